@@ -130,25 +130,24 @@ def encoded(board: Board) -> dict[str, Any]:
 
 
 def decoded_alert(raw: Any) -> Alert:
-    """Read an alert. Raises ValueError."""
-    values = _known(raw, Alert._fields, "an alert")
+    """Read an alert. Raises ValueError. What only describes it is left out where it is no text: the rest is told."""
+    values = _texts_among(_known(raw, Alert._fields, "an alert"), _DESCRIPTION)
+    if values.get("state") not in (OPEN, ACKNOWLEDGED, RESOLVED):
+        values.pop("state", None)
     try:
-        alert = Alert(**{**values, "seen": dict(values["seen"]), **_tuples(values, "told", "had")})
+        seen = {str(name): str(it) for name, it in dict(values["seen"]).items()}
+        alert = Alert(**{**values, "seen": seen, **_tuples(values, "told", "had")})
     except (TypeError, KeyError) as error:
         raise ValueError(f"an alert: {error}") from error
-    _check_texts(alert, _TEXTS, "an alert")
-    _check_texts(alert, _TEXTS_OR_NONE, "an alert", or_none=True)
+    _check_texts(alert, ("id", "key", "code", "title", "first_at", "last_at"), "an alert")
     if alert.level not in LEVELS or type(alert.occurrences) is not int:
         raise ValueError(f"an alert: level must be one of {', '.join(LEVELS)}, and occurrences a whole number")
-    if not all(isinstance(it, str) for pair in alert.seen.items() for it in pair):
-        raise ValueError("an alert: seen: no object of texts")
     _check_times(alert, ("first_at", "last_at", "closed_at", "tell_at", "told_at"), "an alert")
     return alert
 
 
-_TEXTS = ("id", "key", "code", "title", "first_at", "last_at", "message", "follows", "command")
-_TEXTS_OR_NONE = (
-    *("since", "generation_id", "step", "attempt", "error_class", "error_code"),
+_DESCRIPTION = (
+    *("message", "follows", "command", "since", "generation_id", "step", "attempt", "error_class", "error_code"),
     *("acknowledged_by", "closed_by"),
 )
 
@@ -159,37 +158,40 @@ def encoded_alert(alert: Alert) -> dict[str, Any]:
 
 
 def _queue(raw: Any, where: str) -> ChannelQueue:
-    values = _known(raw, ChannelQueue._fields, where)
+    values = _texts_among(_known(raw, ChannelQueue._fields, where), ("last_error", "last_delivered_at"))
     queue = tuple(_delivery(it, f"{where}.queue") for it in _list(values, "queue"))
     outbox = ChannelQueue(**{**values, "queue": queue})
     if type(outbox.failures) is not int:
         raise ValueError(f"{where}: failures: no whole number")
-    _check_texts(outbox, ("last_error",), where, or_none=True)
     _check_times(outbox, ("sending_until", "next_at", "refused_at", "last_delivered_at"), where)
     return outbox
 
 
 def _delivery(raw: Any, where: str) -> QueuedMessage:
-    values = _known(raw, QueuedMessage._fields, where)
+    values = _texts_among(_known(raw, QueuedMessage._fields, where), ("link",))
+    if values.get("level") not in LEVELS:
+        values["level"] = None
     try:
         message = QueuedMessage(**{**values, "event": AlertEvent(values["event"]), **_tuples(values, "done")})
     except (TypeError, KeyError) as error:
         raise ValueError(f"{where}: {error}") from error
     if not isinstance(message.fields, dict):
         raise ValueError(f"{where}: fields: no object")  # noqa: TRY004  a fault of the document
-    if not isinstance(message.fields.get("pipelines", []), list):
-        raise ValueError(f"{where}: fields.pipelines: no list")  # noqa: TRY004  a fault of the document
     _check_texts(message, ("id", "at", "subject_id", "title", "text"), where)
-    _check_texts(message, ("level", "link"), where, or_none=True)
     _check_times(message, ("at",), where)
     return message
 
 
-def _check_texts(value: Any, names: Iterable[str], where: str, *, or_none: bool = False) -> None:
+def _texts_among(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the values without those of `names` that are no text."""
+    odd = {name for name in names if not isinstance(values.get(name), str)}
+    return {name: it for name, it in values.items() if name not in odd}
+
+
+def _check_texts(value: Any, names: Iterable[str], where: str) -> None:
     for name in names:
-        text = getattr(value, name)
-        if not isinstance(text, str) and not (or_none and text is None):
-            raise ValueError(f"{where}: {name}: no text")
+        if not isinstance(getattr(value, name), str):
+            raise ValueError(f"{where}: {name}: no text")  # noqa: TRY004  a fault of the document
 
 
 def _check_times(value: Any, names: Iterable[str], where: str) -> None:

@@ -49,11 +49,20 @@ class BoardStore:
                 _log.error("alerts that are over could not be filed: %s", error)
         return result
 
-    def history(self, now: datetime) -> list[Alert]:
-        """Return the alerts that are over, of the last thirty days, the last first."""
+    def history(self, now: datetime, *, tolerant: bool = False) -> list[Alert]:
+        """Return the alerts that are over, of the last thirty days, the last first.
+
+        With `tolerant` a day whose document makes no sense is logged and left out.
+        """
         first = stamp(now - _KEPT)[:10]
-        days = [name for name in self._states.names() if name != BOARD and name >= first]
-        found = [alert for day in days for alert in self._day(day)]
+        found: list[Alert] = []
+        for day in [name for name in self._states.names() if name != BOARD and name >= first]:
+            try:
+                found += self._day(day)
+            except StateError as error:
+                if not tolerant:
+                    raise
+                _log.error("the alerts of a day are left out: %s", error)
         return sorted(found, key=lambda it: (it.closed_at or "", it.id), reverse=True)
 
     def _day(self, day: str) -> list[Alert]:
@@ -66,11 +75,16 @@ class BoardStore:
     def _file(self, ended: Iterable[Alert]) -> None:
         """Move alerts to the documents of the days on which they ended; there first, so that a crash loses none."""
         by_day: dict[str, dict[str, Alert]] = {}
+        filed: set[str] = set()
         for alert in ended:
             by_day.setdefault((alert.closed_at or alert.last_at)[:10], {})[alert.id] = alert
         for day, alerts in by_day.items():
-            self._states.change(day, lambda raw, alerts=alerts: (_added(raw, alerts), None))  # type: ignore[misc]
-        filed = {alert.id for alerts in by_day.values() for alert in alerts.values()}
+            try:
+                self._states.change(day, lambda raw, alerts=alerts: (_added(raw, alerts), None))  # type: ignore[misc]
+            except StateError as error:  # those of this day stay on the board, not those of others
+                _log.error("alerts that are over could not be filed: %s", error)
+            else:
+                filed |= alerts.keys()
         self._cell.change(lambda board: (_without(board, filed), None))
         self._forget(stamp(self._clock.now() - _KEPT)[:10])
 

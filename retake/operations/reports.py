@@ -77,7 +77,7 @@ def make_report(operations: Operations, kind: str, now: datetime) -> PeriodRepor
     """Return the report of the day or the week before `now`. Raises SettingsError, StateError, StorageError."""
     length, reader, store = WINDOWS[kind], KpiReader(operations), BoardStore(operations.bucket, operations.clock)
     board = store.read()
-    alerts = [*board.alerts.values(), *board.ended, *store.history(now)]
+    alerts = [*board.alerts.values(), *board.ended, *store.history(now, tolerant=True)]
     periods = [(now - length, now), *([(now - 2 * length, now - length)] if kind == "weekly" else [])]
     spent = _spent(operations, periods, now)
     found = [

@@ -9,10 +9,15 @@ import pytest
 from alert_world import START
 from delivery_world import DeliveryWorld, cause, failing
 
-from retake.alerts.board import RESOLVED
+from retake.alerts.board import OPEN, RESOLVED
+from retake.alerts.channels import post
+from retake.alerts.channels.sending import send
+from retake.alerts.delivery import message_of
+from retake.alerts.wording import text
 from retake.bucket import ANY
 from retake.errors import StateError
 from retake.testing.logs import CapturedLogs
+from retake.vendors.answers import Reply
 
 
 def test_what_is_over_moves_to_the_document_of_its_day_and_is_kept_for_30_days() -> None:
@@ -55,12 +60,27 @@ def test_an_invalid_document_of_a_day_keeps_nothing_from_being_sent(broken: byte
     assert [it.key for it in world.store.history(world.clock.now())] == [failing().key]
 
 
+def test_an_invalid_document_of_a_day_keeps_the_alerts_of_other_days_from_nothing() -> None:
+    world = DeliveryWorld()
+    world.bucket.write("alerts/2026-03-02.json", b"{", ANY)
+    for day in range(3):
+        world.clock.moment = START + timedelta(days=day)
+        world.tick(failing(day))
+        world.later(60)
+        world.tick()
+        world.later(600)
+        world.tick()
+    keys = [it.key for it in world.bucket.list("alerts/")]
+    assert keys == [f"alerts/{it}.json" for it in ("2026-03-02", "2026-03-03", "2026-03-04", "state")]
+    assert [it.closed_at for it in world.board.ended] == ["2026-03-02T10:01:00Z"]
+    with CapturedLogs() as logs:
+        assert len(world.store.history(world.clock.now(), tolerant=True)) == 2
+    assert "2026-03-02" in logs.records[0].getMessage()
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
-    [
-        *[("id", float("nan")), ("id", []), ("at", None), ("subject_id", 7), ("title", None), ("text", {})],
-        *[("level", ["x"]), ("link", -1)],
-    ],
+    [("id", float("nan")), ("id", []), ("at", None), ("subject_id", 7), ("title", None), ("text", {})],
     ids=str,
 )
 def test_a_message_with_a_field_that_is_no_text_is_sent_to_nobody_and_named(field: str, value: object) -> None:
@@ -76,14 +96,6 @@ def test_a_message_with_a_field_that_is_no_text_is_sent_to_nobody_and_named(fiel
     assert world.bucket.read("alerts/state.json")[0] == broken
 
 
-def test_a_message_about_something_other_than_a_list_of_pipelines_is_named() -> None:
-    world = DeliveryWorld(channels={"all": {"kind": "pagerduty", "levels": ["warning"], "hours": "any"}})
-    world.look(failing())
-    rewrite(world, lambda board: board["channels"]["all"]["queue"][0]["fields"].update(pipelines=7))
-    with pytest.raises(StateError, match=r"channels\.all\.queue: fields\.pipelines: no list"):
-        world.deliver()
-
-
 def rewrite(world: DeliveryWorld, change: Callable[[Any], object]) -> None:
     """What a person makes of the board with an editor."""
     board = json.loads(world.bucket.read("alerts/state.json")[0])
@@ -91,37 +103,70 @@ def rewrite(world: DeliveryWorld, change: Callable[[Any], object]) -> None:
     world.bucket.write("alerts/state.json", json.dumps(board).encode(), ANY)
 
 
+@pytest.mark.parametrize("field", ["level", "link", "pipelines"])
+@pytest.mark.parametrize("value", [None, -1, ["x"], {"x": 1}], ids=str)
+def test_a_message_is_sent_without_a_part_that_makes_no_sense(
+    field: str, value: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    posted: list[object] = []
+
+    def take(*request: object, **more: Any) -> Reply:
+        posted.append(more["json"])
+        return Reply(202, {}, b"{}")
+
+    monkeypatch.setattr(post, "exchange", take)
+    world = DeliveryWorld(channels={"all": {"kind": "pagerduty", "levels": ["warning"], "hours": "any"}})
+    world.look(failing())
+
+    def edit(board: Any) -> None:
+        message = board["channels"]["all"]["queue"][0]
+        (message["fields"] if field == "pipelines" else message)[field] = value
+
+    rewrite(world, edit)
+    world.service.plan("all", lambda: send(world.settings.channels[0], "a-key", message_of(world.queue().queue[0]), 5))
+    world.deliver()
+    assert len(posted) == 1
+    assert world.queue().queue == ()
+
+
+DESCRIPTION = (
+    *("message", "follows", "command", "since", "generation_id", "step", "attempt", "error_class", "error_code"),
+    *("acknowledged_by", "state"),
+)
+
+
 @pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        *[("message", None, "message: no text"), ("message", [None], "message: no text")],
-        *[("follows", 1, "follows: no text"), ("command", {}, "command: no text"), ("since", True, "since: no text")],
-        *[("error_code", 404, "error_code: no text"), ("generation_id", [], "generation_id: no text")],
-        *[("acknowledged_by", 7, "acknowledged_by: no text"), ("seen", [[1, 2]], "seen: no object of texts")],
-        ("seen", {"story": None}, "seen: no object of texts"),
-    ],
+    ("field", "value"),
+    [*((field, it) for field in DESCRIPTION for it in (None, True, 404, [None], {"x": 1})), ("seen", {"story": 5})],
     ids=str,
 )
-def test_an_alert_with_a_field_that_is_no_text_is_named(field: str, value: object, words: str) -> None:
+def test_an_alert_is_told_without_a_part_that_makes_no_sense(field: str, value: object) -> None:
     world = DeliveryWorld()
     world.tick(failing())
     rewrite(world, lambda board: board["alerts"][0].update({field: value}))
-    with pytest.raises(StateError, match=rf"alerts/state\.json: an alert: {words}"):
-        world.store.read()
+    world.later(901)
+    world.tick(failing())
+    [alert] = world.active().values()
+    assert (alert.state, alert.message) == (OPEN, "")
+    assert text(alert, "https://example.com")
+    assert world.service.events() == ["trigger", "repeat"]
+    world.tick()
+    assert world.service.events() == ["trigger", "repeat", "resolve"]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "words"),
-    [
-        ("last_delivered_at", "late", "no time"),
-        ("last_delivered_at", [1], "no time"),
-        ("last_error", 5, "no text"),
-    ],
-    ids=str,
-)
-def test_a_channel_with_a_field_that_is_neither_time_nor_text_is_named(field: str, value: object, words: str) -> None:
+@pytest.mark.parametrize("value", [None, 5, ["x"], {"x": 1}], ids=str)
+def test_what_is_known_of_a_channel_without_sense_is_not_known(value: object) -> None:
     world = DeliveryWorld()
     world.tick(failing())
-    rewrite(world, lambda board: board["channels"]["all"].update({field: value}))
-    with pytest.raises(StateError, match=rf"alerts/state\.json: channels\.all: {field}: {words}"):
+    rewrite(world, lambda board: board["channels"]["all"].update(last_delivered_at=value, last_error=value))
+    assert (world.queue().last_delivered_at, world.queue().last_error) == (None, None)
+    world.tick()
+    assert world.service.events() == ["trigger", "resolve"]
+
+
+def test_a_time_of_a_channel_that_is_none_is_named() -> None:
+    world = DeliveryWorld()
+    world.tick(failing())
+    rewrite(world, lambda board: board["channels"]["all"].update(last_delivered_at="late"))
+    with pytest.raises(StateError, match=r"alerts/state\.json: channels\.all: last_delivered_at: no time"):
         world.store.read()

@@ -36,13 +36,14 @@ def send(sending: Sending) -> Sent:
 
 def _payload(message: Message) -> dict[str, Any]:
     fields = message.fields
+    pipelines = fields.get("pipelines")
     payload = {
         "summary": utf16_cut(message.title, SUMMARY_LIMIT),
         "source": "retake",
         "severity": message.level or "info",
         "timestamp": message.at,
         "component": fields.get("step"),
-        "group": utf16_cut(", ".join(map(str, fields.get("pipelines") or ())), KEY_LIMIT),
+        "group": utf16_cut(", ".join(map(str, pipelines if isinstance(pipelines, list) else ())), KEY_LIMIT),
         "class": fields.get("error_code"),
         "custom_details": _details(message),
     }
