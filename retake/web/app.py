@@ -5,9 +5,10 @@ from collections.abc import Callable, Collection
 from logging import getLogger
 from typing import Any
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 import retake
@@ -57,13 +58,22 @@ def web_app(desk: Desk, live: Live, hosts: Collection[str], monotonic: Callable[
         lifespan=with_threads(THREADS),
     )
     app.add_middleware(Gate, sessions=desk.sessions, hosts=hosts)
-    for router in (entrance_routes(desk, monotonic), live_routes(live), action_routes(desk, live)):
+    for router in (live_routes(live), action_routes(desk, live)):
         app.include_router(router)
-    for pages in _PAGES:
-        app.include_router(pages(desk))
+    for router in (entrance_routes(desk, monotonic), *(pages(desk) for pages in _PAGES)):
+        app.include_router(_answering_head(router))
     app.mount("/static", static_files())
     _add_errors(app, desk)
     return app
+
+
+def _answering_head(router: APIRouter) -> APIRouter:
+    """Return the router, which answers HEAD where it answers GET, as RFC 9110, section 9.1, asks. The server leaves the
+    body out."""
+    for route in router.routes:
+        if isinstance(route, APIRoute) and route.methods and "GET" in route.methods:
+            route.methods.add("HEAD")
+    return router
 
 
 def _add_errors(app: FastAPI, desk: Desk) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from dashboard import Board, busy_world, in_directory
+from dashboard import TOKEN, Board, busy_world, in_directory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from story_world import World
@@ -322,6 +322,17 @@ def test_texts_from_outside_are_shown_and_never_obeyed() -> None:
             assert not {name for _, it in Elements(found.text).found for name in it if name == "onload"}, path
             assert "\u202e" not in found.text, path
             assert len(found.content) < 100_000
+
+
+def test_a_monitor_may_ask_for_the_head_of_a_page_alone() -> None:
+    with Board(busy_world()).serving() as board:
+        headers = {"Accept": "text/html", "Authorization": f"Bearer {TOKEN}"}
+        for path in (*PATHS, "/runs/20260101-0001", "/healthz", "/metrics"):
+            head = board.http.head(path, headers=headers)
+            assert (head.status_code, head.content) == (200, b""), path
+            assert head.headers["content-type"] == board.http.get(path, headers=headers).headers["content-type"]
+        assert board.http.head("/healthz").status_code == 200
+        assert board.http.head("/events", headers=headers).status_code == 405
 
 
 def test_a_text_without_end_makes_no_page_without_end() -> None:
