@@ -1,11 +1,13 @@
 """The daily and the weekly report: what was made, what failed, what it cost."""
 
 from datetime import datetime, timedelta
+from itertools import pairwise
 from math import ceil
 from typing import Any, NamedTuple
 
 from retake.alerts.board import Alert
-from retake.alerts.reports import WINDOWS, ReportMessage, with_report
+from retake.alerts.reports import WINDOWS, ReportMessage, due_at, with_report
+from retake.alerts.settings import AlertSettings
 from retake.alerts.store import BoardStore
 from retake.clock import parse_stamp, stamp
 from retake.kpi.figures import POLLS, Figures, ratio
@@ -73,20 +75,39 @@ class PeriodReport(NamedTuple):
         return "\n".join([*lines, *(f"Open: [{alert.level.upper()}] {alert.title}" for alert in self.open_alerts)])
 
 
-def make_report(operations: Operations, kind: str, now: datetime) -> PeriodReport:
-    """Return the report of the day or the week before `now`. Raises SettingsError, StateError, StorageError."""
-    length, reader, store = WINDOWS[kind], KpiReader(operations), BoardStore(operations.bucket, operations.clock)
+def make_report(operations: Operations, kind: str, now: datetime, *, scheduled: bool = False) -> PeriodReport:
+    """Return the report of the day or the week before `now`.
+
+    With `scheduled` it is that of the day or the week before it was due last: reports that come late then leave no gap,
+    and tell of nothing twice. Raises SettingsError, StateError, StorageError.
+    """
+    reader, store = KpiReader(operations), BoardStore(operations.bucket, operations.clock)
     board = store.read()
     alerts = [*board.alerts.values(), *board.ended, *store.history(now, tolerant=True)]
-    periods = [(now - length, now), *([(now - 2 * length, now - length)] if kind == "weekly" else [])]
+    periods = _periods(kind, now, operations.terms.alerts if scheduled else None)
     spent = _spent(operations, periods, now)
     found = [
-        _figures(reader.report(length.total_seconds(), until=until).figures, since, until, usd_spent, alerts)
+        _figures(_counted(reader, since, until), since, until, usd_spent, alerts)
         for (since, until), usd_spent in zip(periods, spent, strict=True)
     ]
     letters = sum(DeadLetters(it.bucket, operations.clock, counted=True).count() for it in operations.pipelines)
     active = tuple(it for it in board.alerts.values() if it.active)
     return PeriodReport(kind, found[0], found[1] if found[1:] else None, letters, active)
+
+
+def _periods(kind: str, now: datetime, settings: AlertSettings | None) -> list[tuple[datetime, datetime]]:
+    """Return the period of a report, and of a weekly one the period before. `settings` tell when it was due."""
+    ends = [due_at(kind, settings, now) if settings else now]
+    for _ in range(2 if kind == "weekly" else 1):
+        before = due_at(kind, settings, ends[-1] - timedelta(seconds=1)) if settings else ends[-1] - WINDOWS[kind]
+        ends.append(before)
+    return [(since, until) for until, since in pairwise(ends)]
+
+
+def _counted(reader: KpiReader, since: datetime, until: datetime) -> Figures:
+    """What was counted after `since`, which is of the period before, up to `until`."""
+    length = until - since - timedelta(microseconds=1)
+    return reader.report(length.total_seconds(), until=until).figures
 
 
 def send_report(operations: Operations, kind: str, now: datetime) -> bool:
@@ -95,7 +116,7 @@ def send_report(operations: Operations, kind: str, now: datetime) -> bool:
     settings = operations.terms.alerts
     if not any(kind in it.reports for it in settings.channels):
         return False
-    sent = make_report(operations, kind, now).sent()
+    sent = make_report(operations, kind, now, scheduled=True).sent()
     store = BoardStore(operations.bucket, operations.clock)
     store.change(lambda board: (with_report(board, sent, settings, now), None))
     return True
