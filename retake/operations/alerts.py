@@ -45,17 +45,18 @@ class AlertPanel:
         self.environ, self._send = environ, send
         self._store = BoardStore(operations.bucket, operations.clock)
 
-    def alerts(self, *, ended: bool = False) -> list[Alert]:
-        """Return the alerts that are not over, the most severe first; with `ended` also those of 30 days."""
+    def alerts(self, *, ended: bool = False, tolerant: bool = False) -> list[Alert]:
+        """Return the alerts that are not over, the most severe first; with `ended` also those of 30 days. With
+        `tolerant` those of a day whose document makes no sense are left out."""
         board = self._store.read()
         found = [it for it in board.alerts.values() if it.active]
         found.sort(key=lambda it: it.first_at, reverse=True)
         found.sort(key=lambda it: LEVELS.index(it.level), reverse=True)
-        return [*found, *self._ended(board)] if ended else found
+        return [*found, *self._ended(board, tolerant=tolerant)] if ended else found
 
-    def _ended(self, board: Board) -> list[Alert]:
+    def _ended(self, board: Board, *, tolerant: bool) -> list[Alert]:
         late = [*(it for it in board.alerts.values() if not it.active), *board.ended]
-        by_id = {it.id: it for it in (*late, *self._store.history(self._clock.now()))}
+        by_id = {it.id: it for it in (*late, *self._store.history(self._clock.now(), tolerant=tolerant))}
         return sorted(by_id.values(), key=lambda it: it.closed_at or "", reverse=True)
 
     def find(self, alert_id: str) -> Alert:

@@ -66,7 +66,7 @@ def alerts_routes(desk: Desk) -> APIRouter:
 
 def list_view(panel: AlertPanel) -> dict[str, Any]:
     """Return what the list needs: the open alerts, those that are over, and the channels."""
-    every = panel.alerts(ended=True)
+    every = panel.alerts(ended=True, tolerant=True)
     return {
         "rows": [row_of(it) for it in every if it.active][:SHOWN],
         "over": [row_of(it) for it in every if not it.active][:SHOWN],

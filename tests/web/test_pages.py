@@ -324,6 +324,16 @@ def test_texts_from_outside_are_shown_and_never_obeyed() -> None:
             assert len(found.content) < 100_000
 
 
+def test_a_day_of_alerts_without_sense_hides_no_open_alert() -> None:
+    world = busy_world()
+    raised(world, "imagine fails")
+    world.put(f"alerts/{world.clock.now():%Y-%m-%d}.json", b"{")
+    with Board(world).serving() as board:
+        page = board.page("/alerts")
+    assert (page.status_code, "imagine fails" in page.text) == (200, True)
+    assert "Acknowledge" in buttons(page.text)
+
+
 def test_a_monitor_may_ask_for_the_head_of_a_page_alone() -> None:
     with Board(busy_world()).serving() as board:
         headers = {"Accept": "text/html", "Authorization": f"Bearer {TOKEN}"}
