@@ -228,7 +228,7 @@ class OneTick(NamedTuple):
         """Run it, with mode and alerts around it. Raises StateError, StorageError, LeaseLost, SettingsError."""
         return self.watch.tick(self.pipeline, self.runner(), orders)
 
-    def runner(self, observe: Observer = unobserved) -> StoryRunner:
+    def runner(self, observe: Observer = unobserved, *, one_generation: bool = False) -> StoryRunner:
         clock, name = SystemClock(), owner()
         return StoryRunner(
             self.settings,
@@ -243,6 +243,7 @@ class OneTick(NamedTuple):
             observe=observe,
             mode=lambda: self.watch.mode,
             found_interrupted=lambda at: self.watch.interrupted(self.pipeline, at),
+            one_generation=one_generation,
         )
 
 
@@ -255,7 +256,7 @@ def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> i
     workflow = tick.settings.workflow._replace(max_tasks_per_run=1)  # it ends before another begins
     tick = tick._replace(settings=tick.settings._replace(workflow=workflow))
     with Watch(tick.settings, tick.part, clock, terminal=is_terminal()) as watch:
-        runner = tick.runner(watch.observe)
+        runner = tick.runner(watch.observe, one_generation=True)
 
         def run_tick(orders: Orders) -> Tick:
             return tick.watch.tick(tick.pipeline, runner, orders)

@@ -37,7 +37,7 @@ from retake.story.decision import (
     script_of,
     vendor_of,
 )
-from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, MidjourneyDocument, Status, Step
+from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, GenDocument, MidjourneyDocument, Status, Step
 from retake.story.facts import story_facts, tellable
 from retake.story.generation import begin, dead_letter, finish, new_id, prepare, taken_ids
 from retake.story.settings import Settings
@@ -70,7 +70,8 @@ class StoryPipeline:
 
     `observe` is shown each decision before it is carried out. `unflagged` are the actions for which `processing_lock`
     is not raised: it tells people and other programs that something is being changed, and where a thousand channels
-    wait for their vendors, a poll that changes nothing need not.
+    wait for their vendors, a poll that changes nothing need not. `only` is the generation that the tick is about, where
+    it is to be about no other.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class StoryPipeline:
         unflagged: Container[Act],
         mode: Mode,
         found_interrupted: Callable[[str], None],
+        only: str | None = None,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -103,6 +105,7 @@ class StoryPipeline:
         self.worked = False  # whether anything was done
         self._mode = mode
         self._found_interrupted = found_interrupted
+        self._only = only
         self._was_read = self._interrupted = False
         self._interrupted_at = ""
         self._over = CapWatch(spending, store)
@@ -137,6 +140,9 @@ class StoryPipeline:
         }
 
     def prepare(self, action: Action) -> Tick | None:
+        gen = self._store.documents.gen
+        if self._only and gen.generation_id != self._only:
+            return _ended_elsewhere(self._only, gen)
         self._observe(self._store.documents, action)
         if action.act is not Act.WAIT:
             _check_keys(self._keys, vendor_of(action))
@@ -287,6 +293,14 @@ def _dead_letter(store: DocumentStore, now: datetime, most_failed: int, told: Er
     if failed >= most_failed:
         alert("stopped", f"the last {failed} generations all failed: nothing new is begun until --resume")
     return Tick(ExitCode.FAILED, why, "failed")
+
+
+def _ended_elsewhere(generation_id: str, gen: GenDocument) -> Tick:
+    why = f"{generation_id} has ended in another tick, or by an order; no other generation is begun here"
+    _log.info(why)
+    if gen.last_failure.get("generation_id") == generation_id:
+        return Tick(ExitCode.FAILED, why, "failed")
+    return Tick(ExitCode.OK, why, "done")
 
 
 def _waiting(action: Action) -> Tick:

@@ -35,8 +35,9 @@ def unobserved(documents: Documents, action: Action) -> None:
 
 
 class StoryRunner:
-    """Drives one story pipeline; on the ledger its runs are called `pipeline` ("story", "story/CHANNEL"). For `observe`
-    and `unflagged` see `StoryPipeline`."""
+    """Drives one story pipeline; on the ledger its runs are called `pipeline` ("story", "story/CHANNEL"). With
+    `one_generation` its ticks are about the first generation that one is about, and begin no other. For `observe` and
+    `unflagged` see `StoryPipeline`."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class StoryRunner:
         unflagged: Container[Act] = (),
         mode: Callable[[], Mode] = Mode,
         found_interrupted: Callable[[str], None] = lambda at: None,
+        one_generation: bool = False,
     ) -> None:
         self._settings = settings
         self._bucket = bucket
@@ -70,6 +72,8 @@ class StoryRunner:
         self._unflagged = unflagged
         self._mode = mode
         self._found_interrupted = found_interrupted
+        self._one_generation = one_generation
+        self._only: str | None = None
         self._opened: StoryPipeline | None = None
         self._store: DocumentStore | None = None
         self._seen: Sight | None = None
@@ -77,7 +81,10 @@ class StoryRunner:
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
         """Run one tick. Raises StateError, StorageError, LeaseLost, SettingsError; the lease is then free again."""
         self._opened = None
-        return TickRunner(self._bucket, LEASE, self._owner, self._open, self._breakers, self._take).tick(orders)
+        tick = TickRunner(self._bucket, LEASE, self._owner, self._open, self._breakers, self._take).tick(orders)
+        if self._one_generation:
+            self._only = self._only or tick.generation_id
+        return tick
 
     def preparing(self) -> AbstractContextManager[None]:
         """Prepare, during the block, that the next tick takes the lease. Nothing is written."""
@@ -122,6 +129,7 @@ class StoryRunner:
             unflagged=self._unflagged,
             mode=self._mode(),
             found_interrupted=self._found_interrupted,
+            only=self._only,
         )
         return self._opened
 

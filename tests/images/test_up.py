@@ -139,10 +139,11 @@ def test_a_newcomer_gets_a_picture_and_nothing_is_left_running(run: Callable[...
     told = it.told()
     job_id = order(told)
     eventually(lambda: answered(told, job_id).json()["status"] == "completed")
-    *_, fetch, save = commands(told)
+    *_, fetch, save, look = commands(told)
     assert '"completed"' in shell(*commands(told)[:2], f"id={job_id}", fetch)
     shell(f"cd '{tmp_path}'", *commands(told)[:2], f"id={job_id}", save)
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")
+    assert re.search(r"^text-1 +TextQueue ", shell(f"cd '{tmp_path}'; export PYTHONPATH='{ROOT}'", look), re.MULTILINE)
 
     second = Running(tmp_path, "--port", "0")  # on the same DIR
     assert second.process.wait(60) == 75

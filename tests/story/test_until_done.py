@@ -9,6 +9,7 @@ from watched_world import WatchedWorld
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.errors import LeaseHeld, StateError, StorageError
+from retake.story.runner import StoryRunner
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 from retake.ticking.until_done import until_done
 
@@ -144,6 +145,29 @@ def test_a_lease_held_elsewhere_is_waited_for() -> None:
     hold_for_a_minute(world)
     assert run(world) == 0
     assert world.vendors.billed["create"] == 1
+
+
+@pytest.mark.parametrize(("fetches", "upscale", "code"), [(2, "ok", 0), (1, "rejected", 69)])
+@pytest.mark.parametrize("begins", [False, True])
+def test_where_another_tick_ends_the_generation_no_other_is_begun(
+    fetches: int, upscale: str, code: int, begins: bool
+) -> None:
+    world = World()
+    world.vendors.plan("fetch", "running", *["ok"] * fetches, "running")
+    world.vendors.plan("upscale", upscale)
+    runner = StoryRunner(
+        world.settings, world.bucket, world, world.keys, world.clock, owner="test", one_generation=True
+    )
+    sleep = world.clock.sleep
+
+    def meanwhile(seconds: float) -> None:
+        world.clock.sleep = sleep  # type: ignore[method-assign]
+        while not world.ended or (begins and not world.generation_id):
+            world.tick()
+
+    world.clock.sleep = meanwhile  # type: ignore[method-assign]
+    assert until_done(runner.tick, NO_ORDERS, 30, world.clock, lambda: False) == code
+    assert (len(world.ended), world.vendors.billed["imagine"]) == (1, 1 + begins)
 
 
 def test_an_order_is_carried_out_once_nobody_else_holds_the_lease() -> None:
