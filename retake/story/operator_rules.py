@@ -145,8 +145,10 @@ def _skip(documents: Documents, limits: Workflow, now: datetime, by: str) -> Gen
             f"{name}: the text cannot be done without, nothing can be made without it; "
             f"{_ways(documents, Verb.RETRY if stands is not Situation.EXHAUSTED else None)}"
         )
-    dropped = in_flight(doc)
-    warning = f"paid for and given up: task {', '.join(dropped)}" if dropped else ""
+    dropped = [f"task {it}" for it in in_flight(doc)]
+    if doc.results and doc.results.task_id and "png" not in documents.files:
+        dropped.append(f"what task {doc.results.task_id} delivered")
+    warning = f"paid for and given up: {', '.join(dropped)}" if dropped else ""
     skipped = transitions.skipped(doc, by, now)
     return GenerationPlan(name, skipped, f"{step} of {name} is skipped: a mock takes its place", warning=warning)
 

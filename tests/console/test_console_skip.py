@@ -28,6 +28,11 @@ def test_the_task_that_is_given_up_is_named() -> None:
     assert "Warning: paid for and given up: task create-1." in papers(answer)
 
 
+def test_the_pictures_that_go_with_a_skipped_upscale_are_named() -> None:
+    answer = act(skip, STATES["upscale failed"](), run=ID)
+    assert "Warning: paid for and given up: what task imagine-1 delivered." in papers(answer)
+
+
 def test_the_error_is_on_record_as_skipped() -> None:
     world = STATES["upscale exhausted"]()
     act(skip, world, run=ID)
