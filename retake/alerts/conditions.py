@@ -119,7 +119,19 @@ def look(pipeline: str, end: TickEnd, facts: PipelineFacts | None, failures_befo
         found += _of_facts(facts, failures_before_warning, end.at)
     if end.exit_code == ExitCode.CONFIG and not any(it.code == "refused" for it in found):
         found.append(_misconfigured(end))
-    return Findings(pipeline, OF_A_PIPELINE if facts else OF_A_TICK, tuple(found))
+    named = (_of_channel(it, pipeline.partition("/")[2]) for it in found)
+    return Findings(pipeline, OF_A_PIPELINE if facts else OF_A_TICK, tuple(named))
+
+
+def _of_channel(it: Condition, channel: str) -> Condition:
+    """Return the condition with a command that says which channel it is about: several may have a generation of the
+    same id."""
+    if not channel:
+        return it
+    if it.code == "stopped":
+        return it._replace(command=f"{it.command} --channel {channel}")
+    own = it.generation_id
+    return it._replace(command=it.command.replace(own, f"{channel}/{own}")) if own else it
 
 
 def _of_end(end: TickEnd) -> Iterator[Condition]:

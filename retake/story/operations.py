@@ -179,7 +179,7 @@ class StoryOperations(_StoryPlace):
             return Evidence(files, recorded_calls(store, f"{SPEND}{item_id}.json"))
         doc = documents.midjourney
         step = step_attempt(doc, self._settings.workflow)
-        return Evidence(files, doc.paid_calls, step, held_call(documents, self._settings.workflow))
+        return Evidence(files, doc.paid_calls, step, held_call(documents, self._settings.workflow, self.channel))
 
     def paid_since(self, day: str) -> PaidWork:
         documents = self.store().read()

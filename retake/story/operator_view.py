@@ -61,15 +61,21 @@ def step_attempt(doc: MidjourneyDocument, limits: Workflow) -> StepAttempt:
     return StepAttempt(step.value, doc.retries_of(step) + 1, limits.max_retries + 1)
 
 
-def held_call(documents: Documents, limits: Workflow) -> str:
+def held_call(documents: Documents, limits: Workflow, channel: str | None) -> str:
     """Return what a person has to decide about a paid call of unknown outcome; "" if there is none."""
-    name, pending = documents.gen.generation_id, documents.midjourney.pending
-    if not name or pending is None or not undecided(pending, limits):
+    generation_id, pending = documents.gen.generation_id, documents.midjourney.pending
+    if not generation_id or pending is None or not undecided(pending, limits):
         return ""
+    name = _typed(generation_id, channel)
     return (
         f"Nobody can tell whether the {pending.step} call was carried out: look at the vendor's account, then "
         f"`retry {name}` (it is made again) or `skip {name}`"
     )
+
+
+def _typed(generation_id: str, channel: str | None) -> str:
+    """Return a generation as it is named in a command: several channels may have one of the same id."""
+    return f"{channel}/{generation_id}" if channel else generation_id
 
 
 def story_state(
@@ -93,7 +99,7 @@ def story_state(
     mock = settings.modes.video_mock
     action, coming = decide_in(mode, documents, settings.workflow, store.clock.now(), over, video_mock=mock)
     held = begin_held(mode, video_mock=mock)
-    view = _View(documents, action, settings.workflow)
+    view = _View(documents, action, settings.workflow, name.partition("/")[2])
     return view.state(seen, coming, _next_tick(store, coming, lambda step: held or over(step), vendor_off))
 
 
@@ -103,6 +109,7 @@ class _View(NamedTuple):
     documents: Documents
     action: Action
     limits: Workflow
+    channel: str  # "" where there are none
 
     @property
     def doc(self) -> MidjourneyDocument:
@@ -160,11 +167,13 @@ class _View(NamedTuple):
         return None
 
     def _needs(self) -> list[str]:
-        doc, name, failed = self.doc, self.documents.gen.generation_id, self.documents.gen.failed_in_a_row
-        if not name:
+        doc, generation_id, failed = self.doc, self.documents.gen.generation_id, self.documents.gen.failed_in_a_row
+        if not generation_id:
             many = failed >= self.limits.max_failed_in_a_row
-            mend = f"the last {failed} generations all failed; fix the cause, then run the manager with --resume"
+            options = f"--resume --channel {self.channel}" if self.channel else "--resume"
+            mend = f"the last {failed} generations all failed; fix the cause, then run the manager with {options}"
             return [mend] if many else []
+        name = _typed(generation_id, self.channel)
         if doc.pending and undecided(doc.pending, self.limits) and self.waits:
             return [
                 f"nobody can tell whether the {doc.pending.step} call of {name} was carried out: look at the vendor's "

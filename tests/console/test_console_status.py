@@ -263,6 +263,18 @@ def test_of_many_channels_each_has_a_row() -> None:
     assert any(line.startswith(f"{names[2]}: config/config_public.json") for line in lines)
 
 
+def test_what_a_person_is_to_type_names_the_channel() -> None:
+    world = World(on_unknown_outcome="hold")
+    first, second = channels(world, 2)
+    held = {"pending_call": {"step": "imagine", "outcome": "unknown"}}
+    world.put(f"{first}/config/config_gen.json", {"generation_id": "20260101-0930"})
+    world.put(f"{first}/config/config_midjourney.json", held)
+    world.put(f"{second}/config/config_gen.json", {"failed_in_a_row": 3})
+    text = shown(ask(status, world))
+    assert f"then retry {first}/20260101-0930 (make it again) or skip {first}/20260101-0930" in text
+    assert f"run the manager with --resume --channel {second}" in text
+
+
 def test_one_channel_can_be_looked_at_alone() -> None:
     world = World()
     names = channels(world, 3)

@@ -7,9 +7,10 @@ import pytest
 from story_ticks import DOCUMENT, GEN
 from watched_world import WatchedWorld
 
+from retake.alerts.conditions import FailedGeneration, PipelineFacts, TickEnd, UnknownOutcome, look
 from retake.alerts.store import BoardStore
 from retake.bucket import ANY
-from retake.errors import Code, Refused, SettingsError
+from retake.errors import Code, ErrorRecord, Refused, SettingsError
 from retake.story.content import load_prompts, prompts_file
 from retake.story.facts import _without as without
 from retake.vendors.answers import quote
@@ -143,3 +144,16 @@ def test_a_poll_that_finds_its_task_still_running_is_no_work() -> None:
 def test_a_text_of_one_character_hides_nothing_and_the_tick_ends() -> None:
     """A model may answer with an ellipsis alone, which is also what takes the place of a quoted prompt."""
     assert without("HTTP 500: a… b", ["…", "a", ""]) == "HTTP 500: a… b"
+
+
+@pytest.mark.parametrize(("pipeline", "named", "more"), [("story", "", ""), ("story/en", "en/", " --channel en")])
+def test_a_command_names_the_channel_since_several_may_have_the_same_id(pipeline: str, named: str, more: str) -> None:
+    held = PipelineFacts("20260101-0930", unknown=UnknownOutcome("imagine", held=True, requested_at=None))
+    failed = FailedGeneration("20260101-0900", "imagine", ErrorRecord())
+    stopped = PipelineFacts(last=failed, failed_in_a_row=3, stopped=True)
+    typed = [it.command for facts in (held, stopped) for it in look(pipeline, TickEnd(0, "now"), facts, 2).found]
+    assert sorted(typed) == [
+        f"python -m retake dead-letters requeue {named}20260101-0900",
+        f"python -m retake retry {named}20260101-0930, or skip {named}20260101-0930",
+        f"retake tick --resume{more}",
+    ]
