@@ -14,7 +14,19 @@ _ESCAPED = {**{sign: f"\\{sign}" for sign in "\\`*_[]<>#&~$!"}, "|": "&#124;"}
 
 def text(value: object) -> str:
     """Return `value` as plain words within a line or a table's cell."""
-    return "".join(_ESCAPED.get(sign, sign) for sign in line(value))
+    return _escaped(line(value))
+
+
+def sentence(value: str) -> str:
+    """Return a sentence of ours within a line: what it has between backticks is code, the rest plain words."""
+    parts = line(value).split("`")
+    if len(parts) % 2 == 0:  # one without its pair
+        return text(value)
+    return "".join(code(part) if number % 2 else _escaped(part) for number, part in enumerate(parts))
+
+
+def _escaped(words: str) -> str:
+    return "".join(_ESCAPED.get(sign, sign) for sign in words)
 
 
 def code(value: object) -> str:

@@ -8,7 +8,7 @@ from retake.clock import stamp
 from retake.console.answer import Answer, Markdown, Raw
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
-from retake.console.markdown import code, section, table, text
+from retake.console.markdown import code, section, sentence, table, text
 from retake.operations.attempts import TAKEN_UP, times_taken_up
 from retake.operations.bills import total_usd, unsure
 from retake.operations.incident import TARGET_S, Incident
@@ -156,4 +156,4 @@ def _paid(calls: Sequence[Call]) -> list[str]:
 
 
 def _recommended(advice: Sequence[str]) -> list[str]:
-    return [f"- {text(it)}" for it in advice] or ["None: the settings in place were enough."]
+    return [f"- {sentence(it)}" for it in advice] or ["None: the settings in place were enough."]

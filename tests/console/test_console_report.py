@@ -259,6 +259,7 @@ def test_a_held_call_is_what_is_advised_on_first() -> None:
     [first, *_] = ask(report, world, run=ID).document["recommendations"]
     assert first.startswith("Nobody can tell whether the runway call was carried out")
     assert f"`retry {ID}`" in first
+    assert f"then `retry {ID}` (it is made again) or `skip {ID}`" in shown(ask(report, world, run=ID))
 
 
 # --- recommendations --------------------------------------------------------------------------------------------------
