@@ -22,13 +22,21 @@ def calls_of(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 def price_of(call: Call) -> float:
     """Return what a call cost, in US dollars; 0 where the record has no amount, or one that no float can be."""
-    price = call.get("price_usd")
-    if not isinstance(price, (int, float)) or isinstance(price, bool):
-        return 0.0
+    return amount_of(call.get("price_usd")) or 0.0
+
+
+def amount_of(value: object) -> float | None:
+    """Return the amount of US dollars that a document has somewhere, or None where that is none.
+
+    >>> amount_of(0.5), amount_of(10**400), amount_of("0.5"), amount_of(True)
+    (0.5, None, None, None)
+    """
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
     try:
-        return float(price) if isfinite(price) else 0.0
+        return float(value) if isfinite(value) else None
     except OverflowError:
-        return 0.0
+        return None
 
 
 def day_of(call: Call) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from retake.bucket import Bucket
 from retake.clock import Clock
+from retake.paid.bills import amount_of
 from retake.paid.spending import Spending
 from retake.story.documents import Documents, MidjourneyDocument, Step
 from retake.story.settings import LEASE, Settings, pipeline_of
@@ -73,10 +74,10 @@ def known(doc: MidjourneyDocument) -> "Known":
     name, day, fate = raw.get("name"), raw.get("day"), raw.get("fate")
     if not isinstance(name, str) or not isinstance(day, str) or not is_day(day) or fate not in list(Fate):
         return Known(account, None, None, Fate.OPEN, *spent)
-    match raw.get("usd"), raw.get("billed_usd"):
-        case (int() | float() as usd, int() | float() as billed):  # it is for several calls
-            left, deferred = max(0.0, round(usd - billed, 6)), raw.get("deferred") is True
-            return Known(account, name, day, Fate(fate), *spent, left, float(billed) if deferred else None)
+    usd, billed = amount_of(raw.get("usd")), amount_of(raw.get("billed_usd"))
+    if usd is not None and billed is not None:  # it is for several calls
+        left, deferred = max(0.0, round(usd - billed, 6)), raw.get("deferred") is True
+        return Known(account, name, day, Fate(fate), *spent, left, billed if deferred else None)
     return Known(account, name, day, Fate(fate), *spent)
 
 

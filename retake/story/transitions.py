@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from retake.clock import stamp
 from retake.errors import ErrorClass, retry_in
+from retake.paid.bills import amount_of
 from retake.story.documents import (
     FAILED_STEP,
     FAILURE_STATUS,
@@ -438,7 +439,11 @@ def _call(
 def _kept(doc: MidjourneyDocument) -> dict[str, Any]:
     """Return what the document says of its last reservation (`retake.story.spending.known`)."""
     kept = (doc.raw.get("spend") or {}).get("reservation")
-    return kept if isinstance(kept, dict) else {}
+    if not isinstance(kept, dict):
+        return {}
+    if amount_of(kept.get("billed_usd")) is not None:
+        return kept
+    return {name: it for name, it in kept.items() if name != "billed_usd"}
 
 
 def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ MOST_POINTS = 400
 """Of one chart. Of more the last are drawn."""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 88, 8, 12, 28
+_LARGEST = 1e300  # that is rounded: not far above, no float is
 
 
 class Axis(NamedTuple):
@@ -104,6 +105,8 @@ def round_up(value: float) -> float:
     """Return a round number that is not less than `value`: the upper end of an axis."""
     if not value > 0:
         return 1.0
+    if value > _LARGEST:
+        return value
     size = 10.0 ** (len(f"{int(value)}") if value >= 1 else 0)
     while size / 10 >= value:
         size /= 10

@@ -20,7 +20,7 @@ from retake.operations.report import History, history
 from retake.operations.run_pages import SEARCHED, RunsPage, runs_page
 from retake.operations.timeline import TimelineEntry
 from retake.operations.words import ago, code_of, one_line, read_moment
-from retake.paid.bills import Call
+from retake.paid.bills import Call, amount_of
 from retake.runs.listing import RunsWanted
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus
@@ -195,7 +195,7 @@ def _happening(it: TimelineEntry, start: datetime) -> Happening:
 
 def _paid(call: Call) -> PaidRow:
     outcome, doubt = one_line(call.get("outcome") or "", 60), bool(call.get("possible_duplicate"))
-    price = call.get("price_usd")
+    price = amount_of(call.get("price_usd"))
     return PaidRow(
         read_moment(call.get("requested_at_utc")),
         one_line(call.get("step") or "", 60),
@@ -203,7 +203,7 @@ def _paid(call: Call) -> PaidRow:
         f"{outcome}, possible duplicate" if doubt else outcome,
         doubt or outcome in UNSURE,
         one_line(call.get("task_id") or "", 60),
-        f"{price:.3f}" if isinstance(price, (int, float)) else "",
+        "" if price is None else f"{price:.3f}",
     )
 
 

@@ -1,5 +1,6 @@
 """Without a cap the book of the day is told at the end of each tick what the calls came to, and always agrees then."""
 
+import json
 import os
 import random
 from contextlib import suppress
@@ -9,6 +10,7 @@ import pytest
 from story_world import Channel, World
 
 from retake.bucket.failing import Crash, FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
 from retake.errors import StorageError
@@ -244,3 +246,27 @@ def test_a_reservation_on_what_is_no_day_says_nothing(cap: float | None, day: st
     world.put("config/config_midjourney.json", {"spend": {"reservation": kept}})
     assert world.tick().ended == "done"
     assert world.keys_of("caps/") == ["caps/2026-01-01.json"]
+
+
+@pytest.mark.parametrize("billed", [None, "x", 10**400], ids=str)
+def test_an_amount_that_is_none_ends_no_tick(billed: object) -> None:
+    """A crash at each save of the document, and then somebody who edits what is billed of the reservation."""
+    edited = 0
+    for number in range(1, 12):
+        store = MemoryStore()
+        fault = Fault(Crash, number=number, after=True, operation="write", key=MIDJOURNEY)
+        world = World(dying := FailingBucket(MemoryBucket(store), fault))
+        with suppress(Crash):
+            world.tick()
+        dying.end_leases()
+        world.bucket = MemoryBucket(store)
+        document = world.json(MIDJOURNEY)
+        if "reservation" in document["spend"]:
+            document["spend"]["reservation"]["billed_usd"] = billed
+            world.put(MIDJOURNEY, json.dumps(document).encode())
+            edited += 1
+        world.later(hours=1)
+        for _ in range(6):
+            world.tick()
+        assert world.ended
+    assert edited > 5

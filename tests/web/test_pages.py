@@ -324,6 +324,17 @@ def test_texts_from_outside_are_shown_and_never_obeyed() -> None:
             assert len(found.content) < 100_000
 
 
+@pytest.mark.parametrize("price", [10**400, 1e308, float("nan"), -1, True, "x"], ids=str)
+def test_a_price_that_is_none_ends_no_page(price: object) -> None:
+    world = busy_world()
+    record = world.json("spend/20260101-0001.json")
+    record["paid_calls"] = [{**call, "price_usd": price} for call in record["paid_calls"]]
+    world.put("spend/20260101-0001.json", json.dumps(record).encode())
+    with Board(world).serving() as board:
+        for path in ("/runs/20260101-0001", "/spend"):
+            assert (board.page(path).status_code, board.program(path).status_code) == (200, 200), path
+
+
 def test_a_day_of_alerts_without_sense_hides_no_open_alert() -> None:
     world = busy_world()
     raised(world, "imagine fails")
