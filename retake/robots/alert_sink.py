@@ -1,6 +1,7 @@
 """An action sink that raises alerts: notices, escalations, incidents and tickets reach the channels of the settings."""
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from logging import getLogger
 from typing import Any, NamedTuple
 
@@ -17,6 +18,9 @@ from retake.robots.action_sink import ActionSink, Record, tell_recovery
 from retake.robots.follow_ups import Do, FollowUp
 
 _log = getLogger(__name__)
+
+LOOK_AGAIN_S = 60.0
+"""Seconds after which a success looks again whether another process has raised an alert that it closes."""
 
 _CODE = "robot_failed"
 _LEVELS = {Do.INCIDENT: "critical", Do.ESCALATE: "error", Do.TICKET: "warning"}
@@ -48,7 +52,8 @@ class AlertSink:
         self._place, self._others = place, others
         self._store = BoardStore(place.bucket, place.clock)
         self._sender = Sender(self._store, place.settings, place.environ, place.clock, place.send)
-        self._failing: set[str] | None = None  # robots with an open alert; None: not looked yet
+        self._failing: set[str] = set()  # robots with an open alert, as far as is known
+        self._looked_at: datetime | None = None  # None: not looked yet
 
     def carry_out(self, action: FollowUp, record: Record) -> None:
         """Raise the alert, or pass the action on. Raises StateError, StorageError."""
@@ -56,17 +61,18 @@ class AlertSink:
             self._others.carry_out(action, record)
             return
         robot = str(record["robot_id"])
-        if self._failing is not None:  # else the board is asked, which knows of the alerts of all robots
-            self._failing.add(robot)
+        self._failing.add(robot)
         self._evaluate(robot, self._condition(robot, action, ErrorRecord(record)))
 
     def recovered(self, robot_id: str) -> None:
-        """Close the robot's alert: its work has succeeded. The bucket is read only where there may be one. The sink
-        behind is told too. Raises StateError, StorageError."""
+        """Close the robot's alert: its work has succeeded. The bucket is read only where there may be one, and once a
+        minute for those of other processes. The sink behind is told too. Raises StateError, StorageError."""
         tell_recovery(self._others, robot_id)
-        if self._failing is None:
+        now = self._place.clock.now()
+        if self._looked_at is None or abs(now - self._looked_at) >= timedelta(seconds=LOOK_AGAIN_S):
             active = (it for it in self._store.read().alerts.values() if it.active and it.code == _CODE)
             self._failing = {name.removeprefix("robot/") for it in active for name in it.seen}
+            self._looked_at = now
         if robot_id in self._failing:
             self._evaluate(robot_id, None)
             self._failing.discard(robot_id)

@@ -103,6 +103,17 @@ def test_another_process_closes_it_too_after_another_robot_has_failed_there() ->
     }
 
 
+def test_a_process_that_lives_long_closes_what_another_one_has_raised_since() -> None:
+    world = World()
+    world.run("NR.NSI.1", None)
+    long_lived, world.sink = world.sink, world.opened()
+    world.run("NR.NSI.1", FAILURE)
+    world.sink = long_lived
+    world.clock.sleep(60)
+    world.run("NR.NSI.1", None)
+    assert world.alerts["robot_failed/NR.NSI.1"][1] == "resolved"
+
+
 def test_the_sink_behind_is_told_of_a_success_too() -> None:
     class Desk(RecordingSink):
         recovered_robots: tuple[str, ...] = ()
