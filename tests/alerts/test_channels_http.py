@@ -330,3 +330,13 @@ def test_odd_texts_are_sent_all_the_same(service: ScriptedVendor, kind: str) -> 
     assert sent(kind, service.url, MESSAGE._replace(**odd)).how is Ending.DELIVERED
     assert sent(kind, service.url, REPORT).how is Ending.DELIVERED
     assert len(service.seen) == 2
+
+
+@pytest.mark.parametrize("kind", ["webhook", "pagerduty"])
+def test_what_is_sent_is_json_for_the_strictest_reader(service: ScriptedVendor, kind: str) -> None:
+    """Half of a surrogate pair is in what `mode set --why` is given on a terminal that is not UTF-8."""
+    service.script = [says(202, {})]
+    fields = {**MESSAGE.fields, "text": "caf\udce9", "title": "\ud800", "spend_usd": float("inf")}
+    assert sent(kind, service.url, MESSAGE._replace(fields=fields)).how is Ending.DELIVERED
+    assert b"caf?" in service.seen[0].body
+    assert not any(it in service.seen[0].body for it in (b"\\ud", b"Infinity"))

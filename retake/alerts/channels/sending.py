@@ -1,5 +1,6 @@
 """Sends one message through one channel, once, and says how that ended."""
 
+import json
 import logging
 import re
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from urllib.parse import unquote
 from retake.alerts.message import LONGEST_WAIT_S, Ending, Message, Sent
 from retake.alerts.settings import AlertChannel
 from retake.foreign_text import one_line, several_lines
-from retake.vendors.answers import SECRET_LENGTH, quote
+from retake.vendors.answers import SECRET_LENGTH, as_dict, parse, quote
 
 WHY_LIMIT = 200  # characters
 _MODULES = {"apprise": "apprise_urls"}  # a module "apprise" beside the library of that name would mislead readers
@@ -50,7 +51,8 @@ def send(channel: AlertChannel, secret: str, message: Message, timeout_s: float,
     secret = secret.strip()
     if channel.needs_secret and not secret:
         return Sent(Ending.FAILED, f"{channel.env} is not set", done=done)
-    shown = message._replace(title=one_line(message.title), text=several_lines(message.text))
+    fields = as_dict(parse(json.dumps(dict(message.fields))))  # for readers that are stricter than Python's
+    shown = message._replace(title=one_line(message.title), text=several_lines(message.text), fields=fields)
     kind = import_module(f"retake.alerts.channels.{_MODULES.get(channel.kind, channel.kind)}")
     outcome: Sent = kind.send(Sending(channel, secret, shown, timeout_s, done))
     failed = outcome.how is Ending.FAILED
