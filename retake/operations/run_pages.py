@@ -65,7 +65,7 @@ def search(listings: Listings, wanted: RunsWanted, text: str) -> RunsFound:
     lists = [(it, it.listed(wanted)) for _, it in listings if not it.searchable]
     known = ((it, run) for _, it in listings for run in it.runs(it.named(wanted, text, SEARCHED)))
     runs = {
-        run.run_id: (writers[id(listing)], run)
+        (id(listing), run.run_id): (writers[id(listing)], run)  # with one key, runs of two ledgers have one id
         for listing, run in (*_read(_places(lists, SEARCHED)), *known)
         if wanted.includes(run) and (text in run.run_id or text in run.task_id)
     }

@@ -7,6 +7,7 @@ import pytest
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
+from retake.errors import RunError
 from retake.operations import run_pages
 from retake.operations.lookup import find
 from retake.operations.pipelines import Listings, Operations
@@ -82,6 +83,16 @@ def test_a_generation_is_found_by_the_beginning_of_its_id() -> None:
     for text in ("nope", "run-ffffffffffffffff", "item-9"):
         with pytest.raises(UnknownRun):
             find(operations, text)
+
+
+def test_runs_of_two_ledgers_with_one_key_are_two() -> None:
+    operations, _ = channels(0)
+    for pipeline in operations.pipelines:
+        ledger = BucketLedger(pipeline.bucket, operations.clock)
+        ledger.create_for_task(f"{pipeline.channel}/poster", "poster", actor="cron", pipeline=pipeline.name)
+    assert runs_page(operations, RunsWanted(), 1, 50, "post").at.total == 3
+    with pytest.raises(RunError, match="may mean several: north/poster, south/poster, west/poster"):
+        find(operations, "post")
 
 
 def test_listings_that_are_renewed_read_no_closed_segment_again() -> None:
