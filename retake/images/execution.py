@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from retake.attempts import repeating
 from retake.bucket import Bucket
-from retake.bucket.contract import NotFound
+from retake.bucket.contract import NotFound, is_key
 from retake.errors import (
     Code,
     CodedError,
@@ -251,7 +251,7 @@ class JobExecution:
 
     def _input(self, which: str, key: str) -> bytes:
         missing = Refused(Code.MISSING, f"the picture of the {which} is gone: make a new job")
-        if not key.startswith(objects.folder_of(self._job.job_id)):
+        if not is_key(key) or not key.startswith(objects.folder_of(self._job.job_id)):
             raise missing
         try:
             return self._held.patiently(lambda: self._room.bucket.read(key), StorageError)[0]

@@ -9,13 +9,13 @@ import pytest
 from images_world import CALM, PNG, ImagesWorld
 from service_world import ServiceWorld
 from waiting import eventually
-from worker_world import WorkerWorld
+from worker_world import WorkerWorld, picture
 
 from retake.images import scripts
 from retake.images.claims import Taken
 from retake.images.dead_messages import DeadMessages
 from retake.images.jobs import ImageJob, JobStatus
-from retake.images.messages import message_of
+from retake.images.messages import OUTFIT_QUEUE, message_of
 
 ODD = ["", "…", "null", "nan", "1e308", "-1", "True", "[[[]]]", "x" * 5000, "9" * 5000, "9999-12-31T23:59:59"]
 
@@ -114,6 +114,20 @@ def test_a_job_whose_parameters_are_too_large_for_a_message_is_executed(world: W
     with world.running():
         assert world.ended(job_id).status == JobStatus.READY
     assert world.dead() == 0
+
+
+@pytest.mark.parametrize("name", ["", "../x.png", "a//b.png", "a\0b.png", "x" * 5000])
+def test_a_picture_under_a_name_that_no_bucket_can_hold_is_gone(world: WorkerWorld, name: str) -> None:
+    world.comfyui()
+    job_id = world.outfit(person=picture(), garment=picture(), send=False)
+    world.store.client.hset(job_id, "person_image_r2_key", f"jobs/{job_id}/{name}")
+    job = world.store.get(job_id)
+    assert job
+    world.send(job)
+    with world.running(queue=OUTFIT_QUEUE):
+        job = world.ended(job_id)
+    assert (job.status, job.error) == (JobStatus.FAILED, "the picture of the person is gone: make a new job")
+    assert world.store.client.hget(job_id, "deaths") is None
 
 
 # --- rows of jobs2 --------------------------------------------------------------------------------------------------
