@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import stat
 import subprocess
 import time
@@ -127,6 +128,27 @@ def test_postgres_runs_where_its_user_cannot_go_and_continues_after_sigkill(tmp_
             assert connection.execute("SELECT * FROM kept").fetchall() == [(1,)]
     finally:
         started.end()
+
+
+def test_the_pid_of_a_killed_postgres_may_be_that_of_another_one(tmp_path: Path) -> None:
+    """After a power cut, where this machine runs several."""
+    with or_skipped():
+        places = [tmp_path / name for name in ("one", "two")]
+        servers = [PostgresServer(DataFolder(it), Programs(os.environ), os.environ) for it in places]
+    started: list[RunningServer] = []
+    try:
+        started += [RunningServer(server, place) for server, place in zip(servers, places, strict=True)]
+        pid_file = places[0] / "postgres/data/postmaster.pid"
+        text = pid_file.read_text().split("\n", 1)[1]
+        started[0].stop()
+        pid_file.write_text(f"{started[1].pid}\n{text}")
+        shutil.chown(pid_file, places[0].joinpath("postgres").stat().st_uid)
+        started[0].start()
+        for server in servers:
+            psycopg.connect(server.url).close()
+    finally:
+        for it in started:
+            it.end()
 
 
 def test_data_of_postgres_that_are_not_whole_are_told(tmp_path: Path) -> None:

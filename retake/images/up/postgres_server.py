@@ -147,13 +147,15 @@ class PostgresServer:
 
     def _forget_dead(self) -> None:
         """Remove the pid file of a killed server if its pid is now that of another program, which PostgreSQL would take
-        for a server. Where the pid is nobody's it finds out itself; while anything is left of the killed one it
-        does not start, and is started again."""
-        path = self._place / "data/postmaster.pid"
+        for a server, or that of another server. Where the pid is nobody's it finds out itself; while anything is left
+        of the killed one it does not start, and is started again."""
+        data = self._place / "data"
         with suppress(OSError, ValueError, IndexError):
-            pid = int(path.read_text("ascii").split()[0])
-            if Path(f"/proc/{pid}/comm").read_text().strip() not in ("postgres", "postmaster"):
-                path.unlink()
+            pid = int((data / "postmaster.pid").read_text("ascii").split()[0])
+            named = Path(f"/proc/{pid}/comm").read_text().strip()
+            # A server's current folder is that of its data.
+            if named not in ("postgres", "postmaster") or Path(f"/proc/{pid}/cwd").readlink() != data.resolve():
+                (data / "postmaster.pid").unlink()
 
     @property
     def _password(self) -> str:
