@@ -78,7 +78,7 @@ class JobExecution:
         self._avoid = ""  # the server that was left last
         self._recorded = job.attempt if job.comfyui_server else 0  # the last attempt that may be on a server
         self._deaths = max(0, job.comfyui_deaths)
-        self._told: set[tuple[str, str]] = set()  # why the job waits, as far as the log has it
+        self._gone: ImageServer | None = None  # the server that may have begun the prompt, and went away
 
     def run(self) -> bool:
         """Make the picture; return True if the job is ready, False if it has failed.
@@ -112,7 +112,7 @@ class JobExecution:
         server too many that went away while it executed the job.
         """
         url = self._job.comfyui_server if attempt == self._recorded == self._job.attempt else ""
-        gone, losses = repeating(*_GONE_PAUSES_S), 0
+        pauses, losses, self._gone = repeating(*_GONE_PAUSES_S), 0, None
         while True:
             server = self._room.servers.at(url) if url else self._next_server()
             calls = ServerCalls(server, self._held, self._room.settings)
@@ -123,21 +123,22 @@ class JobExecution:
                 if calls.lost and losses > len(_GONE_PAUSES_S):
                     raise calls.lost from None
                 if calls.begun and not calls.lost:
-                    self._count_death(server)
+                    self._gone = server
                 _log.info("%s does not know the prompt: it is sent again", bare(server.url))
-                self._held.pause(next(gone))
+                self._held.pause(next(pauses))
                 url = server.url
                 continue
             except PollFailed as error:
-                if calls.begun and not lasts(error):
-                    self._count_death(server)
+                if calls.begun:
+                    self._gone = server
                 elif not lasts(error) and server.alive():  # it answers everything but what this job needs
                     losses += 1
                     if losses > len(_GONE_PAUSES_S):
                         raise
                 self._leave(server, error)
             except Refused as error:
-                if error.error_class is ErrorClass.BUSINESS:
+                losses += error.code == Code.BAD_ANSWER
+                if error.error_class is ErrorClass.BUSINESS or losses > len(_GONE_PAUSES_S):
                     raise
                 self._leave(server, error)
             url, self._avoid = "", server.url
@@ -146,38 +147,29 @@ class JobExecution:
         """Return the server whose turn it is; wait while there is none."""
         self._held.update({"status": JobStatus.WAITING})
         while (server := self._room.servers.next(self._avoid)) is None:
-            self._tell("", "", "no ComfyUI server answers: the job waits")
-            self._held.waits = self._held.waits or "no ComfyUI server answers"
+            if not self._held.waiting.why:
+                self._held.waiting.note("no ComfyUI server answers", "no ComfyUI server answers: the job waits")
             self._held.pause(_NO_SERVER_S)
         return server
 
     def _leave(self, server: ImageServer, error: CodedError) -> None:
         """Go to another server; what is on this one stays on record until the other one is asked."""
         self._held.check()
-        self._tell(server.url, error.code, f"ComfyUI at {bare(server.url)} is given up for now: {error}")
-        self._held.waits = in_a_sentence(str(error))
+        told = f"ComfyUI at {bare(server.url)} is given up for now: {error}"
+        self._held.waiting.note(in_a_sentence(str(error)), told, server.url, error.code)
         self._room.servers.missed(server.url)
 
-    def _tell(self, url: str, code: str, why: str) -> None:
-        """Log why the job waits: once until it goes on."""
-        if (url, code) not in self._told:
-            _log.warning("%s", why)
-        self._told.add((url, code))
-
-    def _goes_on(self) -> None:
-        self._held.waits = ""
-        self._told.clear()
-
     def _count_death(self, server: ImageServer) -> None:
-        """Note that a server went away while it executed the job. Raises TaskFailed if that happened too often: the job
-        may be what ends them."""
+        """Note that a server went away while it executed the job, which is now to be begun again. Raises TaskFailed if
+        that happened too often: the job may be what ends them."""
+        self._gone = None
         self._deaths += 1
         times = "once" if self._deaths == 1 else f"{self._deaths} times"
-        told = f"ComfyUI went away {times} while it executed this job, now at {bare(server.url)}"
+        told = f"ComfyUI went away {times} while it executed this job, the last time at {bare(server.url)}"
         _log.warning("%s", told)
         self._held.update({"comfyui_deaths": str(self._deaths)})
         if self._deaths >= self._room.settings.comfyui_death_limit:
-            raise TaskFailed(Code.TASK_FAILED, f"{told}: look there why, the job may be what ends it") from None
+            raise TaskFailed(Code.TASK_FAILED, f"{told}: look there why, the job may be what ends it")
 
     def _on(self, calls: ServerCalls, attempt: int) -> MadePicture:
         """Return the picture of an attempt on one server. Raises _Forgotten if that does not know the prompt."""
@@ -186,10 +178,14 @@ class JobExecution:
             state = calls.state(prompt_id) if attempt <= self._recorded else _UNKNOWN
             if state.running:
                 self._record(server, attempt)
+            if state.phase is not PromptPhase.GONE:
+                self._gone = None  # it was only silent for a while
+            elif self._gone:
+                self._count_death(self._gone)
             if state.phase is PromptPhase.GONE:
                 self._submit(calls, attempt)
                 state = _BEGUN
-            self._goes_on()
+            self._held.waiting.over()
             if state.running:
                 state = calls.followed(prompt_id, events)
         if state.phase is PromptPhase.GONE and calls.lost:

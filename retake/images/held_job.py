@@ -11,6 +11,7 @@ from retake.attempts import repeating
 from retake.errors import RetakeError, in_words
 from retake.images.claims import JobClaims, Still
 from retake.images.redis_calls import RedisAway
+from retake.images.wait_reason import WaitReason
 
 PAUSES_S = (0.1, 0.3, 1.0, 2.0, 5.0)
 """Seconds between tries while Redis or the bucket are unreachable; the last one for ever."""
@@ -39,8 +40,7 @@ class HeldJob:
 
     def __init__(self, claims: JobClaims, job_id: str, token: str, silence_s: float) -> None:
         self.job_id, self.token = job_id, token
-        self.waits = ""
-        """Why the job waits, for people; empty while it does not."""
+        self.waiting = WaitReason()
         self._claims, self._silence_s = claims, silence_s
         self._woken, self._left = Event(), Event()
         self._lost: Still | None = None

@@ -96,7 +96,7 @@ class QueueWorker:
     def glance(self) -> WorkerGlance:
         """Return how it stands."""
         consumer, held = self._consumer, self._held
-        waits = held.waits or None if held else None
+        waits = held.waiting.why or None if held else None
         return WorkerGlance(consumer is not None and consumer.consuming, self._job, self.room.servers.alive, waits)
 
     def stop(self, drain_s: float) -> None:

@@ -14,7 +14,7 @@ def tolerate() -> None:
     RabbitMQ passes on whatever a publisher wrote: a timestamp in nanoseconds, a text that is not UTF-8. Without this,
     the library ends the connection where it gets such a message, which then comes again, and holds up its whole queue.
     """
-    Basic.Properties.unmarshal = _tolerant  # type: ignore[method-assign]
+    Basic.Properties.unmarshal = _tolerant  # type: ignore[assignment, method-assign]
 
 
 def _tolerant(properties: BasicProperties, flags: int, data: bytes) -> None:

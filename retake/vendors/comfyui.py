@@ -208,15 +208,18 @@ class ComfyUI:
         return _outcome(self._requests.name, prompt_id, entry)
 
     def _queued(self, prompt_id: str) -> PromptState | None:
-        """Return the state of a prompt that is in the queue, or None."""
+        """Return the state of a prompt that is in the queue, or None. Alone in it, a prompt is begun in this moment."""
         what = "show its queue"
         queue = self._requests.asked(what, "GET", "/queue")
-        for name, phase in (("queue_running", PromptPhase.RUNNING), ("queue_pending", PromptPhase.WAITING)):
+        before: list[Any] = []
+        for name in ("queue_running", "queue_pending"):
             items = queue.get(name)
             if not isinstance(items, list) or not all(isinstance(it, list) and len(it) > 1 for it in items):
                 raise self._requests.unusable(what, f"it has no usable {name}")
             if any(it[1] == prompt_id for it in items):
-                return PromptState(phase)
+                waits = name == "queue_pending" and len([*before, *items]) > 1
+                return PromptState(PromptPhase.WAITING if waits else PromptPhase.RUNNING)
+            before = items
         return None
 
 

@@ -60,7 +60,8 @@ def test_a_job_that_restarts_comfyui_each_time_fails(world: WorkerWorld, retries
         comfy.withdraw_orders()
         later = world.ended(world.job())
     assert (job.status, job.attempt, job.comfyui_deaths) == (JobStatus.FAILED, 1 + retries, 3 + retries)
-    assert job.error.startswith(f"ComfyUI went away {3 + retries} times while it executed this job, now at {comfy.url}")
+    told = f"ComfyUI went away {3 + retries} times while it executed this job, the last time at {comfy.url}: look there"
+    assert job.error.startswith(told)
     expected = {prompt_id_of(job_id, 1): 3, prompt_id_of(job_id, 2): 1}
     assert {it: n for it, n in comfy.executions().items() if it in expected} == dict([*expected.items()][: 1 + retries])
     assert (later.status, later.comfyui_deaths) == (JobStatus.READY, 0)
@@ -111,6 +112,20 @@ def test_servers_that_are_away_before_they_have_the_prompt_do_not_count(world: W
     job_id = world.job()
     comfy.order("comfy.prompt#1-6=429")
     with world.running(comfyui_death_limit=1, task_execution_max_retries=0):
+        job = world.ended(job_id)
+    assert (job.status, job.attempt, job.comfyui_deaths) == (JobStatus.READY, 1, 0)
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+def test_a_server_that_is_silent_for_a_while_and_goes_on_has_not_died(world: WorkerWorld) -> None:
+    comfy = world.comfyui(pace=6)
+    job_id = world.job()
+    with world.running(comfyui_death_limit=1, task_execution_max_retries=0, worker_silence_seconds=0.3) as worker:
+        eventually(comfy.executions)
+        for kind in ("history", "queue", "stats"):
+            comfy.order(f"comfy.{kind}=503")
+        eventually(lambda: worker.glance().waits)
+        comfy.withdraw_orders()
         job = world.ended(job_id)
     assert (job.status, job.attempt, job.comfyui_deaths) == (JobStatus.READY, 1, 0)
     assert comfy.executions() == {prompt_id_of(job_id, 1): 1}

@@ -81,6 +81,18 @@ def test_a_job_whose_pictures_no_server_takes_fails_alone(world: WorkerWorld, an
     assert set(world.executions()) == {prompt_id_of(later, 1)}
 
 
+@pytest.mark.parametrize("status", [402, 410, 451])
+def test_a_refusal_that_nobody_knows_is_a_failed_attempt_at_last(world: WorkerWorld, status: int) -> None:
+    odd = Response(status, {"error": "for reasons of our own"})
+    odd_servers(world, lambda request: odd if request.path == "/prompt" else None)
+    job_id = world.job()
+    with world.running(task_execution_max_retries=0):
+        job = world.ended(job_id)
+    assert job.status == JobStatus.FAILED
+    assert f"answered HTTP {status}" in job.error
+    assert not world.executions()
+
+
 def test_a_prompt_that_cannot_be_cancelled_has_failed_all_the_same(world: WorkerWorld) -> None:
     [comfy] = odd_servers(
         world, lambda request: BROKEN if (request.method, request.path) == ("POST", "/queue") else None, 1

@@ -217,6 +217,23 @@ def test_a_prompt_that_ends_between_history_and_queue_is_found(vendor: ScriptedV
 
 
 @pytest.mark.parametrize(
+    ("running", "pending", "phase"),
+    [
+        ([PROMPT], ["another"], PromptPhase.RUNNING),
+        (["another"], [PROMPT], PromptPhase.WAITING),
+        ([], [PROMPT, "another"], PromptPhase.WAITING),
+        ([], [PROMPT], PromptPhase.RUNNING),
+    ],
+)
+def test_a_prompt_that_is_alone_in_the_queue_is_begun(
+    vendor: ScriptedVendor, running: list[str], pending: list[str], phase: PromptPhase
+) -> None:
+    queue = {"queue_running": [[1, it] for it in running], "queue_pending": [[2, it] for it in pending]}
+    vendor.script = [NOTHING, says(200, queue)]
+    assert client(vendor).state(PROMPT).phase is phase
+
+
+@pytest.mark.parametrize(
     "second",
     [
         says(200, {}),
