@@ -11,8 +11,9 @@ from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 
 from retake.clock import Clock
-from retake.errors import RetakeError
+from retake.errors import RetakeError, redact
 from retake.exit_codes import ExitCode
+from retake.foreign_text import one_line
 from retake.images.jobs import iso
 
 ANSWER_S = 3.0
@@ -21,6 +22,8 @@ ANSWER_S = 3.0
 REST_S = 0.5
 """Seconds after a failure in which every call fails at once: else callers that wait for a thread would wait many times
 as long as one call does."""
+
+_LONGEST = 200  # characters of what Redis says
 
 
 class RedisAway(RetakeError):
@@ -82,8 +85,15 @@ class RedisCalls:
 
 def in_short(error: RedisError) -> str:
     """Return what is wrong with Redis, without its URL."""
-    kind = "refuses" if isinstance(error, ResponseError) else "does not answer"
-    return f"Redis {kind} ({type(error).__name__}): check that it runs, and REDIS_URL"
+    if isinstance(error, ResponseError):
+        return f"Redis refuses: {refusal(error)}"
+    return f"Redis does not answer ({type(error).__name__}): check that it runs, and REDIS_URL"
+
+
+def refusal(error: ResponseError) -> str:
+    """Return in Redis's own words why it refuses, without the script in which it did."""
+    words, _, _ = str(error).partition(" script: ")
+    return f"{one_line(redact(words))[:_LONGEST]} ({type(error).__name__})"
 
 
 def milliseconds(seconds: float) -> int:

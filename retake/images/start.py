@@ -8,7 +8,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
-from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
+from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
 from retake.bucket import Bucket, open_configured
 from retake.clock import Clock, SystemClock
@@ -16,7 +16,7 @@ from retake.errors import RetakeError, SettingsError, StorageError, in_words
 from retake.exit_codes import ExitCode, most_severe
 from retake.images.messages import TOPOLOGY
 from retake.images.objects import FOLDER
-from retake.images.redis_calls import RedisAway, open_redis
+from retake.images.redis_calls import RedisAway, open_redis, refusal
 from retake.images.settings import ImagesSettings, load_images_settings
 from retake.images.store import JobStore
 from retake.logs import mask
@@ -215,6 +215,8 @@ def _ask_redis(store: JobStore, place: str) -> None:
         raise SettingsError(f"Redis at {place} refuses the user or the password: correct REDIS_URL") from None
     except BusyLoadingError:
         raise RedisAway(f"Redis at {place} is still reading its file: wait, or give it more memory") from None
+    except ResponseError as error:
+        raise RedisAway(f"Redis at {place} refuses: {refusal(error)}") from None
     except RedisError as error:
         raise RedisAway(
             f"Redis at {place} does not answer ({type(error).__name__}): start it, or correct REDIS_URL"

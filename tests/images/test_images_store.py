@@ -11,7 +11,7 @@ from retake.clock import FakeClock
 from retake.images import scripts
 from retake.images.claims import Still, Taken
 from retake.images.jobs import ImageJob, JobType, TextRequest, is_job_id, job_of, text_fields
-from retake.images.redis_calls import open_redis
+from retake.images.redis_calls import RedisAway, open_redis
 from retake.images.store import IDEMPOTENCY_S, JobStore
 
 SETS = ("pending", "ready", "dispatcher_cache_processing", "failed")
@@ -55,6 +55,17 @@ def together(works: list[Callable[[], Any]]) -> list[Any]:
     for it in threads:
         it.join()
     return results
+
+
+def test_a_redis_that_is_full_is_told_in_its_own_words(store: JobStore) -> None:
+    store.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(RedisAway) as raised:
+            made(store)
+    finally:
+        store.client.config_set("maxmemory", 0)
+    told = "Redis refuses: command not allowed when used memory > 'maxmemory'. (OutOfMemoryError)"
+    assert str(raised.value) == told
 
 
 def test_numbers_of_another_program_that_are_none_stop_nobody(store: JobStore) -> None:

@@ -111,6 +111,14 @@ def test_a_password_that_redis_refuses_is_a_setting_to_correct(
     assert error.exit_code == ExitCode.CONFIG
 
 
+def test_a_redis_that_runs_and_refuses_is_not_told_to_be_away(
+    redis_url: str, rabbitmq_url: str, tmp_path: Path
+) -> None:
+    error = missing(Places(redis_url.rpartition("/")[0] + "/99999", rabbitmq_url), tmp_path, seconds=0)
+    assert "refuses: DB index is out of range" in str(error)
+    assert error.exit_code == ExitCode.TRY_LATER
+
+
 def test_a_user_that_rabbitmq_refuses_is_a_setting_to_correct(
     redis_url: str, rabbitmq_url: str, tmp_path: Path
 ) -> None:
