@@ -439,11 +439,8 @@ def _call(
 def _kept(doc: MidjourneyDocument) -> dict[str, Any]:
     """Return what the document says of its last reservation (`retake.story.spending.known`)."""
     kept = (doc.raw.get("spend") or {}).get("reservation")
-    if not isinstance(kept, dict):
-        return {}
-    if amount_of(kept.get("billed_usd")) is not None:
-        return kept
-    return {name: it for name, it in kept.items() if name != "billed_usd"}
+    known = kept if isinstance(kept, dict) else {}
+    return {name: it for name, it in known.items() if name != "billed_usd" or amount_of(it) is not None}
 
 
 def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: str) -> dict[str, Any]:
