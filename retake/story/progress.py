@@ -174,7 +174,7 @@ class Watch:
         if bill:
             console.print("\n[bold]What the vendors would have billed[/bold]")
             lines = {kind: it for kind, it in bill.lines.items() if it.calls}
-            width = max(10, *map(len, lines))
+            width = max([10, *map(len, lines)])
             for kind, billed in lines.items():
                 price = f"{billed.price:.3f} USD" if billed.price else "free"
                 console.print(f"  {kind:<{width}} {billed.counts}   {price}")

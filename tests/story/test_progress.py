@@ -163,6 +163,16 @@ def test_the_bill_lists_what_was_asked_for_and_its_sum() -> None:
     ]
 
 
+@pytest.mark.parametrize("kinds", [[], ["chat", "organization"]])
+def test_the_columns_of_the_bill_are_aligned_and_one_without_calls_has_its_sum(kinds: list[str]) -> None:
+    watch, _ = watched(World())
+    stream = io.StringIO()
+    watch.print_account(stream, VendorBill({kind: BillLine(1, 1, Decimal(0)) for kind in kinds}))
+    bill = stream.getvalue().partition("What the vendors would have billed\n")[2].partition("\n\n")[0].splitlines()
+    assert [line.split()[0] for line in bill] == [*kinds, "total"]
+    assert len({line.find("1 call") for line in bill[:-1]}) <= 1
+
+
 # --- on a terminal --------------------------------------------------------------------------------------------------
 
 
