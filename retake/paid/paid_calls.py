@@ -103,7 +103,7 @@ class PaidCalls:
             if not is_amount(usd):
                 raise ValueError(f"the price of {step!r} is not an amount: {usd!r}")
         for cap in (daily_cap_usd, own_daily_cap_usd):
-            if cap is not None and not is_amount(cap):
+            if cap is not None and not cap >= 0:  # nor is NaN
                 raise ValueError(f"a daily cap is not an amount: {cap!r}")
         self._name, self._prices = name, dict(prices)
         self._find, self._on_unknown, self._call_timeout_s = find, on_unknown, call_timeout_s

@@ -407,7 +407,7 @@ def test_a_key_no_file_can_have_and_a_step_without_a_price_are_refused() -> None
 def test_a_price_that_no_book_can_hold_is_refused_before_it_is_in_the_book_of_all(usd: float) -> None:
     program = Program(Vendor(), daily_cap_usd=1.0)
     with pytest.raises(ValueError, match="'banner' is not an amount"):
-        PaidCalls(program.bucket, "banners", {"banner": usd}, clock=program.clock, daily_cap_usd=9e8)
+        PaidCalls(program.bucket, "banners", {"banner": usd}, clock=program.clock, daily_cap_usd=2e9)
 
 
 @pytest.mark.parametrize("cap", ["daily_cap_usd", "own_daily_cap_usd"])
