@@ -31,7 +31,7 @@ class MetError(NamedTuple):
     @property
     def identity(self) -> object:
         """What tells the error from others, whoever wrote it down."""
-        return self.record.id or (self.record.raw.get("timestamp"), self.record.code, self.pipeline)
+        return self.record.id or (str(self.record.raw.get("timestamp")), self.record.code, self.pipeline)
 
     def document(self) -> dict[str, Any]:
         """Return it as JSON has it: the record, with `pipeline` and `generation_id`."""

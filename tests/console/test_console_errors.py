@@ -16,6 +16,7 @@ from retake.clock import stamp
 from retake.console.command_context import CommandContext
 from retake.console.errors import command as errors
 from retake.errors import Code, VendorError, error_record
+from retake.operations.last_errors import last_errors
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import ERROR, Note
@@ -140,6 +141,12 @@ def test_on_a_terminal_no_line_is_too_wide(width: int, monkeypatch: pytest.Monke
     assert max(map(len, text.splitlines())) <= width
     assert "UNAVAILABLE" in text
     assert "20260101-0006" in text
+
+
+def test_a_record_without_an_id_and_a_time_is_listed() -> None:
+    world = World()
+    world.put("dead_letters/x/report.json", {"last_error": {"timestamp": [1], "message": "of another program"}})
+    assert [it.record.message for it in last_errors(context_of(world).operations, 10)] == ["of another program"]
 
 
 def test_without_errors_a_sentence_says_so() -> None:
