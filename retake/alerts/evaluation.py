@@ -12,6 +12,7 @@ from types import MappingProxyType
 from retake.alerts.board import ACKNOWLEDGED, OPEN, RESOLVED, Alert, Board
 from retake.alerts.conditions import Condition, Findings, channel_refused
 from retake.alerts.message import AlertEvent
+from retake.alerts.outbox import has_waiting
 from retake.alerts.routing import queued, recipients
 from retake.alerts.settings import LEVELS, AlertSettings
 from retake.clock import is_ahead, parse_stamp, stamp
@@ -61,7 +62,8 @@ class _Evaluation:
         self._board, self._settings, self._now = board, settings, now
         self._group = timedelta(seconds=settings.group_seconds)
         self.alerts = dict(board.alerts)
-        self._channels = {name: it for name, it in board.channels.items() if name in names}
+        # Another program on this bucket may have channels that these settings do not.
+        self._channels = {name: it for name, it in board.channels.items() if name in names or has_waiting(it, now)}
         self._ended = list(board.ended)
 
     def board(self) -> Board:

@@ -37,6 +37,15 @@ class SendClaims(NamedTuple):
     dropped: tuple[QueuedMessage, ...]  # too old to be of use
 
 
+def has_waiting(outbox: ChannelQueue, now: datetime) -> bool:
+    """Return whether a message waits that is not too old to be of use."""
+    return any(_is_young(it, now) for it in outbox.queue)
+
+
+def _is_young(message: QueuedMessage, now: datetime) -> bool:
+    return now - parse_stamp(message.at) < _KEPT
+
+
 def due(outbox: ChannelQueue, settings: AlertSettings, now: datetime) -> bool:
     """Return whether a channel has something to send that may be sent now."""
     longest_s = max(LONGEST_WAIT_S, settings.retry_seconds, settings.timeout_seconds)
@@ -51,7 +60,7 @@ def claimed(board: Board, settings: AlertSettings, now: datetime, *, only: str |
     for name, outbox in board.channels.items():
         if name not in names:
             continue
-        young = tuple(it for it in outbox.queue if now - parse_stamp(it.at) < _KEPT)
+        young = tuple(it for it in outbox.queue if _is_young(it, now))
         dropped += [it for it in outbox.queue if it not in young]
         outbox = channels[name] = outbox._replace(queue=young)
         if due(outbox, settings, now):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from alert_world import START
-from delivery_world import DeliveryWorld, cause, failing
+from delivery_world import FAILED, DeliveryWorld, cause, failing
 
 from retake.alerts.board import OPEN, RESOLVED
 from retake.alerts.channels import post
@@ -170,3 +170,20 @@ def test_a_time_of_a_channel_that_is_none_is_named() -> None:
     rewrite(world, lambda board: board["channels"]["all"].update(last_delivered_at="late"))
     with pytest.raises(StateError, match=r"alerts/state\.json: channels\.all: last_delivered_at: no time"):
         world.store.read()
+
+
+def test_what_waits_for_a_channel_of_another_program_is_kept_for_a_week() -> None:
+    world = DeliveryWorld()
+    other = DeliveryWorld(world.bucket, world.service, world.clock, channels={"own": {"kind": "webhook"}})
+    world.service.plan("all", FAILED)
+    world.tick(failing())
+    other.tick(cause("upscale"))
+    assert [it.event.value for it in other.queue("all").queue] == ["trigger"]
+    world.later(60)
+    world.deliver()
+    assert world.service.events() == ["trigger"]
+    world.service.plan("all", *[FAILED] * 9)
+    world.tick()
+    world.later(7 * 86400)
+    other.tick(cause("upscale"))
+    assert "all" not in world.board.channels
