@@ -92,7 +92,7 @@ class Board(NamedTuple):
     """All alerts that are open or ended lately, by the key of their cause, and the channels, by name.
 
     `ended` are those that are over, and move to the document of their day next. `reports` has the time for which each
-    report was made last. `mode` repeats the state of the degraded mode.
+    report was made last. `mode` repeats the state of the degraded mode; whatever it is, it is kept.
     """
 
     alerts: Mapping[str, Alert] = {}
@@ -112,10 +112,8 @@ def decoded(raw: Mapping[str, Any] | None) -> Board:
     alerts = [decoded_alert(it) for it in _list(raw, "alerts")]
     channels = {name: _queue(it, f"channels.{name}") for name, it in _object(raw, "channels").items()}
     ended = tuple(decoded_alert(it) for it in _list(raw, "ended"))
-    mode = raw.get("mode")
-    if mode is not None and not isinstance(mode, dict):
-        raise ValueError("mode: no object")
-    return Board({it.key: it for it in alerts}, channels, ended, dict(_object(raw, "reports")), mode)
+    reports = dict(_object(raw, "reports"))
+    return Board({it.key: it for it in alerts}, channels, ended, reports, raw.get("mode"))
 
 
 def encoded(board: Board) -> dict[str, Any]:

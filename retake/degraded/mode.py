@@ -132,7 +132,9 @@ def robots(mode: int) -> list[int]:
 
 def decoded(raw: Mapping[str, Any] | None) -> ModeState:
     """Read what is on record. Raises ValueError, which names the field."""
-    raw = raw or {}
+    raw = {} if raw is None else raw
+    if not isinstance(raw, Mapping):
+        raise ValueError("no object")  # noqa: TRY004  a fault of the document
     hand, auto = raw.get("hand"), raw.get("auto") or {}
     try:
         state = ModeState(Hand(**hand) if hand else None, Auto(**auto))

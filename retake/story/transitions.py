@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from retake.clock import stamp
 from retake.errors import ErrorClass, retry_in
-from retake.paid.bills import amount_of
+from retake.paid.bills import reservation_in
 from retake.story.documents import (
     FAILED_STEP,
     FAILURE_STATUS,
@@ -438,9 +438,7 @@ def _call(
 
 def _kept(doc: MidjourneyDocument) -> dict[str, Any]:
     """Return what the document says of its last reservation (`retake.story.spending.known`)."""
-    kept = (doc.raw.get("spend") or {}).get("reservation")
-    known = kept if isinstance(kept, dict) else {}
-    return {name: it for name, it in known.items() if name != "billed_usd" or amount_of(it) is not None}
+    return reservation_in(doc.raw.get("spend") or {})
 
 
 def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: str) -> dict[str, Any]:

@@ -191,10 +191,14 @@ class TickWatch:
         try:
             self._document = BoardDocument.read(self._bucket)
             state = decoded(self._document.raw.get("mode"))
-        except (ValueError, AttributeError, StateError) as error:
+        except StateError as error:
             _log.critical("no alert is raised or sent: %s", error)
             self._failures.append("the document")
             self._document, state = BoardDocument({}), _mode_itself(self._bucket, self._clock)
+        except ValueError as error:
+            _log.warning("%s: the copy of the mode makes no sense (%s); mode/state.json holds", KEY, error)
+            self._failures.append("the mode")
+            state = _mode_itself(self._bucket, self._clock)
         self._wrong, self._state = self._document.pipelines, state
         self._mode = mode_at(state, self._modes, self._settings.timezone, self._clock.now())
         if send and self._document.due(self._clock.now()):

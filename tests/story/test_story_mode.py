@@ -212,6 +212,22 @@ def test_an_invalid_alerts_document_does_not_hide_the_mode_and_an_invalid_mode_s
             world.tick()
 
 
+@pytest.mark.parametrize("copy", [7, 0, "", [], False, "x", {"hand": {"mode": 9, "why": "", "since": "x"}}], ids=str)
+def test_a_copy_of_the_mode_without_sense_keeps_no_alert_from_being_raised(copy: object) -> None:
+    world = WatchedWorld(modes={"auto": True})
+    world.vendors.plan("imagine", "refused", "refused", "refused", "refused")
+    while "step_failing" not in world.alerts():
+        world.tick()
+    board = world.json("alerts/state.json")
+    world.put("alerts/state.json", {**board, "alerts": [], "mode": copy})
+    world.put("mode/state.json", {"hand": {"mode": MINIMAL, "why": "", "since": "2026-01-01T00:00:00Z"}})
+    paid = dict(world.vendors.billed)
+    for _ in range(3):
+        world.tick()
+        assert (world.watch.mode.mode, world.vendors.billed) == (MINIMAL, paid)
+    assert {"step_failing", "degraded"} <= set(world.alerts())
+
+
 @pytest.mark.parametrize("share", [10**400, float("nan"), 1.5, -1])
 def test_a_share_that_is_none_is_an_invalid_mode_and_no_bug(share: float) -> None:
     mode = {"auto": {"mode": REDUCED, "since": None, "error_share": share, "tries": 20}}
