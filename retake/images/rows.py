@@ -13,7 +13,7 @@ class TableAway(RetakeError):
     """PostgreSQL did not answer as it should. Whether what was asked for was done is unknown; every call can be
     repeated."""
 
-    exit_code = ExitCode.TRY_LATER
+    exit_code: int = ExitCode.TRY_LATER
 
 
 class TableRow(NamedTuple):

@@ -266,7 +266,9 @@ def _table_errors() -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        raise TableAway(str(error)) from None
+        away = TableAway(str(error))
+        away.exit_code = error.exit_code  # that of wrong settings where the user or the password is refused
+        raise away from None
 
 
 class _TimeLimit:

@@ -19,7 +19,11 @@ from rabbit_server import RabbitServer
 from test_up_children import alive
 from waiting import eventually
 
+from retake.clock import SystemClock
 from retake.errors import StateError, StorageError
+from retake.exit_codes import ExitCode
+from retake.images.rows import TableAway
+from retake.images.table import JobTable
 from retake.images.up import rabbit_server as images_rabbit_server
 from retake.images.up.folder import DataFolder
 from retake.images.up.postgres_server import PostgresServer, is_of
@@ -126,6 +130,20 @@ def test_postgres_runs_where_its_user_cannot_go_and_continues_after_sigkill(tmp_
         started.start()
         with psycopg.connect(server.url) as connection:
             assert connection.execute("SELECT * FROM kept").fetchall() == [(1,)]
+    finally:
+        started.end()
+
+
+def test_a_password_that_postgres_refuses_is_a_setting_to_correct(tmp_path: Path) -> None:
+    with or_skipped():
+        server = PostgresServer(DataFolder(tmp_path), Programs(os.environ), os.environ)
+    started = RunningServer(server, tmp_path)
+    try:
+        wrong = JobTable("postgresql://retake:hunter2hunter2@" + server.url.rpartition("@")[2], SystemClock())
+        with pytest.raises(TableAway, match="password authentication failed") as raised:
+            wrong.prepare()
+        assert raised.value.exit_code == ExitCode.CONFIG
+        assert "hunter2" not in str(raised.value)
     finally:
         started.end()
 
