@@ -38,6 +38,7 @@ def up(**options: Any) -> None:
     \b
     Exit codes:
         0   a signal ended it
+        65  secrets.json or ports.json in DIR cannot be used
         69  a server is not installed; the message has the command to type
         75  DIR is in use, the port is taken, or a part did not start
         78  settings or a key are wrong

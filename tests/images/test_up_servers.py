@@ -1,6 +1,7 @@
 """The servers of `images up`, as they are: killed and started again they have what they had."""
 
 import asyncio
+import json
 import os
 import shutil
 import stat
@@ -172,8 +173,13 @@ def test_the_pid_of_a_killed_postgres_may_be_that_of_another_one(tmp_path: Path)
 def test_data_of_postgres_that_are_not_whole_are_told(tmp_path: Path) -> None:
     with or_skipped():
         server = PostgresServer(DataFolder(tmp_path), Programs(os.environ), os.environ)
-    (tmp_path / "postgres/data/base").mkdir(parents=True)
+    data = tmp_path / "postgres/data"
+    (data / "base").mkdir(parents=True)
     with pytest.raises(StorageError, match="postgres/data is not whole, it has no PG_VERSION: restore it, or remove"):
+        server.prepare()
+    shutil.rmtree(data)
+    data.touch()
+    with pytest.raises(StorageError, match="is not whole"):
         server.prepare()
 
 
@@ -212,6 +218,19 @@ def test_ports_and_secrets_are_the_same_the_next_time_and_private(tmp_path: Path
     assert first.port("redis") != first.port("rabbitmq")
     assert stat.S_IMODE((tmp_path / "images/secrets.json").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "images").stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("secret", [None, 5, "", "a b", "p@ss", "a/b", "ä", ["x"]])
+def test_a_secret_that_cannot_stand_in_a_url_is_told(tmp_path: Path, secret: Any) -> None:
+    (tmp_path / "secrets.json").write_text(json.dumps({"redis": secret}))
+    with pytest.raises(StateError, match=r"secrets.json: redis must be a text of letters, digits, _ and -; correct it"):
+        DataFolder(tmp_path).secret("redis")
+
+
+@pytest.mark.parametrize("port", [True, 0, -5, 99999, 1e30, None, "x"])
+def test_a_port_that_is_none_is_replaced(tmp_path: Path, port: Any) -> None:
+    (tmp_path / "ports.json").write_text(json.dumps({"redis": port}))
+    assert 17_000 <= DataFolder(tmp_path).port("redis") < 25_000
 
 
 def test_secrets_that_are_no_json_are_not_replaced(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import secrets
 import socket
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ from typing import Any
 from retake.errors import RetakeError, StateError, StorageError
 from retake.exit_codes import ExitCode
 from retake.strict_json import encode, parse, what_is_wrong
+
+_SECRET = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 _PORTS = range(17_000, 25_000)
 """A port is chosen here. The kernel gives those from 32768 on to connections of any program, and could give one away
@@ -50,19 +53,26 @@ class DataFolder:
             yield
 
     def secret(self, name: str) -> str:
-        """Return the secret of this name: made at the first call, then always the same. Only the owner can read it."""
+        """Return the secret of this name: made at the first call, then always the same. Only the owner can read it.
+
+        Raises StateError for one that an operator has written and that cannot stand in a URL.
+        """
         known = self._read("secrets.json")
         if name not in known:
             known[name] = secrets.token_urlsafe(24)
             self._write("secrets.json", known)
-        return str(known[name])
+        secret = known[name]
+        if not isinstance(secret, str) or not _SECRET.fullmatch(secret):
+            where = self.path / "secrets.json"
+            raise StateError(f"{where}: {name} must be a text of letters, digits, _ and -; correct it, or remove it")
+        return secret
 
     def port(self, name: str) -> int:
         """Return the port of this name: that of the last time, or a free one if another program has it now."""
         if name not in self._ports:
             known = self._read("ports.json")
             port = known.get(name)
-            while not isinstance(port, int) or not is_free(port) or port in self._ports.values():
+            while type(port) is not int or port <= 0 or not is_free(port) or port in self._ports.values():
                 port = free_port()
             self._ports[name] = port
             self._write("ports.json", known | {name: port})

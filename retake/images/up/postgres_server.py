@@ -54,7 +54,7 @@ class PostgresServer:
             os.fchown(self._descriptor, self._user.pw_uid, self._user.pw_gid)
         if version := self._version():
             self._check(version)
-        elif (data := self._place / "data").is_dir() and any(data.iterdir()):
+        elif (data := self._place / "data").exists() and (not data.is_dir() or any(data.iterdir())):
             raise StorageError(f"{data} is not whole, it has no PG_VERSION: restore it, or remove it to start over")
         else:
             self._initialize()
