@@ -203,6 +203,7 @@ def in_words(error: BaseException, name: str, setting: str = LEDGER_SETTING) -> 
     return StorageError(f"{what}: {said} Either nothing was changed or everything; try again")
 
 
+_NO_TABLE_ADVICE = "Somebody has removed a table: restore a backup, or name an empty database in STORAGE.ledger"
 LOGIN_ADVICE = "Give the password in PGPASSWORD or ~/.pgpass, and check the user in STORAGE.ledger"
 ADVICE = {
     "locked": f"Another process has been writing for {BUSY_S} s; try again, and see what it does",
@@ -214,11 +215,13 @@ ADVICE = {
     "malformed": "The file is damaged: move it away, and restore a backup or start with a new one",
     "password": LOGIN_ADVICE,
     "authentication failed": LOGIN_ADVICE,
+    'relation "': _NO_TABLE_ADVICE,
+    "no such table": _NO_TABLE_ADVICE,
     "does not exist": "Create it (createdb, createuser), or correct STORAGE.ledger",
     "permission denied": "Let the user create tables there: GRANT CREATE, USAGE ON SCHEMA public TO …",
     "connection": "Check that the server is running and reachable (pg_isready), then try again",
 }
-"""Advice, by a part of the driver's message."""
+"""Advice, by a part of the driver's message: the first that is in it."""
 
 
 def open_database(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, connect_s: int = CONNECT_S) -> Database:

@@ -237,6 +237,21 @@ def test_a_database_that_is_not_there_is_named(postgres: str, clock: FakeClock) 
         open_sql_ledger(f"{postgres}nothing", clock)
 
 
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_table_that_somebody_has_removed_is_not_to_be_made_by_createdb(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path, opening: Open
+) -> None:
+    postgres = kind == "postgres"
+    url = request.getfixturevalue("database") if postgres else f"sqlite:{tmp_path}/runs.db"
+    ledger = opening(url)
+    connection: Any = psycopg.connect(url) if postgres else sqlite3.connect(f"{tmp_path}/runs.db")
+    connection.execute("DROP TABLE events")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StorageError, match=r"events.*Somebody has removed a table: restore a backup, or name an empty"):
+        ledger.create_for_task("t", "t#1", actor="cron")
+
+
 def test_a_connection_that_was_cut_is_an_error_once(database: str, opening: Open) -> None:
     ledger = opening(database)
     run = in_state(ledger, RunStatus.RUNNING)
