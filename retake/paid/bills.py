@@ -39,19 +39,6 @@ def amount_of(value: object) -> float | None:
         return None
 
 
-def reservation_in(spend: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the last reservation that a document's `spend` has, {} for none. What is billed of it is left out where it
-    is no amount.
-
-    >>> reservation_in({"reservation": {"name": "a/1", "billed_usd": None}})
-    {'name': 'a/1'}
-    """
-    kept = spend.get("reservation")
-    if not isinstance(kept, dict):
-        return {}
-    return {name: it for name, it in kept.items() if name != "billed_usd" or amount_of(it) is not None}
-
-
 def day_of(call: Call) -> str:
     """Return the day (UTC) on which the call counts: the one on which it was requested, or a later one that was the
     latest on record; "" where the record does not say."""

@@ -283,6 +283,18 @@ class MidjourneyDocument(_Document):
         return Spend(raw.get("day") or "", raw.get("reserved_usd") or 0.0, raw.get("settled_usd") or 0.0)
 
     @property
+    def reservation(self) -> dict[str, Any]:
+        """The last reservation, {} where there is none; without `usd` and `billed_usd` that are not amounts."""
+        from retake.paid.day_book import is_amount
+
+        kept = (self.raw.get("spend") or {}).get("reservation")
+        if not isinstance(kept, dict):
+            return {}
+        amounts = {name: it for name, it in kept.items() if name in ("usd", "billed_usd")}
+        odd = {name for name, it in amounts.items() if type(it) not in (int, float) or not is_amount(it)}
+        return {name: it for name, it in kept.items() if name not in odd}
+
+    @property
     def present_step(self) -> Step:
         """The step that the generation is at: the one whose attempts `retry_count` shows."""
         status, results = self.status, self.results

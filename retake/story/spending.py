@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from retake.bucket import Bucket
 from retake.clock import Clock
-from retake.paid.bills import amount_of
 from retake.paid.spending import Spending
 from retake.story.documents import Documents, MidjourneyDocument, Step
 from retake.story.settings import LEASE, Settings, pipeline_of
@@ -67,17 +66,16 @@ def known(doc: MidjourneyDocument) -> "Known":
     """Return what the document says of its last reservation. A `spend.reservation` of another shape says nothing."""
     from retake.paid.day_book import Fate, Known, is_day
 
-    raw, spend = (doc.raw.get("spend") or {}).get("reservation"), doc.spend
+    raw, spend = doc.reservation, doc.spend
     spent = (spend.day, round(spend.settled + spend.reserved, 6))
-    if not isinstance(raw, dict) or not isinstance(account := raw.get("account"), str):
+    if not isinstance(account := raw.get("account"), str):
         return Known(None, None, None, Fate.OPEN, *spent)
     name, day, fate = raw.get("name"), raw.get("day"), raw.get("fate")
     if not isinstance(name, str) or not isinstance(day, str) or not is_day(day) or fate not in list(Fate):
         return Known(account, None, None, Fate.OPEN, *spent)
-    usd, billed = amount_of(raw.get("usd")), amount_of(raw.get("billed_usd"))
-    if usd is not None and billed is not None:  # it is for several calls
-        left, deferred = max(0.0, round(usd - billed, 6)), raw.get("deferred") is True
-        return Known(account, name, day, Fate(fate), *spent, left, billed if deferred else None)
+    if "usd" in raw and "billed_usd" in raw:  # it is for several calls
+        left, deferred = max(0.0, round(raw["usd"] - raw["billed_usd"], 6)), raw.get("deferred") is True
+        return Known(account, name, day, Fate(fate), *spent, left, float(raw["billed_usd"]) if deferred else None)
     return Known(account, name, day, Fate(fate), *spent)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from retake.clock import stamp
 from retake.errors import ErrorClass, retry_in
-from retake.paid.bills import reservation_in
 from retake.story.documents import (
     FAILED_STEP,
     FAILURE_STATUS,
@@ -89,7 +88,7 @@ def day_of(now: datetime) -> str:
 def begun(doc: MidjourneyDocument, generation_id: str) -> MidjourneyDocument:
     """Begin a generation: nothing under way, and an account by which the book of the day tells this document from one
     that was removed (`retake.paid.caps`)."""
-    if isinstance(_kept(doc).get("account"), str):
+    if isinstance(doc.reservation.get("account"), str):
         return clean(doc)
     return clean(doc).updated(spend={**(doc.raw.get("spend") or {}), "reservation": {"account": generation_id}})
 
@@ -436,14 +435,9 @@ def _call(
     return {**call, "counted_on": reservation.day} if reservation and reservation.day != day_of(now) else call
 
 
-def _kept(doc: MidjourneyDocument) -> dict[str, Any]:
-    """Return what the document says of its last reservation (`retake.story.spending.known`)."""
-    return reservation_in(doc.raw.get("spend") or {})
-
-
 def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: str) -> dict[str, Any]:
     """Return the reservation of the call that is about to be made; one for several calls keeps what is billed of it."""
-    kept = _kept(doc)
+    kept = doc.reservation
     if reservation is None:
         return kept
     record = {**reservation._asdict(), "fate": fate}
@@ -462,7 +456,7 @@ def _billing(kept: dict[str, Any], usd: float) -> dict[str, Any]:
 
 def _closed(doc: MidjourneyDocument, fate: str) -> dict[str, Any]:
     """Return the last reservation with what became of its call. A document of an older version has none."""
-    kept = _kept(doc)
+    kept = doc.reservation
     if "fate" not in kept:
         return kept
     if "billed_usd" not in kept:
