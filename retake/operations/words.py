@@ -78,10 +78,10 @@ def one_line(text: object, limit: int = 200) -> str:
     return words if len(words) <= limit else words[: limit - 1] + "…"
 
 
-def sentence(text: str) -> str:
+def with_full_stop(text: str) -> str:
     """Return `text` with a full stop at its end, if it has none and is not empty.
 
-    >>> sentence("PiAPI answered HTTP 401"), sentence("Is the key right?")
+    >>> with_full_stop("PiAPI answered HTTP 401"), with_full_stop("Is the key right?")
     ('PiAPI answered HTTP 401.', 'Is the key right?')
     """
     return f"{text}." if text and not text.endswith((".", "?", "!", "…")) else text

@@ -7,7 +7,7 @@ from retake.degraded.mode import Mode
 from retake.errors import ErrorRecord, StateError
 from retake.operations.attempts import StepAttempt
 from retake.operations.port import PipelineState, Waiting
-from retake.operations.words import sentence
+from retake.operations.words import with_full_stop
 from retake.paid.caps import Today
 from retake.settings.shared import Workflow
 from retake.story.decision import (
@@ -179,7 +179,7 @@ class _View(NamedTuple):
                 f"nobody can tell whether the {doc.pending.step} call of {name} was carried out: look at the vendor's "
                 f"account, then retry {name} (make it again) or skip {name}"
             ]
-        return [f"{sentence(doc.error.message)} Then retry {name}.".strip()] if doc.error.critical else []
+        return [f"{with_full_stop(doc.error.message)} Then retry {name}.".strip()] if doc.error.critical else []
 
 
 def _lacking(warned: list[str]) -> list[str]:

@@ -88,7 +88,7 @@ class FigureReader:
         def read() -> tuple[datetime, Seen]:
             report = self._reader.report(window_s)
             ended = (it for it in report.facts() if it.cell[0] == "ended")
-            return report.figures.at, Seen(report.figures.document(), kpi_view(report, ended, window))
+            return report.figures.at, Seen(report.figures.document(), kpi_view(report, ended))
 
         found: tuple[datetime, Seen] = self._get(window, read)
         return found
@@ -162,13 +162,13 @@ def kpi_routes(desk: Desk) -> APIRouter:
     return router
 
 
-def kpi_view(report: KpiReport, ended: Iterable[Fact], window: str) -> dict[str, Any]:
+def kpi_view(report: KpiReport, ended: Iterable[Fact]) -> dict[str, Any]:
     """Return what the page needs. `ended` are the facts of how runs ended."""
     figures = report.figures
     told = [it for it in figures.pipelines if it.ended or it.steps or any(it.errors.values()) or it.stopped]
     worst_first = sorted(told, key=lambda it: (-it.level.rank, -it.ended, it.pipeline))
     return {
-        "windows": [(it, it == window or read_window(it) == figures.window_seconds) for it in WINDOWS],
+        "windows": [(it, read_window(it) == figures.window_seconds) for it in WINDOWS],
         "length": window_length(figures.window_seconds),
         "level": figures.level.value,
         "tone_of_all": TONES[figures.level],
