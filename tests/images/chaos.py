@@ -47,6 +47,7 @@ SETTINGS = {
     "resend_after_seconds": 2,
     "retry_seconds": 0.2,
     "result_grace_seconds": 15,
+    "result_ttl_seconds": 45,  # goes so: an answer whose API was killed before it had recorded that it was sent
     "orphan_after_seconds": 12,
     "delivery_limit": 100,
     "rate_per_minute": 100_000,
