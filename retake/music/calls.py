@@ -69,11 +69,6 @@ class CallBook:
         with self.database.reading() as cursor:
             return [PaidCall(*row) for row in cursor.rows(query)]
 
-    def spent_usd(self, day: str) -> float:
-        """Return what counts against the cap on a day ("2026-11-22", UTC)."""
-        with self.database.reading() as cursor:
-            return _spent(cursor, day)
-
     def begin(self, attempt: JobAttempt, intent: Intent) -> PaidCall:
         """Record that a call is about to be made. Raises CapReached, StaleRun: it must not be made then."""
         now = self.database.clock.now()
@@ -177,6 +172,7 @@ def facts_of(call: PaidCall) -> dict[str, Any]:
 
 
 def _spent(cursor: Cursor, day: str) -> float:
+    """Return what counts against the cap on a day ("2026-11-22", UTC)."""
     counted = (paid_calls.c.day == day) & (paid_calls.c.outcome != "refused")
     row = cursor.row(select(func.coalesce(func.sum(paid_calls.c.price_usd), 0.0)).where(counted))
     return round(float(row[0]), 6) if row else 0.0

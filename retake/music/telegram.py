@@ -5,10 +5,10 @@ again, or whose answer was not sent, is answered and does nothing more.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from datetime import timedelta
 from logging import getLogger
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, delete, func, select, true, update
 
@@ -25,7 +25,8 @@ from retake.runs.statements import Row
 from retake.vendors.telegram import TelegramBot, TelegramUpdate, TextReply, parsed
 
 KEPT = timedelta(days=5)
-"""How long updates are remembered. After a week without any, Telegram counts from another number."""
+"""How long updates are kept. Telegram keeps those that it could not deliver for a day, and counts from another number
+after a week without any."""
 
 ANSWERED_WITHIN = timedelta(minutes=10)
 """How long it is tried to answer a tap; Telegram takes answers for less."""
@@ -106,12 +107,6 @@ class TelegramInbox:
                     continue
             self._mark_answered(number)
 
-    def forget(self) -> None:
-        """Delete what is too old to come again."""
-        since = self.database.clock.now() - KEPT
-        with self.database.transaction() as cursor:
-            cursor.change(delete(updates).where(updates.c.received_at < since))
-
     def _mark_answered(self, update_id: int) -> None:
         with self.database.transaction() as cursor:
             changed = update(updates).where(updates.c.update_id == update_id)
@@ -137,12 +132,13 @@ class TelegramInbox:
             return done
 
     def _recorded(self, cursor: Cursor, found: TelegramUpdate) -> bool:
-        """Record an update, and return whether it is new."""
-        return cursor.add(updates, self._columns(found)) is not None
-
-    def _columns(self, found: TelegramUpdate) -> Mapping[str, Any]:
-        callback = found.tap.id if found.tap else None
-        return {"update_id": found.update_id, "callback_id": callback, "received_at": self.database.clock.now()}
+        """Record an update, and return whether it is new. Those that are too old to come again are deleted."""
+        now, callback_id = self.database.clock.now(), found.tap.id if found.tap else None
+        values = {"update_id": found.update_id, "callback_id": callback_id, "received_at": now}
+        if cursor.add(updates, values) is None:
+            return False
+        cursor.change(delete(updates).where(updates.c.received_at < now - KEPT))
+        return True
 
     def _wish(self, cursor: Cursor, found: TelegramUpdate) -> Wish | None:
         """Return what the update asks for, or None. Raises Refusal."""

@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,15 @@ def test_an_update_that_comes_again_acts_once_and_is_answered_again(desk: Desk) 
     assert desk.rig.get(row) == failed
     assert began.run_number == failed.run_number
     assert len(desk.rig.sandbox.calls("telegram")) - before == 2
+
+
+def test_updates_that_are_too_old_to_come_again_are_not_kept(desk: Desk) -> None:
+    for _ in range(3):
+        desk.phone.tap("ytpub_retry_1")
+        desk.poll()
+        desk.rig.clock.sleep(timedelta(days=3).total_seconds())
+    with desk.rig.database.reading() as cursor:
+        assert [row[0] for row in cursor.rows(select(updates.c.update_id).order_by(updates.c.update_id))] == [2, 3]
 
 
 def test_a_tap_whose_answer_fails_is_answered_later(desk: Desk) -> None:
