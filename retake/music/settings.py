@@ -187,7 +187,6 @@ class MusicSettings(NamedTuple):
     source: str = DEFAULT_FILE
     warnings: tuple[str, ...] = ()
     missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
-    given: bool = False  # whether the file says anything of MUSIC
 
 
 def load_music_settings(environ: Mapping[str, str]) -> MusicSettings:
@@ -215,7 +214,6 @@ def load_music_settings(environ: Mapping[str, str]) -> MusicSettings:
         source=file.source,
         warnings=file.warnings,
         missing_secrets=tuple(missing_secrets(found["ALERTS"], environ)),
-        given="MUSIC" in file.document,
     )
     file.check(chain(secrets_written(settings.alerts, file.document, environ), _contradictions(settings)))
     return settings

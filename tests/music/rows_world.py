@@ -33,7 +33,7 @@ class Rows:
 
     def __init__(self, url: str, **music: Any) -> None:
         self.clock, self.bucket = FakeClock(START), MemoryBucket()
-        self.settings = MusicSettings(music=ServiceSettings(database=url, **music), given=True)
+        self.settings = MusicSettings(music=ServiceSettings(database=url, **music))
         self.database = open_music_database(url, self.clock)
         self.actions = PipelineActions(self.database, uploads_per_day=100, telling=True)
         self.attempts = AttemptStore(self.actions)
