@@ -59,12 +59,12 @@ def show(answer: Answer, stream: TextIO, *, as_json: bool, indent: int | None = 
     stream.flush()
 
 
-def complain(message: str, stream: TextIO, word: str = "error") -> None:
+def complain(message: str, stream: TextIO) -> None:
     """Tell a person, on stderr, what went wrong. Where that cannot be written, the exit code says it alone."""
     _forgive(stream)
     try:
         for number, line in enumerate(message.splitlines() or [""]):
-            stream.write(f"{f'{word}: ' if not number else '  '}{one_line(line)}\n")
+            stream.write(f"{'  ' if number else 'error: '}{one_line(line)}\n")
         stream.flush()
     except OSError as error:  # nobody reads it any more, or the disk is full
         forget_unwritten(stream, for_good=isinstance(error, BrokenPipeError))
