@@ -61,10 +61,10 @@ class CheckedPart:
     apart_s = 0.0
 
     def __init__(self, prefix: str, settings: Settings, clock: Clock) -> None:
-        self.prefix, self.clock, self.paths = prefix, clock, settings.paths
-        self.title = f"{self.things} of {pipeline_of(prefix.rstrip('/') or None)}"
-        paths = settings.paths
-        self.folders = Folders(*paths.folders)
+        self.prefix, self.settings, self.clock, self.paths = prefix, settings, clock, settings.paths
+        self.pipeline = pipeline_of(prefix.rstrip("/") or None)
+        self.title = f"{self.things} of {self.pipeline}"
+        self.folders = Folders(*settings.paths.folders)
 
     def busy(self, view: CheckView) -> bool:
         """Return whether a tick or an operator is at work."""

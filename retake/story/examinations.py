@@ -19,6 +19,6 @@ def examinations(prefix: str, settings: Settings, clock: Clock) -> list[Examinat
         StoryLetters(prefix, settings, clock),
         LetterCounts(prefix, settings, clock),
         BillCounts(prefix, settings, clock),
-        RunAgreement(prefix, settings),
+        RunAgreement(prefix, settings, clock),
         bills_of(prefix, settings),
     ]

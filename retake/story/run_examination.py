@@ -1,6 +1,6 @@
 """What `retake check` looks at of a story's runs: they stand where the documents say (`retake.story.run_mirror`)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from retake.checking import CheckFinding, CheckView, found
 from retake.errors import StateError
@@ -8,10 +8,10 @@ from retake.runs import open_ledger
 from retake.runs.run import Run
 from retake.runs.run_document import run_key
 from retake.runs.states import OPEN
+from retake.story.checked_part import CheckedPart
 from retake.story.decision import decide
 from retake.story.documents import Documents
 from retake.story.run_mirror import RunTarget, expected, route, task_of
-from retake.story.settings import LEASE, Settings, pipeline_of
 from retake.story.store import DocumentStore
 
 WITHOUT_GENERATION = "run-without-generation"
@@ -20,27 +20,22 @@ BEHIND = "run-behind"
 _MOST_OPEN = 1000
 
 
-class RunAgreement:
-    """The run of the generation under way, and any other that is open, of the pipeline whose part of the bucket begins
-    with `prefix`."""
+class RunAgreement(CheckedPart):
+    """The run of the generation under way, and any other that is open. The next tick repairs them."""
 
-    apart_s = 0.0
-
-    def __init__(self, prefix: str, settings: Settings) -> None:
-        self._name, self._prefix, self._settings = pipeline_of(prefix.rstrip("/") or None), prefix, settings
-        self.title = f"run under way of {self._name}"
+    things = "run under way"
 
     def subjects(self, view: CheckView) -> Iterator[str]:
         """Yield the document that names the generation under way."""
-        yield self._prefix + self._settings.paths.config_gen
+        yield self.prefix + self.paths.config_gen
 
     def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
-        part, clock = view.below(self._prefix), view.scope.clock
-        store = DocumentStore(part.bucket, self._settings.paths, None, clock)
+        part = view.below(self.prefix)
+        store = DocumentStore(part.bucket, self.paths, None, self.clock)
         try:
             documents = store.read()
             name = documents.gen.generation_id
-            task = task_of(self._name, name) if name else None
+            task = task_of(self.pipeline, name) if name else None
             opened, last = self._runs(part, task)
         except StateError:
             return  # told of the document, the run or the database itself
@@ -49,16 +44,8 @@ class RunAgreement:
                 what = f"{run.run_id} of {run.task_id} is {run.status}, and {task or 'no generation'} is under way"
                 yield found(WITHOUT_GENERATION, self._where(part, run), what)
         if last:
-            action = decide(documents, self._settings.workflow, clock.now())
+            action = decide(documents, self.settings.workflow, self.clock.now())
             yield from self._behind(part, last, expected(documents, action), documents)
-
-    def busy(self, view: CheckView) -> bool:
-        """Return whether a tick is at work."""
-        return view.below(self._prefix).bucket.holder(LEASE) is not None
-
-    def repair(self, view: CheckView, subject: str) -> Sequence[str]:
-        """Repair nothing: the next tick does."""
-        return []
 
     def knows(self, key: str) -> bool:
         """Return False: what it compares is examined elsewhere."""
@@ -66,8 +53,8 @@ class RunAgreement:
 
     def _runs(self, part: CheckView, task: str | None) -> tuple[list[Run], Run | None]:
         """Return the open runs of the pipeline, and the last run of the task."""
-        ledger = open_ledger(self._settings.storage.ledger, part.bucket, part.scope.clock, read_only=True)
-        opened = ledger.runs(status=OPEN, pipeline=self._name, limit=_MOST_OPEN)
+        ledger = open_ledger(self.settings.storage.ledger, part.bucket, self.clock, read_only=True)
+        opened = ledger.runs(status=OPEN, pipeline=self.pipeline, limit=_MOST_OPEN)
         return opened, next(iter(ledger.of_task(task)[-1:]), None) if task else None
 
     def _behind(self, part: CheckView, run: Run, wanted: RunTarget, documents: Documents) -> Iterator[CheckFinding]:
@@ -79,4 +66,4 @@ class RunAgreement:
         yield found(BEHIND, self._where(part, run), what)
 
     def _where(self, part: CheckView, run: Run) -> str:
-        return run.run_id if self._settings.storage.ledger else part.where(run_key(run.run_id))
+        return run.run_id if self.settings.storage.ledger else part.where(run_key(run.run_id))
