@@ -24,10 +24,9 @@ from retake.bucket.contract import is_key
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
 from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
-from retake.paid.caps import Reservation
 from retake.paid.day_book import Fate, Known, is_amount
 from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
-from retake.paid.spending import Spending
+from retake.paid.spending import CapsBudget, Spending
 
 FOLDER = "paid/"
 """The folder of a bucket that holds these calls, a folder for each name."""
@@ -125,7 +124,7 @@ class PaidCalls:
             journal = KeyedJournal(self._state, self._clock, self._find, self._on_unknown)
             self._guard = PaidCallGuard(
                 journal,
-                CallsBudget(self._state, self._spending),
+                CapsBudget(self._spending, lambda: self._state.known),
                 lease=self._lease,
                 clock=self._clock,
                 process=self._process,
@@ -368,7 +367,7 @@ class KeyedJournal:
         return self._state.bucket.set_aside("state.json", len(strict_json.encode(self._state.raw)) + ROOM)
 
     def begin(self, intent: Intent) -> None:
-        kept: Reservation | None = intent.reservation
+        kept = intent.reservation
         self._unasked = name = os.urandom(6).hex()
         self._state.save(
             pending={
@@ -411,19 +410,6 @@ class KeyedJournal:
         if self._unasked and self._state.raw["pending"]["id"] == self._unasked:
             return Refused(Code.NETWORK, "the call was not made: its intent could not be saved for sure")
         return None
-
-
-class CallsBudget(NamedTuple):
-    """`retake.paid.guard.Budget`: the bucket's caps."""
-
-    state: CallsState
-    spending: Spending
-
-    def price(self, step: str) -> float:
-        return self.spending.price(step)
-
-    def reserve(self, step: str) -> Reservation:
-        return self.spending.reserve(self.state.known, step)
 
 
 def _check_keys(state: Mapping[str, Any]) -> None:

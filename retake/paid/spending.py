@@ -5,7 +5,7 @@ The books of the days are loaded only when something is about to be paid for: an
 
 from collections.abc import Callable
 from logging import getLogger
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from retake.bucket import Bucket
 from retake.clock import Clock
@@ -91,3 +91,21 @@ class Spending:
             tell(self.caps())
         except RetakeError as error:
             _log.warning("the day's book does not know what became of a call; the next payment settles it: %s", error)
+
+
+class CapsBudget(NamedTuple):
+    """`retake.paid.guard.Budget` that keeps the caps. `known` returns what the pipeline's record says of its last
+    reservation."""
+
+    spending: Spending
+    known: "Callable[[], Known]"
+
+    def price(self, step: str) -> float:
+        return self.spending.price(step)
+
+    def reserve(self, step: str) -> "Reservation":
+        return self.spending.reserve(self.known(), step)
+
+    def reserve_all(self, step: str, calls: int) -> "Reservation":
+        """See `retake.paid.guard.SeriesBudget`."""
+        return self.spending.reserve(self.known(), step, calls)

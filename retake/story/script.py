@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 from retake.bucket import Room
 from retake.clock import Clock, SystemClock
@@ -21,7 +21,7 @@ from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, StateError, 
 from retake.exit_codes import ExitCode
 from retake.logs import alert, bind, diagnosing, setup_logging
 from retake.paid.guard import Intent, PaidCallGuard
-from retake.paid.spending import Spending
+from retake.paid.spending import CapsBudget, Spending
 from retake.story import transitions
 from retake.story.clients import LocalMedia, MediaTools, RealVendors, Vendors
 from retake.story.decision import ASK_TO_RESOLVE, comparable
@@ -38,9 +38,6 @@ from retake.story.settings import (
 from retake.story.spending import known, story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.process import LEASE_VARIABLE, KillTimer, Process, StopSignal, exit_code_of, is_terminal, owner
-
-if TYPE_CHECKING:
-    from retake.paid.caps import Reservation
 
 
 class StepContext:
@@ -72,7 +69,9 @@ class StepContext:
         self.nonce = nonce or _random_nonce
         self._random = random or _random_number
         self.journal = StoryJournal(store, vendors, clock, self.record)
-        self.budget = StoryBudget(store, spending or story_spending(settings, store.bucket, clock))
+        self.budget = CapsBudget(
+            spending or story_spending(settings, store.bucket, clock), lambda: known(store.documents.midjourney)
+        )
         self.paid = PaidCallGuard(
             self.journal,
             self.budget,
@@ -139,22 +138,6 @@ _ACCEPTED: Mapping[Step, Accepted] = {
     Step.RUNWAY: transitions.video_ordered,
 }
 """What the vendor's answer makes of the document."""
-
-
-class StoryBudget(NamedTuple):
-    """`retake.paid.guard.Budget` of the generation in `store`."""
-
-    store: DocumentStore
-    spending: Spending
-
-    def price(self, step: str) -> float:
-        return self.spending.price(step)
-
-    def reserve(self, step: str) -> "Reservation":
-        return self.spending.reserve(known(self.store.documents.midjourney), step)
-
-    def reserve_all(self, step: str, calls: int) -> "Reservation":
-        return self.spending.reserve(known(self.store.documents.midjourney), step, calls)
 
 
 class StoryJournal:
