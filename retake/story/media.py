@@ -21,7 +21,7 @@ from retake.errors import (
     VendorError,
 )
 from retake.media import MediaError
-from retake.paid.guard import DROP, HOLD, PaidCallGuard
+from retake.paid.guard import DROP, HOLD
 from retake.story import transitions
 from retake.story.decision import MEDIA_SCRIPT, Act, next_step, script_of
 from retake.story.documents import FAILED_STEP, UPSCALE, Results, Status, Step
@@ -117,17 +117,9 @@ def _picked(context: StepContext, results: Results) -> int:
 
 def _choose(context: StepContext, results: Results) -> None:
     journal = PickJournal(context.store, context.clock)
-    guard = PaidCallGuard(
-        journal,
-        context.budget,
-        lease=context.store.lease,
-        clock=context.clock,
-        process=context.process,
-        call_timeout_s=context.settings.workflow.call_timeout_seconds,
-        on_unknown=DROP,
-    )
     try:
         pictures, writer = _pictures(context, results), context.vendors.writer()
+        guard = context.guard(journal, DROP)
         guard.call(Step.CONTENT, {}, lambda: writer.choose(_QUESTION, pictures))
     except CapReached:
         return

@@ -20,7 +20,7 @@ from retake.clock import Clock, SystemClock
 from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, StateError, VendorError, escalate
 from retake.exit_codes import ExitCode
 from retake.logs import alert, bind, diagnosing, setup_logging
-from retake.paid.guard import Intent, PaidCallGuard
+from retake.paid.guard import Intent, Journal, PaidCallGuard
 from retake.paid.spending import CapsBudget, Spending
 from retake.story import transitions
 from retake.story.clients import LocalMedia, MediaTools, RealVendors, Vendors
@@ -72,14 +72,18 @@ class StepContext:
         self.budget = CapsBudget(
             spending or story_spending(settings, store.bucket, clock), lambda: known(store.documents.midjourney)
         )
-        self.paid = PaidCallGuard(
-            self.journal,
+        self.paid = self.guard(self.journal, settings.workflow.on_unknown_outcome)
+
+    def guard(self, journal: Journal, on_unknown: str) -> PaidCallGuard:
+        """Return the guard of the paid calls that `journal` records."""
+        return PaidCallGuard(
+            journal,
             self.budget,
-            lease=store.lease,
-            clock=clock,
+            lease=self.store.lease,
+            clock=self.clock,
             process=self.process,
-            call_timeout_s=settings.workflow.call_timeout_seconds,
-            on_unknown=settings.workflow.on_unknown_outcome,
+            call_timeout_s=self.settings.workflow.call_timeout_seconds,
+            on_unknown=on_unknown,
         )
 
     @property
