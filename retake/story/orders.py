@@ -8,7 +8,7 @@ from retake.errors import StateError
 from retake.settings.shared import Workflow
 from retake.story import transitions
 from retake.story.decision import held_until, undecided
-from retake.story.documents import Documents, MidjourneyDocument, Step
+from retake.story.documents import Documents, MidjourneyDocument
 from retake.story.generation import after_requeue, requeuable, requeue
 from retake.story.operator_rules import not_looked_up
 from retake.story.store import DocumentStore, ProcessingFlag
@@ -46,7 +46,8 @@ def carry_out(
     """Carry the orders out; yield the code and the words of each that is done, for the ledger."""
     if orders.resume:
         flag.raise_()
-        _resume(store, limits, now)
+        store.save_gen(store.documents.gen.without("failed_in_a_row"))
+        store.save_midjourney(resumed(store.documents.midjourney, limits, now))
         yield "resume", "resumed by the operator"
     if orders.retake:
         flag.raise_()
@@ -55,13 +56,9 @@ def carry_out(
         yield "retake", f"generation {orders.retake} is requeued from its dead letter"
     if orders.resolve:
         flag.raise_()
-        step = _resolve(store, limits, retry=orders.resolve == "retry")
-        yield "resolve", f"the operator says: {orders.resolve} the {step} call"
-
-
-def _resume(store: DocumentStore, limits: Workflow, now: datetime) -> None:
-    store.save_gen(store.documents.gen.without("failed_in_a_row"))
-    store.save_midjourney(resumed(store.documents.midjourney, limits, now))
+        call = store.documents.midjourney.pending
+        store.save_midjourney(resolved(store.documents, limits, retry=orders.resolve == "retry"))
+        yield "resolve", f"the operator says: {orders.resolve} the {call and call.step} call"
 
 
 def resumed(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> MidjourneyDocument:
@@ -69,13 +66,6 @@ def resumed(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> Midjour
     if held_until(doc, limits):
         return transitions.hold_lifted(doc)
     return transitions.wait_lifted(doc) if doc.error.retry_at and now < doc.error.retry_at else doc
-
-
-def _resolve(store: DocumentStore, limits: Workflow, *, retry: bool) -> Step:
-    doc = store.documents.midjourney
-    assert doc.pending is not None
-    store.save_midjourney(resolved(store.documents, limits, retry=retry))
-    return doc.pending.step
 
 
 def resolved(documents: Documents, limits: Workflow, *, retry: bool) -> MidjourneyDocument:
