@@ -56,16 +56,12 @@ def _failures(documents: Documents, limits: Workflow, now: datetime, error: Erro
     for step in Step:
         tries = doc.retries_of(step) + (step is failing)
         if tries:
-            retried = step is not failing or _attempt_left(doc, step, limits, now)
+            from retake.story.retry_policy import attempt_left
+
+            retried = step is not failing or attempt_left(doc, step, limits, now)
             own = error if error.raw.get("robot_id") == f"story.{step}" else ErrorRecord()
             found.append(StepFailures(step.value, tries, limits.max_retries + 1, retried, own))
     return found
-
-
-def _attempt_left(doc: MidjourneyDocument, step: Step, limits: Workflow, now: datetime) -> bool:
-    from retake.story.retry_policy import attempt_left
-
-    return attempt_left(doc, step, limits, now)
 
 
 def _last(gen: GenDocument) -> FailedGeneration:
