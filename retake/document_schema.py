@@ -38,6 +38,9 @@ _TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
 class InvalidDocument(Exception):
     """A document that cannot be acted on. `args` is (field, what is wrong with it)."""
 
+    def __str__(self) -> str:
+        return ": ".join(map(str, self.args))
+
 
 class SchemaFault(NamedTuple):
     """What is wrong with a document, and where: "midjourney_task.task_id", "" for all of it."""

@@ -419,7 +419,7 @@ def _fault_of_call(call: Call) -> str:
     try:
         _schema().check(call)
     except InvalidDocument as error:
-        return ": ".join(map(str, error.args))
+        return str(error)
     if "price_usd" in call and not is_price(call["price_usd"]):
         return f"price_usd: {shown(call['price_usd'])} is not a price"
     if "outcome" in call and call["outcome"] not in sorted(OUTCOMES):

@@ -97,7 +97,7 @@ class CheckedPart:
                 data = part.read(key)
                 return None if data is None else parse(data)
             except (Unparsable, InvalidDocument) as error:
-                faults.append((key, ": ".join(map(str, error.args))))
+                faults.append((key, str(error)))
                 return None
 
         public = load(self.paths.config_public, parse_public)

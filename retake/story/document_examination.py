@@ -230,7 +230,7 @@ class StoryDocuments(CheckedPart):
             try:
                 schema_named("topics").check(value)
             except InvalidDocument as error:
-                yield found("topics-odd", where, ": ".join(map(str, error.args)))
+                yield found("topics-odd", where, str(error))
         if present and present not in topics and self.files(part, self.folders.entrance, present, ("json",)):
             yield found("topics-odd", where, f"it has no topic of {present}, which has its text")
 

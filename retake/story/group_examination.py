@@ -86,10 +86,8 @@ class StoryGroups(CheckedPart):
             if content is None:
                 return
             schema_named("content").check(content)
-        except Unparsable as error:
+        except (Unparsable, InvalidDocument) as error:
             yield found("content-invalid", part.where(key), str(error))
-        except InvalidDocument as error:
-            yield found("content-invalid", part.where(key), ": ".join(map(str, error.args)))
         else:
             if content["generation_id"] != name:
                 what = "its generation_id is another one than its name says"

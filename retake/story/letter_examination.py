@@ -80,7 +80,7 @@ class StoryLetters(CheckedPart):
         try:
             doc = self._kept(part, folder)
         except (Unparsable, InvalidDocument) as error:
-            yield found("letter-report-invalid", where, _what(error))
+            yield found("letter-report-invalid", where, str(error))
             return
         if doc is None:
             yield found("letter-file-missing", part.where(folder), f"it holds {', '.join(files)} and no document")
@@ -120,7 +120,7 @@ class StoryLetters(CheckedPart):
         try:
             schema_named("dead_letter").check(letter.report)
         except InvalidDocument as error:
-            yield found("letter-report-invalid", where, _what(error))
+            yield found("letter-report-invalid", where, str(error))
         key = "generation_id" if letter.kind in ("", "generation") else "id"
         if letter.report.get(key) != letter.id:
             yield found("letter-report-invalid", where, f"{key}: is not the name of its folder")
@@ -140,7 +140,7 @@ class StoryLetters(CheckedPart):
         try:
             kept = self._kept(part, folder)
         except (Unparsable, InvalidDocument) as error:
-            yield found("letter-not-requeuable", where, _what(error))
+            yield found("letter-not-requeuable", where, str(error))
             return
         if kept is None:
             yield found("letter-not-requeuable", where, "it is not there")
@@ -161,7 +161,3 @@ class StoryLetters(CheckedPart):
         """Return the document of a letter. Raises Unparsable, InvalidDocument."""
         data = part.read(folder + self._document)
         return None if data is None else parse_midjourney(data)
-
-
-def _what(error: Unparsable | InvalidDocument) -> str:
-    return ": ".join(map(str, error.args))

@@ -343,8 +343,7 @@ def _delete_discarded(store: DocumentStore) -> None:
 
 def _unreadable(bucket: Bucket | None, key: str, data: bytes, invalid: InvalidDocument) -> StateError:
     """Return the error that names the document and the field, with a copy of it kept in the bucket, if there is one."""
-    field, what = invalid.args
-    message = f"{key}: {field}: {what}. It is left as it is; fix it or remove it, the next tick goes on"
+    message = f"{key}: {invalid}. It is left as it is; fix it or remove it, the next tick goes on"
     if bucket is None:
         return StateError(message)
     from hashlib import sha256
