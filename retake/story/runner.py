@@ -18,7 +18,7 @@ from retake.story.documents import Documents, Step
 from retake.story.generation import new_id, taken_ids
 from retake.story.pipeline import Observer, StoryPipeline
 from retake.story.settings import LEASE, Settings, pipeline_of
-from retake.story.spending import over_caps, story_spending
+from retake.story.spending import CapWatch, story_spending
 from retake.story.store import DocumentStore, aside_prefix
 from retake.story.tidy import tidy_plan
 from retake.ticking.tick import NO_ORDERS, Ledgers, Orders, Scripts, Tick, TickRunner
@@ -151,7 +151,7 @@ class StoryRunner:
             store.documents = documents_after(orders, store, limits, self._clock.now())
         documents = store.documents
         mode, mock = self._mode(), self._settings.modes.video_mock
-        over = over_caps(self._spending, documents)
+        over = CapWatch(self._spending, store)
         _, action = decide_in(mode, documents, limits, self._clock.now(), over, video_mock=mock)
         if diagnosing():
             from retake.story.diagnosis import log_decision

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.paid.spending import Spending
-from retake.story.documents import Documents, MidjourneyDocument, Step
+from retake.story.documents import MidjourneyDocument, Step
 from retake.story.settings import LEASE, Settings, pipeline_of
 
 if TYPE_CHECKING:
@@ -44,21 +44,16 @@ def _price(settings: Settings) -> Callable[[str], float]:
     return price
 
 
-def over_caps(spending: Spending, documents: Documents) -> Callable[[Step], str]:
-    """Return the function that tells `decide` why a cap forbids a paid call. Calling it may read the bucket; it raises
-    StateError, StorageError."""
-    return lambda step: spending.over(known(documents.midjourney), step)
-
-
 class CapWatch:
-    """`over_caps` of the documents in a store as they are when it is called; it keeps what it said last in `said`."""
+    """Tells `decide` why a cap forbids a paid call, by the documents in a store as they are when it is called; keeps
+    what it said last in `said`. Calling it may read the bucket; it raises StateError, StorageError."""
 
     def __init__(self, spending: Spending, store: "DocumentStore") -> None:
         self.said = ""
         self._spending, self._store = spending, store
 
     def __call__(self, step: Step) -> str:
-        self.said = over_caps(self._spending, self._store.documents)(step)
+        self.said = self._spending.over(known(self._store.documents.midjourney), step)
         return self.said
 
 
