@@ -21,7 +21,7 @@ from retake.foreign_text import shown
 from retake.story import transitions
 from retake.story.decision import Act, next_step
 from retake.story.documents import Step, safe_id
-from retake.story.generation import begin, taken_ids
+from retake.story.generation import TakenIds, begin
 from retake.story.script import StepContext
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
@@ -79,7 +79,7 @@ def _check_generation(context: StepContext, generation_id: str) -> None:
     if not context.generation_id:
         if context.store.files(generation_id):
             raise StateError(f"{generation_id} has files in {paths.folder_666} already. Nothing was changed")
-        if generation_id in taken_ids(context.store, tidy_plan(context.store).staged):
+        if generation_id in TakenIds(context.store, tidy_plan(context.store).staged):
             raise StateError(
                 f"{generation_id} was used before: its files, its dead letter or the record of what it cost are there. "
                 "Take another id. Nothing was changed"

@@ -278,17 +278,14 @@ def _document_of(store: DocumentStore, letter_id: str) -> str:
     return f"{DEAD_LETTERS}{letter_id}/{_name(store.paths.config_midjourney)}"
 
 
-def taken_ids(store: DocumentStore, staged: Container[str]) -> Container[str]:
-    """Return every id that was used before, as far as anything of it is left: a file, a dead letter, or the record of
-    what it spent, which outlasts files that are moved away or renamed by hand.
+class TakenIds:
+    """Every id that was used before, as far as anything of it is left: a file, a dead letter, or the record of what it
+    spent, which outlasts files that are moved away or renamed by hand.
 
     `staged` are the ids with files in the folders that tidying up lists (`TidyPlan.staged`). The archive, the dead
     letters and the records only grow: there each id is asked for by name.
     """
-    return _TakenIds(store, staged)
 
-
-class _TakenIds:
     def __init__(self, store: DocumentStore, staged: Container[str]) -> None:
         self._store, self._staged = store, staged
 

@@ -39,7 +39,7 @@ from retake.story.decision import (
 )
 from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, GenDocument, MidjourneyDocument, Status, Step
 from retake.story.facts import story_facts, tellable
-from retake.story.generation import begin, dead_letter, finish, new_id, prepare, taken_ids
+from retake.story.generation import TakenIds, begin, dead_letter, finish, new_id, prepare
 from retake.story.settings import Settings
 from retake.story.spending import CapWatch, known
 from retake.story.store import DocumentStore, ProcessingFlag
@@ -267,7 +267,7 @@ class StoryPipeline:
             return _waiting(capped(first, why))
         self.worked = True
         self._flag.raise_()
-        generation_id = new_id(self._clock.now(), taken_ids(store, found.staged))
+        generation_id = new_id(self._clock.now(), TakenIds(store, found.staged))
         begin(store, generation_id, capped=self._spending.capped)
         store.read()
         _log.info("%s", first.why, extra={"generation_id": generation_id})

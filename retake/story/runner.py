@@ -15,7 +15,7 @@ from retake.logs import diagnosing
 from retake.paid.spending import Spending
 from retake.story.decision import Act, Action, begin_held, decide_in, vendor_of, vendor_of_step
 from retake.story.documents import Documents, Step
-from retake.story.generation import new_id, taken_ids
+from retake.story.generation import TakenIds, new_id
 from retake.story.pipeline import Observer, StoryPipeline
 from retake.story.settings import LEASE, Settings, pipeline_of
 from retake.story.spending import CapWatch, story_spending
@@ -165,7 +165,7 @@ class StoryRunner:
             plan = tidy_plan(store)
             lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
             why = (begin_held(mode, video_mock=mock) or over(Step.CONTENT)) if plan.room else ""
-            first = f"would begin {new_id(self._clock.now(), taken_ids(store, plan.staged))}"
+            first = f"would begin {new_id(self._clock.now(), TakenIds(store, plan.staged))}"
             off = self._breakers.off(vendor_of_step(Step.CONTENT))
             first = f"would begin nothing: {why}" if why else f"{first}, then wait ({off})" if off else first
             lines.append(first if plan.room else f"{store.paths.folder_666} holds a ready group: would begin nothing")

@@ -16,7 +16,7 @@ from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.errors import LeaseLost
 from retake.story.documents import Status
-from retake.story.generation import begin, dead_letter, finish, new_id, requeue, taken_ids
+from retake.story.generation import TakenIds, begin, dead_letter, finish, new_id, requeue
 from retake.story.operations import open_operations
 from retake.story.settings import FilePaths
 from retake.story.store import DocumentStore
@@ -89,7 +89,7 @@ def test_every_id_with_a_file_a_dead_letter_or_a_record_of_its_calls_is_taken() 
     for key in ("archive/x0.json", "dead_letters/x0/report.json", "dead_letters/before-x/config_midjourney.json"):
         world.put(key, {})
     store = opened(world.bucket)
-    taken = taken_ids(store, tidy_plan(store).staged)
+    taken = TakenIds(store, tidy_plan(store).staged)
     assert [name for name in "abcdefghijklmnopqrstuvwxyz" if name in taken] == list("abcdefghijkl")
 
 
