@@ -33,17 +33,14 @@ from retake.story.operator_rules import (
 )
 from retake.story.store import DocumentStore
 
-STEPS = PAID_STEPS
-"""The steps that can be rolled back to, in their order."""
-
 _MAKES: Mapping[str, Step] = {"json": Step.CONTENT, "png": Step.UPSCALE, "mp4": Step.RUNWAY}
 """The step that makes each file."""
 
 
 def plan_rollback(wanted: str | None, documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
     """Return how the generation under way is rolled back to the step `wanted`. There must be one. Raises Refusal."""
-    if wanted not in STEPS:
-        raise Refusal(f"{wanted!r} is not a step to roll back to: there are {', '.join(STEPS)}")
+    if wanted not in PAID_STEPS:
+        raise Refusal(f"{wanted!r} is not a step to roll back to: there are {', '.join(PAID_STEPS)}")
     step, doc, name = Step(wanted), documents.midjourney, str(documents.gen.generation_id)
     _check(step, documents, limits, now)
     files = tuple(suffix for suffix in GROUP if suffix in documents.files and _reaches(_MAKES[suffix], step))
@@ -105,7 +102,7 @@ def _check(step: Step, documents: Documents, limits: Workflow, now: datetime) ->
 
 
 def _present(documents: Documents) -> Step:
-    """Return which of STEPS the generation is at."""
+    """Return which of PAID_STEPS the generation is at."""
     doc, step = documents.midjourney, documents.midjourney.present_step
     if documents.complete or step in (Step.RUNWAY_POLL, Step.MOCK):
         return Step.RUNWAY
@@ -118,7 +115,7 @@ def _present(documents: Documents) -> Step:
 
 def _reaches(step: object, wanted: Step) -> bool:
     """Return whether `step` is `wanted` or a later one."""
-    return step in STEPS and STEPS.index(Step(str(step))) >= STEPS.index(wanted)
+    return step in PAID_STEPS and PAID_STEPS.index(Step(str(step))) >= PAID_STEPS.index(wanted)
 
 
 # --- what the step begins from ----------------------------------------------------------------------------------------
@@ -147,7 +144,7 @@ def _delivered(doc: MidjourneyDocument, maker: Step) -> str | None:
     ordered = [number for number, call in enumerate(calls) if call.get("step") == maker and call.get("task_id")]
     if not ordered:
         return None
-    later = [it for it in STEPS if it is not maker and _reaches(it, maker)]
+    later = [it for it in PAID_STEPS if it is not maker and _reaches(it, maker)]
     begun = (
         any(call.get("step") in later for call in calls[ordered[-1] :])
         or any(doc.retries_of(it) for it in (*later, Step.RUNWAY_POLL))
@@ -161,7 +158,7 @@ def _standing(doc: MidjourneyDocument) -> list[dict[str, Any]]:
     gone: set[int] = set()
     for entry in doc.rolled_back:
         made, step = entry.get("paid_calls"), entry.get("step")
-        if isinstance(made, int) and step in STEPS:
+        if isinstance(made, int) and step in PAID_STEPS:
             calls = enumerate(doc.paid_calls[:made])
             gone.update(number for number, call in calls if _reaches(call.get("step"), Step(str(step))))
     return [call for number, call in enumerate(doc.paid_calls) if number not in gone]

@@ -16,9 +16,8 @@ from retake.operations.events import REMARK, STEP_DONE
 from retake.operations.port import Refusal, Verb
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.states import FINAL
-from retake.story.documents import Status
+from retake.story.documents import PAID_STEPS, Status
 from retake.story.generation import finish
-from retake.story.rollback import STEPS
 from retake.story.settings import LEASE
 from retake.story.store import DocumentStore
 from retake.strict_json import parse
@@ -72,7 +71,7 @@ TABLE: dict[str, tuple[str, str, str, str]] = {
     "cancelled, not dead_lettered": ("was cancelled, and the next tick moves it",) * 4,
     **dict.fromkeys(ENOUGH, ("",) * 4),
 }
-CASES = [(name, str(step), row[number]) for name, row in TABLE.items() for number, step in enumerate(STEPS)]
+CASES = [(name, str(step), row[number]) for name, row in TABLE.items() for number, step in enumerate(PAID_STEPS)]
 DONE = [(name, step) for name, step, refusal in CASES if not refusal]
 FILES = {"content": set[str](), "imagine": {"json"}, "upscale": {"json"}, "runway": {"json", "png"}}
 NEXT = {"content": "write", "imagine": "imagine", "upscale": "upscale", "runway": "create"}

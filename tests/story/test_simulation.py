@@ -29,10 +29,9 @@ from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Mode
 from retake.errors import RetakeError
 from retake.operations.examinations import check_bucket
 from retake.operations.port import Refusal, Verb
-from retake.story.documents import GROUP, Step
+from retake.story.documents import GROUP, PAID_STEPS, Step
 from retake.story.operations import open_operations
 from retake.story.operator_actions import OperatorActions
-from retake.story.rollback import STEPS
 from retake.story.runner import StoryRunner
 from retake.story.spending import prices, story_spending
 from retake.ticking.tick import Orders
@@ -137,7 +136,7 @@ class Simulation(MortalWorld):
             ["nothing", "nothing", *VERBS, *VERBS, "requeue", "requeue", "drop", "unlock", "mode", "repair"]
         )
         if order in VERBS and (present := self.generation_id):
-            step = self.random.choice(STEPS) if order is Verb.ROLLBACK else None
+            step = self.random.choice(PAID_STEPS) if order is Verb.ROLLBACK else None
             desk.carry_out(order, present, desk.planned(order, present, step).lost, step)
         elif order == "requeue" and letters:
             desk.requeue(self.random.choice(letters))
