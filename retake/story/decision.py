@@ -150,11 +150,6 @@ def vendor_of_step(step: Step) -> str | None:
     return _VENDORS.get(step)
 
 
-def paid_step(action: Action) -> Step | None:
-    """Return the step that the action makes a paid call for, or None."""
-    return PAYS.get(action.act)
-
-
 def uncapped(step: Step) -> str:
     """Return "": no cap is kept."""
     return ""
@@ -174,7 +169,7 @@ def decide(documents: Documents, limits: Workflow, now: datetime, over: Callable
     if script_of(action) and until and now < until and not _ahead(doc, now):
         why = f"a person is needed, tried again at {until:%H:%M} UTC: {doc.error.message}"
         return Action(Act.WAIT, action.step, why, ExitCode.CONFIG, until)
-    paying = paid_step(action)
+    paying = PAYS.get(action.act)
     why = over(paying) if paying else ""
     return capped(action, why) if why else action
 
@@ -223,7 +218,7 @@ def holds_back(action: Action, mode: int) -> bool:
     """Return whether a degraded mode, 0 to 3, holds the action back."""
     if mode == FULL or action.act is Act.WAIT:
         return False
-    step = action.step if action.act is Act.RETRY else paid_step(action)
+    step = action.step if action.act is Act.RETRY else PAYS.get(action.act)
     if mode == REDUCED:
         return step is Step.RUNWAY
     return mode == EMERGENCY or step in PAYS.values()

@@ -26,6 +26,7 @@ from retake.story import transitions
 from retake.story.decision import (
     ASK_TO_RESOLVE,
     FETCH_SCRIPT,
+    PAYS,
     Act,
     Action,
     begin_held,
@@ -33,7 +34,6 @@ from retake.story.decision import (
     decide,
     decide_in,
     held_until,
-    paid_step,
     script_of,
     vendor_of,
 )
@@ -345,7 +345,7 @@ class ScriptRun:
 
     def run(self, action: Action) -> Tick | None:
         """Run the script that carries the action out; return the tick's result, or None to go on."""
-        before, pays = self._store.documents, paid_step(action) is not None or action.act is Act.RECONCILE
+        before, pays = self._store.documents, action.act in PAYS or action.act is Act.RECONCILE
         script, arguments = _command(action, before.gen.generation_id or "")
         _log.info("%s: %s", action.act, action.why, extra={"attempt": before.midjourney.retries_of(action.step) + 1})
         self._unsettled |= pays

@@ -31,13 +31,13 @@ from retake.runs import Ledger
 from retake.runs.run import CHANGED, ERROR, Note, Run, StaleRun
 from retake.runs.states import OPEN, TRANSITIONS, RunStatus, Trigger
 from retake.runs.validation import mended, mended_record
-from retake.story.decision import Act, Action
+from retake.story.decision import PAYS, Act, Action
 from retake.story.documents import IMAGINE, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 
 _BY_RECOVERY = frozenset({Trigger.PROCESS_RESTART, Trigger.RECOVERY_RESUME})
 _FAILURES = frozenset({Trigger.RETRYABLE_ERROR, Trigger.NON_RETRYABLE_ERROR})
 _BEGINS_WORK = frozenset({Trigger.WORKER_CLAIM, Trigger.RETRY_DUE, Trigger.RECOVERY_RESUME})
-_PAYING = frozenset({Act.WRITE, Act.ORDER_IMAGINE, Act.ORDER_UPSCALE, Act.ORDER_VIDEO, Act.POLL_VIDEO})
+_PAYING = frozenset({*PAYS, Act.POLL_VIDEO})
 _ENDS_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 
 
