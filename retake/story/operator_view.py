@@ -21,7 +21,7 @@ from retake.story.decision import (
 )
 from retake.story.documents import FAILED_STEP, Documents, MidjourneyDocument, Status, Step
 from retake.story.operator_rules import why
-from retake.story.settings import Settings
+from retake.story.settings import Settings, prefix_of
 from retake.story.spending import known, price_of
 from retake.story.store import DocumentStore
 from retake.story.tidy import tidy_plan
@@ -66,16 +66,11 @@ def held_call(documents: Documents, limits: Workflow, channel: str | None) -> st
     generation_id, pending = documents.gen.generation_id, documents.midjourney.pending
     if not generation_id or pending is None or not undecided(pending, limits):
         return ""
-    name = _typed(generation_id, channel)
+    name = f"{prefix_of(channel)}{generation_id}"
     return (
         f"Nobody can tell whether the {pending.step} call was carried out: look at the vendor's account, then "
         f"`retry {name}` (it is made again) or `skip {name}`"
     )
-
-
-def _typed(generation_id: str, channel: str | None) -> str:
-    """Return a generation as it is named in a command: several channels may have one of the same id."""
-    return f"{channel}/{generation_id}" if channel else generation_id
 
 
 def story_state(
@@ -173,7 +168,7 @@ class _View(NamedTuple):
             options = f"--resume --channel {self.channel}" if self.channel else "--resume"
             mend = f"the last {failed} generations all failed; fix the cause, then run the manager with {options}"
             return [mend] if many else []
-        name = _typed(generation_id, self.channel)
+        name = f"{prefix_of(self.channel)}{generation_id}"
         if doc.pending and undecided(doc.pending, self.limits) and self.waits:
             return [
                 f"nobody can tell whether the {doc.pending.step} call of {name} was carried out: look at the vendor's "

@@ -33,6 +33,7 @@ from retake.runs.states import OPEN, TRANSITIONS, RunStatus, Trigger
 from retake.runs.validation import mended, mended_record
 from retake.story.decision import PAYS, Act, Action
 from retake.story.documents import IMAGINE, UNKNOWN, Documents, MidjourneyDocument, Status, Step
+from retake.story.settings import prefix_of
 
 _BY_RECOVERY = frozenset({Trigger.PROCESS_RESTART, Trigger.RECOVERY_RESUME})
 _FAILURES = frozenset({Trigger.RETRYABLE_ERROR, Trigger.NON_RETRYABLE_ERROR})
@@ -79,8 +80,7 @@ def expected(documents: Documents, action: Action) -> RunTarget:
 
 def task_of(pipeline: str, generation_id: str) -> str:
     """Return the task of a generation's runs: "20260101-0930", "en/20260101-0930"."""
-    channel = pipeline.partition("/")[2]
-    return f"{channel}/{generation_id}" if channel else generation_id
+    return f"{prefix_of(pipeline.partition('/')[2])}{generation_id}"
 
 
 def route(start: RunStatus, end: RunStatus) -> list[Trigger]:

@@ -282,7 +282,8 @@ def deciding_places(paths: FilePaths) -> tuple[str, ...]:
 
 
 def prefix_of(channel: str | None) -> str:
-    """Return where a channel's part of the bucket begins; "" where there are no channels."""
+    """Return where a channel's part of the bucket begins, and the names of its generations, of which several channels
+    may have one of the same id; "" where there are no channels."""
     return f"{channel}/" if channel else ""
 
 
