@@ -84,11 +84,10 @@ def _unbilled(store: DocumentStore, doc: MidjourneyDocument) -> list[dict[str, A
 
 def _is_kept(store: DocumentStore, doc: MidjourneyDocument, unbilled: list[dict[str, Any]]) -> bool:
     """Return whether a dead letter has what a document that belongs to no generation says was paid for."""
-    name = _name(store.paths.config_midjourney)
     if not unbilled:
         return bool(doc.requeued and store.bucket.find(_document_of(store, doc.requeued), [""]))
-    nobodys = [entry.key for entry in store.bucket.list(f"{DEAD_LETTERS}before-") if _name(entry.key) == name]
-    return any(recorded_calls(store, key) == unbilled for key in nobodys)
+    nobodys = (entry.key for entry in store.bucket.list(f"{DEAD_LETTERS}before-"))
+    return any(_name(it) == store.paths.kept_document and recorded_calls(store, it) == unbilled for it in nobodys)
 
 
 def recorded_calls(store: DocumentStore, key: str) -> list[dict[str, Any]]:
@@ -121,7 +120,7 @@ def dead_letter(store: DocumentStore, now: datetime, told: ErrorRecord | None = 
     files = {f"{generation_id}.{suffix}": suffix for suffix in GROUP if suffix in store.files(generation_id)}
     copies = {name: store.file_key(generation_id, suffix) for name, suffix in files.items()}
     letters = _letters(store)
-    kept = letters.add_files(generation_id, copies, {_name(store.paths.config_midjourney): doc.encode()})
+    kept = letters.add_files(generation_id, copies, {store.paths.kept_document: doc.encode()})
     report = {
         "generation_id": generation_id,
         "failed_at_utc": stamp(now),
@@ -275,7 +274,7 @@ def kept_document(store: DocumentStore, generation_id: str) -> MidjourneyDocumen
 
 
 def _document_of(store: DocumentStore, letter_id: str) -> str:
-    return f"{DEAD_LETTERS}{letter_id}/{_name(store.paths.config_midjourney)}"
+    return f"{DEAD_LETTERS}{letter_id}/{store.paths.kept_document}"
 
 
 class TakenIds:

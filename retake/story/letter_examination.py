@@ -28,10 +28,6 @@ class StoryLetters(CheckedPart):
 
     things = "dead letters"
 
-    @property
-    def _document(self) -> str:
-        return self.paths.config_midjourney.rpartition("/")[2]
-
     def subjects(self, view: CheckView) -> Iterator[str]:
         last = ""
         for entry in view.below(self.prefix).entries(DEAD_LETTERS):
@@ -76,7 +72,7 @@ class StoryLetters(CheckedPart):
         return key.startswith(folder) and bool(name and file)
 
     def _of_nobodys_work(self, part: CheckView, folder: str, files: Files) -> Iterator[CheckFinding]:
-        where = part.where(folder + self._document)
+        where = part.where(folder + self.paths.kept_document)
         try:
             doc = self._kept(part, folder)
         except (Unparsable, InvalidDocument) as error:
@@ -132,11 +128,11 @@ class StoryLetters(CheckedPart):
             yield found(
                 "letter-file-missing", part.where(folder), f"its report lists {name[:100]!r}, which is not there"
             )
-        for name in sorted({*letter.files} - named - {self._document}):
+        for name in sorted({*letter.files} - named - {self.paths.kept_document}):
             yield found("letter-file-unlisted", part.where(folder + name), "the report of its letter does not list it")
 
     def _of_requeueing(self, part: CheckView, folder: str, letter: DeadLetter) -> Iterator[CheckFinding]:
-        where, name = part.where(folder + self._document), letter.id
+        where, name = part.where(folder + self.paths.kept_document), letter.id
         try:
             kept = self._kept(part, folder)
         except (Unparsable, InvalidDocument) as error:
@@ -159,5 +155,5 @@ class StoryLetters(CheckedPart):
 
     def _kept(self, part: CheckView, folder: str) -> MidjourneyDocument | None:
         """Return the document of a letter. Raises Unparsable, InvalidDocument."""
-        data = part.read(folder + self._document)
+        data = part.read(folder + self.paths.kept_document)
         return None if data is None else parse_midjourney(data)

@@ -61,7 +61,7 @@ def keep_rolled_back(store: DocumentStore, plan: GenerationPlan, now: datetime) 
     entry = plan.doc.rolled_back[-1]
     letters = DeadLetters(store.bucket, store.clock, lease=store.lease)
     copies = {f"{name}.{suffix}": store.file_key(name, suffix) for suffix in plan.files}
-    document = store.paths.config_midjourney.rpartition("/")[2]
+    document = store.paths.kept_document
     letters.add_files(plan.letter, copies, {document: doc.encode()})
     report = {
         "id": plan.letter,

@@ -77,9 +77,13 @@ class FilePaths(NamedTuple):
         return self.config_public, self.config_gen, self.config_midjourney
 
     @property
-    def folders(self) -> tuple[str, str, str, str]:
-        """Where groups are, in the order in which they move up: the three stages, and the archive."""
-        return self.folder_666, self.folder_555, self.folder_444, self.archive_folder
+    def kept_document(self) -> str:
+        """What config_midjourney.json is called in a dead letter."""
+        return self.config_midjourney.rpartition("/")[2]
+
+    @property
+    def folders(self) -> Folders:
+        return Folders(self.folder_666, self.folder_555, self.folder_444, self.archive_folder)
 
 
 class ImageSettings(NamedTuple):
