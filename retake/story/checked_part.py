@@ -24,7 +24,6 @@ from retake.story.documents import (
 )
 from retake.story.settings import LEASE, Settings, pipeline_of
 from retake.story.store import DocumentStore
-from retake.story.tidy import Folders
 from retake.ticking.process import owner
 
 T = TypeVar("T")
@@ -64,7 +63,7 @@ class CheckedPart:
         self.prefix, self.settings, self.clock, self.paths = prefix, settings, clock, settings.paths
         self.pipeline = pipeline_of(prefix.rstrip("/") or None)
         self.title = f"{self.things} of {self.pipeline}"
-        self.folders = Folders(*settings.paths.folders)
+        self.folders = settings.paths.folders
 
     def busy(self, view: CheckView) -> bool:
         """Return whether a tick or an operator is at work."""

@@ -22,12 +22,11 @@ class StoryGroups(CheckedPart):
 
     def __init__(self, prefix: str, settings: Settings, clock: Clock) -> None:
         super().__init__(prefix, settings, clock)
-        self._all = (*reversed(self.folders.staged), self.folders.archive)
-        self._places = frozenset(f"{prefix}{folder}"[:-1] for folder in self._all)
+        self._places = frozenset(f"{prefix}{folder}"[:-1] for folder in self.folders)
 
     def subjects(self, view: CheckView) -> Iterator[str]:
         part = view.below(self.prefix)
-        for folder in self._all:
+        for folder in self.folders:
             for name in group_ids(part, folder, GROUP):
                 yield f"{self.prefix}{folder}{name}"
 
@@ -40,7 +39,7 @@ class StoryGroups(CheckedPart):
             return
         places = {folder: here}
         if folder != self.folders.archive or len(here) < len(GROUP):  # of whole ones in the archive there may be many
-            found_in = {it: here if it == folder else self.files(part, it, name, GROUP) for it in self._all}
+            found_in = {it: here if it == folder else self.files(part, it, name, GROUP) for it in self.folders}
             places = {it: files for it, files in found_in.items() if files}
         if next(iter(places)) == folder:
             part.looked_at["groups"] += 1

@@ -110,7 +110,7 @@ class StoryRunner:
 
     def _take(self, name: str, owner: str) -> Lease:
         paths = self._settings.paths
-        prefixes = (aside_prefix(paths), paths.folder_444, paths.folder_555, paths.folder_666)
+        prefixes = (aside_prefix(paths), *paths.folders.staged)
         lease, self._seen = lease_and_look(self._bucket, name, owner, paths.documents, prefixes)
         return lease
 

@@ -52,6 +52,19 @@ from retake.settings.shared import (
 )
 
 
+class Folders(NamedTuple):
+    """The folders of the groups, each a key prefix that ends in "/", in the order in which groups move up."""
+
+    entrance: str  # 666/: where a generation puts its files
+    middle: str  # 555/
+    exit: str  # 444/: where the publisher takes them from
+    archive: str
+
+    @property
+    def staged(self) -> tuple[str, str, str]:
+        return (self.exit, self.middle, self.entrance)
+
+
 class FilePaths(NamedTuple):
     """Keys in the bucket. Folders end in "/"."""
 
@@ -282,7 +295,7 @@ def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
 
 def deciding_places(paths: FilePaths) -> tuple[str, ...]:
     """Return the documents and folders that a tick decides from which finds nothing to do, or waits for a picture."""
-    return (*paths.documents, paths.folder_444, paths.folder_555, paths.folder_666)
+    return (*paths.documents, *paths.folders.staged)
 
 
 def prefix_of(channel: str | None) -> str:

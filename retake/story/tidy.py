@@ -13,22 +13,10 @@ from retake.bucket import Bucket, NotFound
 from retake.bucket.moves import move, not_the_same, same_content
 from retake.errors import StorageError
 from retake.story.documents import GROUP, PublicDocument, safe_id
+from retake.story.settings import Folders
 from retake.story.store import DocumentStore, ProcessingFlag
 
 _log = getLogger(__name__)
-
-
-class Folders(NamedTuple):
-    """The folders of a bucket, each a key prefix that ends in "/"."""
-
-    entrance: str  # 666/: where a generation puts its files
-    middle: str  # 555/
-    exit: str  # 444/: where the publisher takes them from
-    archive: str
-
-    @property
-    def staged(self) -> tuple[str, str, str]:
-        return (self.exit, self.middle, self.entrance)
 
 
 class FileMove(NamedTuple):
@@ -157,7 +145,7 @@ def _move(source: str, target: str, generation_id: str, suffix: str, there: Cont
 
 def tidy_plan(store: DocumentStore) -> TidyPlan:
     """Return what tidying up would do."""
-    gen, folders = store.documents.gen, _folders(store)
+    gen, folders = store.documents.gen, store.paths.folders
     listed = {folder: [entry.key for entry in store.view.list(folder)] for folder in folders.staged}
     staged = {folder: groups(keys, folder) for folder, keys in listed.items()}
     published = store.public.ids
@@ -167,11 +155,6 @@ def tidy_plan(store: DocumentStore) -> TidyPlan:
         archived.update(groups(keys, folders.archive))
     found = plan(published, gen.warned, staged, archived, folders)
     return found._replace(staged=frozenset(_ids(listed)))
-
-
-def _folders(store: DocumentStore) -> Folders:
-    paths = store.paths
-    return Folders(*paths.folders)
 
 
 def _ids(listed: Mapping[str, Iterable[str]]) -> Iterator[str]:
@@ -205,7 +188,7 @@ def tidy(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> TidyPla
 
 def _without_ready(store: DocumentStore) -> tuple[str, ...]:
     """Return the folders in which no ready group lies now."""
-    listed = {it: [entry.key for entry in store.bucket.list(it)] for it in _folders(store).staged}
+    listed = {it: [entry.key for entry in store.bucket.list(it)] for it in store.paths.folders.staged}
     return tuple(folder for folder, keys in listed.items() if not _ready(groups(keys, folder)))
 
 

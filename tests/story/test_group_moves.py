@@ -29,7 +29,8 @@ from retake.clock import FakeClock
 from retake.errors import StorageError
 from retake.sandbox.b2 import B2Sandbox
 from retake.story.documents import GROUP
-from retake.story.tidy import FileMove, Folders, carry_out, groups, plan
+from retake.story.settings import Folders
+from retake.story.tidy import FileMove, carry_out, groups, plan
 
 FOLDERS = Folders("666/", "555/", "444/", "archive/")
 NAME = "20260101-0930"

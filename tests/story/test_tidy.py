@@ -12,7 +12,8 @@ from retake.bucket import ANY, Bucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.errors import StorageError
-from retake.story.tidy import FileMove, Folders, TidyPlan, carry_out, groups, plan
+from retake.story.settings import Folders
+from retake.story.tidy import FileMove, TidyPlan, carry_out, groups, plan
 
 FOLDERS = Folders("666/", "555/", "444/", "archive/")
 WHOLE = ("json", "png", "mp4")
