@@ -37,10 +37,9 @@ class VendorBreakers:
         Raises StateError."""
         if vendor is None or self._chosen.failures is None:
             return None
-        from retake.retrying.breaker import Breaker, BreakerOpen, breakers_of
+        from retake.retrying.breaker import BreakerOpen
 
-        states, policy = breakers_of(self._bucket, self._clock), vendor_policy(self._chosen, self._probe_s)
-        breaker = Breaker(vendor, states, policy, clock=self._clock, owner=self._owner)
+        breaker = self._breaker(vendor)
         try:
             return VendorPermit(breaker, breaker.allow())
         except BreakerOpen as error:
@@ -51,11 +50,13 @@ class VendorBreakers:
         """Return why the vendor would not be called now, or "". Nothing is changed. Raises StateError, StorageError."""
         if vendor is None or self._chosen.failures is None:
             return ""
+        return refusal(self._chosen, self._breaker(vendor).state(), vendor, self._clock.now(), self._probe_s)
+
+    def _breaker(self, vendor: str) -> "Breaker":
         from retake.retrying.breaker import Breaker, breakers_of
 
         states, policy = breakers_of(self._bucket, self._clock), vendor_policy(self._chosen, self._probe_s)
-        state = Breaker(vendor, states, policy, clock=self._clock, owner=self._owner).state()
-        return refusal(self._chosen, state, vendor, self._clock.now(), self._probe_s)
+        return Breaker(vendor, states, policy, clock=self._clock, owner=self._owner)
 
 
 class VendorOff(NamedTuple):
