@@ -68,15 +68,20 @@ def leave(exit_code: int) -> NoReturn:
         import logging
 
         logging.shutdown()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError, AttributeError):  # closed, or its reader is gone
-                stream.flush()
+        flush_streams()
         os._exit(exit_code)
     gc.freeze()  # all of it is given back at once
     sys.exit(exit_code)
 
 
 class StopSignal:
+def flush_streams() -> None:
+    """Flush what was written to stdout and stderr, as far as that is possible."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):  # closed, or its reader is gone
+            stream.flush()
+
+
     """Counts SIGTERM and SIGINT instead of dying of them: a paid call that is under way ends, and its answer is saved,
     before anything stops."""
 

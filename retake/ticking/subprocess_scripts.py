@@ -26,7 +26,7 @@ from retake.bucket.contract import without_thread
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 from retake.logs import relay
-from retake.ticking.process import LEASE_VARIABLE
+from retake.ticking.process import LEASE_VARIABLE, flush_streams
 from retake.ticking.tick import ScriptResult
 
 _GRACE_S = 5.0  # between asking a script whose time is over to end, and ending it
@@ -293,9 +293,7 @@ def _is_alone() -> bool:
 
 
 def _forked(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # closed, or its reader is gone
-            stream.flush()
+    flush_streams()
     ready, begun = os.pipe()
     # Until the child has handlers of its own: those of the manager would count a signal, and go on.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
@@ -329,9 +327,7 @@ def _be_script(start: ScriptStart, work: Work, output: int, blocked: Iterable[in
         _take_name(start)
         _take_environ(start.environ)
         exit_code = contextvars.Context().run(_exit_code_of, lambda: work(start.arguments))
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(OSError, ValueError):
-                stream.flush()
+        flush_streams()
     finally:
         os._exit(exit_code)
 
