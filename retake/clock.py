@@ -1,6 +1,7 @@
 """Time as a parameter: code that waits or takes timestamps gets a `Clock`, so that tests control the time."""
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
@@ -46,6 +47,16 @@ class FakeClock:
 
     def sleep(self, seconds: float) -> None:
         self.moment += timedelta(seconds=max(0.0, seconds))
+
+
+def wait(clock: Clock, seconds: float, stop: Callable[[], bool] | None, *, ask_every_s: float = 1.0) -> float:
+    """Sleep for `seconds`, or until `stop()` is true (asked every so often); return the seconds slept."""
+    slept, longest = 0.0, seconds if stop is None else ask_every_s
+    while slept < seconds and not (stop and stop()):
+        part = min(longest, seconds - slept)
+        clock.sleep(part)
+        slept += part
+    return slept
 
 
 def is_ahead(moment: datetime, now: datetime, *, longest_s: float) -> bool:

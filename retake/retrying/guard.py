@@ -14,16 +14,13 @@ from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar, cast
 
 from retake.attempts import countdown
-from retake.clock import Clock
+from retake.clock import Clock, wait
 from retake.errors import CodedError, OutcomeUnknown, Stopped
 from retake.retrying.breaker import Breaker, BreakerOpen
-from retake.retrying.policy import Decision, GiveUp, Retry, RetryPolicy, decide_on_paid
+from retake.retrying.policy import Decision, GiveUp, RetryPolicy, decide_on_paid
 from retake.retrying.time_limit import OutOfTime, within
 
 T = TypeVar("T")
-
-ASK_EVERY_S = 1.0
-"""Seconds between two checks of `stop` during a wait."""
 
 
 class Call(NamedTuple):
@@ -137,8 +134,9 @@ class Guard:
             except BreakerOpen as refusal:
                 if not progress.attempts:
                     progress.error = refusal
-                if not self._held(progress, refusal):
+                if not progress.allows(refusal.retry_after_s):
                     return progress.ended(End.DEADLINE)
+                progress.held_s += wait(self._clock, refusal.retry_after_s, self._stop)
                 continue
             except CodedError as error:
                 progress.attempts, progress.error = call.attempt, error
@@ -147,8 +145,9 @@ class Guard:
                 self._observe(Tried(call.attempt, began_at, self._clock.now(), error, decision))
                 if isinstance(decision, GiveUp):
                     return progress.ended(_end_of(error, decision))
-                if not self._waited(progress, decision):
+                if not progress.allows(decision.after_s):
                     return progress.ended(End.DEADLINE)
+                progress.waited_s += wait(self._clock, decision.after_s, self._stop)
                 continue
             self._observe(Tried(call.attempt, began_at, self._clock.now(), None, None))
             return progress.ended(End.DONE, value, call.attempt)
@@ -165,28 +164,6 @@ class Guard:
             return within(call.timeout_s, lambda: work(call))
         except OutOfTime as error:
             raise error.as_error(self.policy.timeout_code) from None
-
-    def _waited(self, progress: "_GuardedCall", retry: Retry) -> bool:
-        if not progress.allows(retry.after_s):
-            return False
-        progress.waited_s += sleep(self._clock, retry.after_s, self._stop)
-        return True
-
-    def _held(self, progress: "_GuardedCall", refusal: BreakerOpen) -> bool:
-        if not progress.allows(refusal.retry_after_s):
-            return False
-        progress.held_s += sleep(self._clock, refusal.retry_after_s, self._stop)
-        return True
-
-
-def sleep(clock: Clock, seconds: float, stop: Callable[[], bool] | None) -> float:
-    """Sleep for `seconds`, or until `stop()` is true (asked every second); return the seconds slept."""
-    slept, longest = 0.0, seconds if stop is None else ASK_EVERY_S
-    while slept < seconds and not (stop and stop()):
-        part = min(longest, seconds - slept)
-        clock.sleep(part)
-        slept += part
-    return slept
 
 
 class _GuardedCall:

@@ -8,10 +8,10 @@ from functools import partial
 from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from retake.clock import Clock
+from retake.clock import Clock, wait
 from retake.errors import Code, CodedError, Stopped
 from retake.retrying.breaker import Breaker, BreakerOpen
-from retake.retrying.guard import Guard, sleep
+from retake.retrying.guard import Guard
 from retake.retrying.policy import RetryPolicy
 from retake.retrying.time_limit import OutOfTime, within
 from retake.robots.batch_plan import (
@@ -146,7 +146,7 @@ class Batches(Generic[T]):
         return plan
 
     def _wait(self, load: BatchLoad) -> None:
-        sleep(self._clock, (load.due - self._clock.now()).total_seconds(), self._stop)
+        wait(self._clock, (load.due - self._clock.now()).total_seconds(), self._stop)
         if self._stop and self._stop():
             raise Stopped(f"stopped before attempt {load.attempt} of {len(load.keys)} items")
 

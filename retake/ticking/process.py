@@ -10,7 +10,7 @@ from logging import getLogger
 from types import FrameType
 from typing import NoReturn
 
-from retake.clock import Clock
+from retake.clock import Clock, wait
 from retake.errors import RetakeError, Stopped
 from retake.exit_codes import ExitCode
 from retake.logs import bind
@@ -18,7 +18,8 @@ from retake.logs import bind
 LEASE_VARIABLE = "RETAKE_LEASE"
 """The environment variable by which a tick hands its lease to a script."""
 
-_PIECE_S = 0.25
+PIECE_S = 0.25
+"""Seconds between two checks for a signal during a wait."""
 
 _log = getLogger(__name__)
 
@@ -74,7 +75,6 @@ def leave(exit_code: int) -> NoReturn:
     sys.exit(exit_code)
 
 
-class StopSignal:
 def flush_streams() -> None:
     """Flush what was written to stdout and stderr, as far as that is possible."""
     for stream in (sys.stdout, sys.stderr):
@@ -82,6 +82,7 @@ def flush_streams() -> None:
             stream.flush()
 
 
+class StopSignal:
     """Counts SIGTERM and SIGINT instead of dying of them: a paid call that is under way ends, and its answer is saved,
     before anything stops."""
 
@@ -140,10 +141,8 @@ class Process:
     def pause(self, seconds: float) -> None:
         """Wait. Raises Stopped."""
         self.check_stop()
-        while seconds > 0:
-            self._clock.sleep(min(seconds, _PIECE_S))
-            seconds -= _PIECE_S
-            self.check_stop()
+        wait(self._clock, seconds, self._stopping, ask_every_s=PIECE_S)
+        self.check_stop()
 
     def check_stop(self) -> None:
         """Raises Stopped if a signal has asked the process to stop."""

@@ -3,9 +3,10 @@
 from collections.abc import Callable
 from logging import getLogger
 
-from retake.clock import Clock
+from retake.clock import Clock, wait
 from retake.errors import LeaseHeld, StorageError
 from retake.exit_codes import ExitCode
+from retake.ticking.process import PIECE_S
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
 _log = getLogger(__name__)
@@ -22,7 +23,7 @@ def until_done(
     tick, away = _first(run_tick, orders, interval_s, clock, stopping), 0
     while not (tick.ended or tick.resting or stopping() or tick.exit_code in _FINAL):
         until_due = (tick.until - clock.now()).total_seconds() if tick.until else 0.0
-        _wait(clock, max(interval_s, until_due), stopping)
+        wait(clock, max(interval_s, until_due), stopping, ask_every_s=PIECE_S)
         if stopping():
             return ExitCode.TRY_LATER
         try:
@@ -48,13 +49,6 @@ def _first(
             return run_tick(orders)
         except LeaseHeld as held:
             _log.info("%s", held.__cause__ or held)
-            _wait(clock, interval_s, stopping)
+            wait(clock, interval_s, stopping, ask_every_s=PIECE_S)
             if stopping():
                 raise
-
-
-def _wait(clock: Clock, seconds: float, stopping: Callable[[], bool]) -> None:
-    """Wait in short pieces, so that a signal is answered within a quarter of a second."""
-    while seconds > 0 and not stopping():
-        clock.sleep(min(seconds, 0.25))
-        seconds -= 0.25
