@@ -12,7 +12,7 @@ from retake.paid.bills import calls_of
 from retake.story import transitions
 from retake.story.documents import GROUP, Documents, GenDocument, MidjourneyDocument, Status, Step, safe_id
 from retake.story.settings import FilePaths
-from retake.story.store import DocumentStore
+from retake.story.store import DocumentStore, group_at
 from retake.strict_json import encode
 
 if TYPE_CHECKING:
@@ -183,8 +183,7 @@ def remove_copies(store: DocumentStore, letter: "DeadLetter") -> None:
 
 def after_requeue(store: DocumentStore, generation_id: str, kept: MidjourneyDocument) -> Documents:
     """Return the documents as `requeue` would leave them; `kept` is what `requeuable` returns."""
-    present, prefix = store.documents, f"{DEAD_LETTERS}{generation_id}/{generation_id}."
-    files = frozenset(entry.key.removeprefix(prefix) for entry in store.bucket.list(prefix)).intersection(GROUP)
+    present, files = store.documents, group_at(store.bucket, f"{DEAD_LETTERS}{generation_id}/{generation_id}.")
     doc = transitions.requeued(kept, present.midjourney)
     return Documents(present.public, _gen_after(present.gen, generation_id), doc, files)
 
@@ -248,8 +247,7 @@ def why_not_requeuable(letter: "DeadLetter") -> str:
 def why_finished(bucket: Bucket, paths: FilePaths, generation_id: str) -> str:
     """Return where all files of a generation lie whose dead letter was left behind; "" for one that is not finished."""
     for folder in paths.folders:
-        prefix = f"{folder}{generation_id}."
-        if {entry.key.removeprefix(prefix) for entry in bucket.list(prefix)}.issuperset(GROUP):
+        if group_at(bucket, f"{folder}{generation_id}.").issuperset(GROUP):
             place = f"{generation_id} is finished, its files lie in {folder}"
             return f"{place}; these are the remains: {_look(generation_id)}"
     return ""

@@ -219,8 +219,7 @@ class DocumentStore:
         """Return the suffixes of the files that the generation has."""
         if generation_id is None:
             return frozenset()
-        prefix = f"{self.paths.folder_666}{generation_id}."
-        return frozenset(entry.key.removeprefix(prefix) for entry in self.view.list(prefix)).intersection(GROUP)
+        return group_at(self.view, self.file_key(generation_id, ""))
 
     def file_key(self, generation_id: str, suffix: str) -> str:
         return f"{self.paths.folder_666}{generation_id}.{suffix}"
@@ -324,6 +323,11 @@ class DocumentStore:
             if version is None:
                 raise
             self.versions[key] = version  # an earlier try went through, and its answer got lost
+
+
+def group_at(bucket: Sight, stem: str) -> frozenset[str]:
+    """Return the suffixes of the files of a group, whose keys begin with `stem`."""
+    return frozenset(entry.key.removeprefix(stem) for entry in bucket.list(stem)).intersection(GROUP)
 
 
 def _looked(store: DocumentStore) -> Sight:
