@@ -22,6 +22,12 @@ CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm"
 MOST_PIXELS = 36_000_000  # of a frame: 8K has 33 million
 ENCODER_MEMORY = 6 * 2**30  # of address space: 4096 × 4096 with eight threads takes some 3 GB
 
+STILL = "scale=out_color_matrix=bt709:out_range=tv,format={},loop=loop=-1:size=1"
+"""The filters that repeat a picture for ever, by its pixel format."""
+
+BT709 = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=tv"
+OUTPUT = ("-map_metadata", "-1", "-fflags", "+bitexact", "-movflags", "+faststart", "video.mp4")
+
 _LOOK = [
     *("-threads", str(ffmpeg.THREADS), "-max_pixels", str(MOST_PIXELS)),
     *("-format_whitelist", CONTAINERS, "-skip_frame", "nokey", "-i", "video"),
@@ -134,8 +140,8 @@ def facts_in(log: str) -> VideoFacts:
     """Return what ffmpeg's `log` says about the first video stream of its first input. Raises MediaError."""
     duration, stream = _DURATION.search(log), _STREAM.search(log)
     if duration and stream and (shape := _FORMAT.search(stream["rest"])) and (rate := _RATE.search(stream["rest"])):
-        hours, minutes, seconds = (float(part) for part in duration.groups())
         fps = float(rate[1].replace("k", "")) * (1000 if rate[1].endswith("k") else 1)
+        hours, minutes, seconds = (float(part) for part in duration.groups())
         length = hours * 3600 + minutes * 60 + seconds
         return VideoFacts(int(shape[2]), int(shape[3]), length, fps, stream["codec"], shape[1])
     raise MediaError("The file holds no moving pictures of a known length. Fetch it again; look at what came.")
@@ -148,18 +154,12 @@ def _zoom(frames: int, duration_s: float, fps: float, codec: str) -> list[str]:
     edge = f"{end / (1 + end) / 2}*in/{max(1, frames - 1)}"  # what goes on each side, as a share of that side
     near, far = edge, f"(1-{edge})"
     corners = f"x0=W*{near}:y0=H*{near}:x1=W*{far}:y1=H*{near}:x2=W*{near}:y2=H*{far}:x3=W*{far}:y3=H*{far}"
-    filters = (
-        "scale=out_color_matrix=bt709:out_range=tv",
-        "format=yuv420p",
-        "loop=loop=-1:size=1",
-        f"perspective={corners}:interpolation=cubic:eval=frame",
-        "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=tv",
-    )
+    filters = (STILL.format("yuv420p"), f"perspective={corners}:interpolation=cubic:eval=frame", BT709)
     threads = str(min(os.cpu_count() or 1, ffmpeg.MOST_THREADS))
     rate = str(Fraction(fps).limit_denominator(1001))  # 29.97 is 30000/1001
     quality = ("-preset", "veryfast", "-crf", "20") if codec in ("libx264", "libx265") else ()
     return [
         *("-framerate", rate, "-i", "frame.png", "-vf", ",".join(filters), "-frames:v", str(frames)),
         *("-c:v", codec, *quality, "-threads", threads, "-pix_fmt", "yuv420p", "-an"),
-        *("-map_metadata", "-1", "-fflags", "+bitexact", "-movflags", "+faststart", "video.mp4"),
+        *OUTPUT,
     ]

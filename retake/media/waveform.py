@@ -10,7 +10,7 @@ from PIL import Image
 from retake.media import MediaError, ffmpeg, picture, video
 from retake.media.audio import TRACK, audio_facts, track_in
 from retake.media.picture import Size
-from retake.media.video import VideoFacts
+from retake.media.video import BT709, OUTPUT, STILL, VideoFacts
 
 SIZE = Size(1280, 720)
 FPS = 15
@@ -26,7 +26,6 @@ _SHADE = 0.45  # how much darker the cover is behind the middle of the waveform,
 
 _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 _AAC = re.compile(r"^(?:\[info\])? *Stream #0:\d+[^\n]{0,80}?: Audio: aac\b", re.MULTILINE)
-_STILL = "scale=out_color_matrix=bt709:out_range=tv,format={},loop=loop=-1:size=1"
 _ENLARGED = "scale={}:{}:flags=neighbor:in_range=full:out_range=full"
 _WAVE = (
     # showwaves counts, modulo 256, how many samples cover a dot: at this rate 20 at most, and any is seen.
@@ -42,14 +41,13 @@ _WAVE = (
 )
 _FILTERS = ";".join(
     (
-        f"[0:v]{_STILL.format('yuv420p')}[cover]",
-        f"[1:v]{_STILL.format('yuva420p')}[ink]",
+        f"[0:v]{STILL.format('yuv420p')}[cover]",
+        f"[1:v]{STILL.format('yuva420p')}[ink]",
         f"[2:a:0]{','.join(_WAVE)}[wave]",
         # The ink is converted once, and the waveform is its transparency: a waveform in colour would be converted in
         # each frame.
         "[ink][wave]alphamerge[waveform]",
-        f"[cover][waveform]overlay=0:{_TOP}:format=yuv420:shortest=1,"
-        "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=tv[v]",
+        f"[cover][waveform]overlay=0:{_TOP}:format=yuv420:shortest=1,{BT709}[v]",
     )
 )
 # A still picture and a one-coloured band: the fastest preset and one quality for all frames take half the time of the
@@ -92,8 +90,7 @@ def _encode(duration_s: float) -> list[str]:
     stills = (argument for name in ("cover.png", "ink.png") for argument in ("-framerate", str(FPS), "-i", name))
     return [
         *(*stills, *TRACK, "-filter_complex", _FILTERS, "-map", "[v]", "-map", "2:a:0", "-t", f"{duration_s:.3f}"),
-        *(*ENCODER, "-threads", threads, *SOUND, "-map_metadata", "-1", "-map_chapters", "-1"),
-        *("-fflags", "+bitexact", "-movflags", "+faststart", "video.mp4"),
+        *(*ENCODER, "-threads", threads, *SOUND, "-map_chapters", "-1", *OUTPUT),
     ]
 
 
