@@ -103,9 +103,8 @@ class _Moved(Exception):
 class _Books:
     """The books in `bucket`, as they lie there."""
 
-    def __init__(self, bucket: Bucket, clock: Clock, nonce: Callable[[], str]) -> None:
+    def __init__(self, bucket: Bucket, clock: Clock) -> None:
         self._bucket = bucket
-        self._nonce = nonce
         shares = (byte / 256 for byte in os.urandom(_TRIES))  # `random` takes longer to load than a day's book to read
         pauses = tuple(share * min(_LONGEST_PAUSE_S, 0.02 * 1.3**n) for n, share in enumerate(shares))
         self._register = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses)
@@ -140,7 +139,7 @@ class _Books:
     def move(self, day: str, to: str) -> None:
         """Move the sums of a book to that of an earlier day."""
         with suppress(_Moved):
-            self.change(day, lambda book: (book._replace(moved=Move(to, self._nonce())), None), begins=False)
+            self.change(day, lambda book: (book._replace(moved=Move(to, _nonce())), None), begins=False)
         self.finish_move(day)
 
     def finish_move(self, day: str) -> None:
@@ -188,12 +187,11 @@ class Caps:
     """The books in `bucket`: all of it, whatever the channel. Thread safe. Every method may raise StorageError, and
     StateError for a book that makes no sense."""
 
-    def __init__(self, bucket: Bucket, clock: Clock, limits: Limits, *, nonce: Callable[[], str] | None = None) -> None:
+    def __init__(self, bucket: Bucket, clock: Clock, limits: Limits) -> None:
         self._bucket = bucket
         self._clock = clock
         self._limits = limits
-        self._nonce = nonce or (lambda: os.urandom(6).hex())
-        self._books = _Books(bucket, clock, self._nonce)
+        self._books = _Books(bucket, clock)
 
     def today(self, pipeline: str, known: Known = Known()) -> Today:  # noqa: B008  immutable
         """Return the present day, the pipeline's sums in line with what its document says."""
@@ -208,8 +206,8 @@ class Caps:
 
         Raises CapReached, with nothing reserved.
         """
-        account = known.account or self._nonce()
-        name = f"{account}/{self._nonce()}"
+        account = known.account or _nonce()
+        name = f"{account}/{_nonce()}"
         clock_day, of_store = _clock_day(self._bucket, self._clock)
         looked = False  # for a reservation that was moved from a day that has started over since
 
@@ -241,12 +239,12 @@ class Caps:
         """Return a reservation that the book is told of when it is settled: whatever the caps, the call may be made.
         The one of the day is used again, for what all calls on it cost together. The caller does as after `reserve`.
         """
-        account = known.account or self._nonce()
+        account = known.account or _nonce()
         day = max(self._books.latest(), self.clock_day())
         if known.billed_usd is not None and known.name and known.day == day:
             return Reservation(account, known.name, day, round(known.billed_usd + usd, 6), deferred=True)
         self.heal(pipeline, known)
-        return Reservation(account, f"{account}/{self._nonce()}", day, usd, deferred=True)
+        return Reservation(account, f"{account}/{_nonce()}", day, usd, deferred=True)
 
     def settle(self, pipeline: str, known: Known) -> None:
         """Bring the book of the pipeline's last reservation in line with what its document says. Any number of times.
@@ -316,6 +314,10 @@ class Caps:
             return False
         latest = self._books.latest()
         return latest in ("", book.day) or self._books.read(latest).of(pipeline).deferred[0] != known.name
+
+
+def _nonce() -> str:
+    return os.urandom(6).hex()
 
 
 def _clock_day(bucket: Bucket, clock: Clock) -> tuple[str, bool]:
