@@ -41,21 +41,18 @@ def exit_code_of(work: Callable[[], int], *, part_of_a_run: bool = False) -> int
     adds its own as it passes the lines on.
     """
     with bind(run_id=None if part_of_a_run else os.urandom(6).hex()):
-        return _exit_code_of(work)
-
-
-def _exit_code_of(work: Callable[[], int]) -> int:
-    try:
-        return work()
-    except RetakeError as error:
-        _log.error("%s", error, extra={"exit_code": error.exit_code})
-        return error.exit_code
-    except KeyboardInterrupt:  # Ctrl-C before a paid call could be under way: everything has been given back
-        _log.warning("interrupted; nothing was begun that is not on record", extra={"exit_code": ExitCode.INTERRUPTED})
-        return ExitCode.INTERRUPTED
-    except Exception:  # noqa: BLE001 (whatever it is goes into the log, with its traceback)
-        _log.exception("this is a bug in Retake; nothing was lost, the next tick goes on from what is on record")
-        return ExitCode.BUG
+        try:
+            return work()
+        except RetakeError as error:
+            _log.error("%s", error, extra={"exit_code": error.exit_code})
+            return error.exit_code
+        except KeyboardInterrupt:  # Ctrl-C before a paid call could be under way: everything has been given back
+            told = {"exit_code": ExitCode.INTERRUPTED}
+            _log.warning("interrupted; nothing was begun that is not on record", extra=told)
+            return ExitCode.INTERRUPTED
+        except Exception:  # noqa: BLE001 (whatever it is goes into the log, with its traceback)
+            _log.exception("this is a bug in Retake; nothing was lost, the next tick goes on from what is on record")
+            return ExitCode.BUG
 
 
 def leave(exit_code: int) -> NoReturn:
