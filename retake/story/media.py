@@ -204,7 +204,7 @@ def _picture(context: StepContext, results: Results) -> bytes:
         picture = _sized(context, results)
     except LinkExpired as error:
         expired = transitions.link_expired(context.store.documents.midjourney)
-        conclude(context.store, transitions.failed(expired, Status.RUNWAY_TRIGGER_FAILED, context.record(error)), error)
+        context.fail(Status.RUNWAY_TRIGGER_FAILED, error, doc=expired)
         raise
     except (PollFailed, TaskFailed, MediaError) as error:
         raise context.fail(Status.RUNWAY_TRIGGER_FAILED, _as_vendor_error(error)) from error
@@ -280,9 +280,7 @@ def _without_video(context: StepContext, status: Status, polls_failed: int, erro
     """Save that polling ended without the video. The counter that answered polls have cleared is put back to
     `polls_failed`: a task that is "still running" forever would be polled forever."""
     doc = transitions.polls_counted(context.store.documents.midjourney, polls_failed)
-    record = context.record(error, Step.RUNWAY_POLL, doc)
-    conclude(context.store, transitions.failed(doc, status, record), error)
-    return error
+    return context.fail(status, error, Step.RUNWAY_POLL, doc)
 
 
 # --- the mock ---------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ class _StoryPlace:
         clock: Clock,
         channel: str | None,
         leasable: Callable[[], Bucket],
-        actor: str = OPERATOR,
+        actor: str,
     ) -> None:
         self.name = pipeline_of(channel)
         self.channel = channel

@@ -44,7 +44,7 @@ class StepContext:
     """The surroundings of one step, its documents read under the lease.
 
     `process` answers signals and keeps the kernel's timer. `spending` must be that of the whole bucket; left out, the
-    store's bucket is taken for the whole. `nonce()` returns 0 … 2**32-1, `random()` 0 … 1.
+    store's bucket is taken for the whole. `nonce()` returns 0 … 2**32-1.
     """
 
     def __init__(
@@ -57,7 +57,6 @@ class StepContext:
         *,
         process: Process | None = None,
         nonce: Callable[[], int] | None = None,
-        random: Callable[[], float] | None = None,
         spending: Spending | None = None,
     ) -> None:
         self.settings = settings
@@ -67,7 +66,6 @@ class StepContext:
         self.clock = clock
         self.process = process or Process(clock)
         self.nonce = nonce or _random_nonce
-        self._random = random or _random_number
         self.journal = StoryJournal(store, vendors, clock, self.record)
         self.budget = CapsBudget(
             spending or story_spending(settings, store.bucket, clock), lambda: known(store.documents.midjourney)
@@ -108,23 +106,22 @@ class StepContext:
     ) -> dict[str, Any]:
         """Return the error record of a failure of `step`, by default the present one, as `doc` counts it, by default
         the one in the store."""
+        from random import random
+
         from retake.story.retry_policy import StepFailure, failure_record
 
         doc = doc or self.store.documents.midjourney
         failure = StepFailure.of(doc, step or doc.present_step, error, self.clock.now())
-        return failure_record(self.settings, failure, self.generation_id, self._random)
+        return failure_record(self.settings, failure, self.generation_id, random)
 
-    def fail(self, status: Status, error: VendorError) -> VendorError:
-        """Save that a step failed while no paid call was pending; return the error, to be raised."""
-        doc = self.store.documents.midjourney
-        conclude(self.store, transitions.failed(doc, status, self.record(error)), error)
+    def fail(
+        self, status: Status, error: VendorError, step: Step | None = None, doc: MidjourneyDocument | None = None
+    ) -> VendorError:
+        """Save that a step failed while no paid call was pending; return the error, to be raised. `step` and `doc` are
+        those of `record`."""
+        doc = doc or self.store.documents.midjourney
+        conclude(self.store, transitions.failed(doc, status, self.record(error, step, doc)), error)
         return error
-
-
-def _random_number() -> float:
-    from random import random
-
-    return random()  # noqa: S311  (the jitter of a delay)
 
 
 def _random_nonce() -> int:

@@ -135,11 +135,12 @@ class PublicList:
 class ProcessingFlag:
     """`processing_lock` in config_public.json during one tick, for people and other programs to see.
 
-    What excludes others is the lease. `was_up`: a tick that did not come to its end left it.
+    What excludes others is the lease.
     """
 
-    def __init__(self, store: DocumentStore, *, was_up: bool = False) -> None:
-        self.was_up = was_up
+    def __init__(self, store: DocumentStore) -> None:
+        self.was_up = False
+        """Whether a tick that did not come to its end left it."""
         self._public = store.public
         self._raised = False
 
