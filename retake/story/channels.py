@@ -23,7 +23,6 @@ from retake.story.inprocess import InProcessScripts
 from retake.story.runner import StoryRunner, story_breakers
 from retake.story.script import StepContext
 from retake.story.settings import Settings, deciding_places, part_of, pipeline_of, prefix_of
-from retake.story.spending import story_spending
 from retake.story.store import DocumentStore
 from retake.ticking.channel_looks import ChannelLooks, ChannelRest
 from retake.ticking.channels import each, worst
@@ -190,9 +189,8 @@ class ChannelRound:
             self._clock,
             owner=self._owner,
             pipeline=pipeline,
+            whole=self._bucket,
             ledgers=self._ledgers,
-            breakers=self._breakers,
-            spending=story_spending(self._settings, self._bucket, self._clock, pipeline),
             unflagged=(Act.FETCH,),
             mode=lambda: self._watch.mode,
             found_interrupted=lambda at: self._watch.interrupted(pipeline, at),

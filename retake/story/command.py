@@ -20,7 +20,7 @@ from retake.keys import Keys
 from retake.logs import DIAGNOSE_VARIABLE, setup_logging
 from retake.story.decision import CONTENT_SCRIPT, FETCH_SCRIPT, MEDIA_SCRIPT
 from retake.story.pipeline import Observer
-from retake.story.runner import StoryRunner, story_breakers, story_watch, unobserved
+from retake.story.runner import StoryRunner, story_watch, unobserved
 from retake.story.settings import (
     CHANNEL_VARIABLE,
     SANDBOX_VARIABLE,
@@ -31,7 +31,6 @@ from retake.story.settings import (
     pipeline_of,
     settings_and_keys,
 )
-from retake.story.spending import story_spending
 from retake.ticking.process import StopSignal, exit_code_of, is_terminal, leave, owner
 from retake.ticking.rest import BEGAN_AT, basis, looked_up, tick_look
 from retake.ticking.tick import NO_ORDERS, Orders, ScriptResult, Tick
@@ -116,14 +115,13 @@ def _with_settings(folder: str | None, options: Options, environ: Mapping[str, s
         return ExitCode.OK
     forks = not options.until_done  # what lives long may be older than the files that a fork of it would load
     scripts = LazyScripts(folder, settings.workflow.script_timeout_seconds, environ, forks=forks)
+    watch = story_watch(settings, bucket, SystemClock(), environ, look)
     if many:
         from retake.story.channels import tick_channels
 
         scripts.stopping()  # only the main thread can answer signals, and channels tick in others
-        watch = story_watch(settings, bucket, SystemClock(), environ, look)
         return tick_channels(settings, keys, bucket, scripts, SystemClock(), watch)
     channel = options.channel or (environ.get(CHANNEL_VARIABLE) if settings.channels else None)
-    watch = story_watch(settings, bucket, SystemClock(), environ, look)
     tick = OneTick(settings, keys, bucket, channel, scripts.of(channel) if channel else scripts, watch)
     if options.until_done and not options.dry_run:
         return _until_done(options, tick, sandbox)
@@ -229,17 +227,15 @@ class OneTick(NamedTuple):
         return self.watch.tick(self.pipeline, self.runner(), orders)
 
     def runner(self, observe: Observer = unobserved, *, one_generation: bool = False) -> StoryRunner:
-        clock, name = SystemClock(), owner()
         return StoryRunner(
             self.settings,
             self.part,
             self.scripts,
             self.keys,
-            clock,
-            owner=name,
+            SystemClock(),
+            owner=owner(),
             pipeline=self.pipeline,
-            breakers=story_breakers(self.settings, self.bucket, clock, name),
-            spending=story_spending(self.settings, self.bucket, clock, self.pipeline),
+            whole=self.bucket,
             observe=observe,
             mode=lambda: self.watch.mode,
             found_interrupted=lambda at: self.watch.interrupted(self.pipeline, at),

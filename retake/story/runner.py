@@ -12,7 +12,6 @@ from retake.clock import Clock
 from retake.degraded.mode import Mode
 from retake.keys import Keys
 from retake.logs import diagnosing
-from retake.paid.spending import Spending
 from retake.story.decision import Act, Action, begin_held, decide_in, vendor_of, vendor_of_step
 from retake.story.documents import Documents, Step
 from retake.story.generation import TakenIds, new_id
@@ -35,9 +34,9 @@ def unobserved(documents: Documents, action: Action) -> None:
 
 
 class StoryRunner:
-    """Drives one story pipeline; on the ledger its runs are called `pipeline` ("story", "story/CHANNEL"). With
-    `one_generation` its ticks are about the first generation that one is about, and begin no other. For `observe` and
-    `unflagged` see `StoryPipeline`."""
+    """Drives one story pipeline; on the ledger its runs are called `pipeline` ("story", "story/CHANNEL"). `whole` is
+    all of the bucket, where that of a channel is a part. With `one_generation` its ticks are about the first generation
+    that one is about, and begin no other. For `observe` and `unflagged` see `StoryPipeline`."""
 
     def __init__(
         self,
@@ -49,9 +48,8 @@ class StoryRunner:
         *,
         owner: str,
         pipeline: str = "story",
+        whole: Bucket | None = None,
         ledgers: Ledgers | None = None,
-        breakers: VendorBreakers | None = None,
-        spending: Spending | None = None,
         observe: Observer = unobserved,
         unflagged: Container[Act] = (),
         mode: Callable[[], Mode] = Mode,
@@ -66,8 +64,8 @@ class StoryRunner:
         self._owner = owner
         self._pipeline = pipeline
         self._ledgers = ledgers or Ledgers(settings.storage.ledger, clock)
-        self._breakers = breakers or story_breakers(settings, bucket, clock, owner)
-        self._spending = spending or story_spending(settings, bucket, clock, pipeline)
+        self._breakers = story_breakers(settings, whole or bucket, clock, owner)
+        self._spending = story_spending(settings, whole or bucket, clock, pipeline)
         self._observe = observe
         self._unflagged = unflagged
         self._mode = mode

@@ -105,8 +105,9 @@ class World(BucketView):
     def ticks(self, number: int) -> list[Tick]:
         return [self.tick() for _ in range(number)]
 
-    def manager(self) -> StoryRunner:
-        return StoryRunner(self.settings, self.bucket, self, self.keys, self.clock, owner="test")
+    def manager(self, **given: Any) -> StoryRunner:
+        """Return what runs ticks. `given` are parameters of StoryRunner."""
+        return StoryRunner(self.settings, self.bucket, self, self.keys, self.clock, owner="test", **given)
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         """Run a script in this process."""

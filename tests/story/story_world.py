@@ -42,18 +42,8 @@ class Channel(World):
         self.bucket, self.clock = shared.bucket.part(f"{name}/"), shared.clock  # type: ignore[assignment]
         self.spending = story_spending(self.settings, shared.bucket, shared.clock, f"story/{name}")
 
-    def manager(self) -> StoryRunner:
-        pipeline = f"story/{self.name}"
-        return StoryRunner(
-            self.settings,
-            self.bucket,
-            self,
-            self.keys,
-            self.clock,
-            owner="test",
-            pipeline=pipeline,
-            spending=self.spending,
-        )
+    def manager(self, **given: Any) -> StoryRunner:
+        return super().manager(pipeline=f"story/{self.name}", whole=self.shared.bucket, **given)
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
         return self.manager().tick(orders)

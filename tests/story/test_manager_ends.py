@@ -13,7 +13,6 @@ from retake.bucket.memory import MemoryBucket
 from retake.errors import Code, LeaseHeld, Refused, StateError
 from retake.keys import Keys
 from retake.story.decision import Act
-from retake.story.runner import StoryRunner
 from retake.ticking.tick import Orders
 
 # --- attempts, mocks, ends ------------------------------------------------------------------------------------------
@@ -472,16 +471,7 @@ def test_a_dry_run_needs_no_keys() -> None:
 def test_each_decision_is_shown_before_it_is_carried_out() -> None:
     world = Scripted()
     seen: list[Act] = []
-    manager = StoryRunner(
-        world.settings,
-        world.bucket,
-        world,
-        world.keys,
-        world.clock,
-        owner="test",
-        observe=lambda documents, action: seen.append(action.act),
-    )
-    manager.tick()
+    world.manager(observe=lambda documents, action: seen.append(action.act)).tick()
     assert seen == [
         *(Act.BEGIN, Act.WRITE, Act.ORDER_IMAGINE, Act.FETCH, Act.ORDER_UPSCALE, Act.FETCH, Act.ORDER_VIDEO, Act.FINISH)
     ]

@@ -13,7 +13,6 @@ from retake.sandbox.billing import BillLine, VendorBill
 from retake.story.decision import Act, Action
 from retake.story.documents import Step
 from retake.story.progress import ROWS, Watch, row_of, told
-from retake.story.runner import StoryRunner
 
 ID = "20260101-0000"
 
@@ -21,9 +20,7 @@ ID = "20260101-0000"
 def watched(world: World, ticks: int = 1, *, terminal: bool = False) -> tuple[Watch, str]:
     """The watch after these ticks, and its account."""
     watch = Watch(world.settings, world.bucket, world.clock, terminal=terminal)
-    manager = StoryRunner(
-        world.settings, world.bucket, world, world.keys, world.clock, owner="test", observe=watch.observe
-    )
+    manager = world.manager(observe=watch.observe)
     for _ in range(ticks):
         manager.tick()
         world.clock.sleep(60)

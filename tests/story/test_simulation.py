@@ -90,10 +90,8 @@ class Simulation(MortalWorld):
         self.vendors.choose_next = lambda kind: self.random.choice(OUTCOMES[kind])
         self.appended: list[str] = []
 
-    def manager(self) -> StoryRunner:
-        return StoryRunner(
-            self.settings, self.bucket, self, self.keys, self.clock, owner="test", mode=lambda: self.mode
-        )
+    def manager(self, **given: Any) -> StoryRunner:
+        return super().manager(mode=lambda: self.mode, **given)
 
     # --- actors ---
 

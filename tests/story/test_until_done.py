@@ -9,7 +9,6 @@ from watched_world import WatchedWorld
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.errors import LeaseHeld, StateError, StorageError
-from retake.story.runner import StoryRunner
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 from retake.ticking.until_done import until_done
 
@@ -155,9 +154,7 @@ def test_where_another_tick_ends_the_generation_no_other_is_begun(
     world = World()
     world.vendors.plan("fetch", "running", *["ok"] * fetches, "running")
     world.vendors.plan("upscale", upscale)
-    runner = StoryRunner(
-        world.settings, world.bucket, world, world.keys, world.clock, owner="test", one_generation=True
-    )
+    runner = world.manager(one_generation=True)
     sleep = world.clock.sleep
 
     def meanwhile(seconds: float) -> None:

@@ -57,17 +57,9 @@ class WatchedWorld(World):
             self.ended.append(tick.ended)
         return tick
 
-    def manager(self) -> StoryRunner:
-        return StoryRunner(
-            self.settings,
-            self.bucket,
-            self,
-            self.keys,
-            self.clock,
-            owner="test",
-            mode=lambda: self.watch.mode,
-            found_interrupted=lambda at: self.watch.interrupted("story", at),
-        )
+    def manager(self, **given: Any) -> StoryRunner:
+        told = {"mode": lambda: self.watch.mode, "found_interrupted": lambda at: self.watch.interrupted("story", at)}
+        return super().manager(**told, **given)
 
     @property
     def panel(self) -> ModePanel:
