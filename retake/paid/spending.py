@@ -5,7 +5,7 @@ The books of the days are loaded only when something is about to be paid for: an
 
 from collections.abc import Callable
 from logging import getLogger
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from retake.bucket import Bucket
 from retake.clock import Clock
@@ -93,19 +93,19 @@ class Spending:
             _log.warning("the day's book does not know what became of a call; the next payment settles it: %s", error)
 
 
-class CapsBudget(NamedTuple):
+class CapsBudget:
     """`retake.paid.guard.Budget` that keeps the caps. `known` returns what the pipeline's record says of its last
     reservation."""
 
-    spending: Spending
-    known: "Callable[[], Known]"
+    def __init__(self, spending: Spending, known: "Callable[[], Known]") -> None:
+        self.spending, self._known = spending, known
 
     def price(self, step: str) -> float:
         return self.spending.price(step)
 
     def reserve(self, step: str) -> "Reservation":
-        return self.spending.reserve(self.known(), step)
+        return self.spending.reserve(self._known(), step)
 
     def reserve_all(self, step: str, calls: int) -> "Reservation":
         """See `retake.paid.guard.SeriesBudget`."""
-        return self.spending.reserve(self.known(), step, calls)
+        return self.spending.reserve(self._known(), step, calls)
