@@ -106,9 +106,10 @@ def _sandbox(
     if not options.sandbox:
         yield sandboxed(settings, environ[SANDBOX_VARIABLE]), keys
         return
-    from retake.sandbox import sandbox_of_command
+    from retake.sandbox import sandbox_of_command, state_folder
 
-    state = _state_folder(settings)
+    state = state_folder(settings.storage.url)
+    _check_database(settings.music.database)
     _make_track(Path(settings.music.audio_folder))
     music = settings.music
     if music.telegram == "off":
@@ -117,21 +118,13 @@ def _sandbox(
         yield sandboxed(settings._replace(music=music), sandbox.url), keys
 
 
-def _state_folder(settings: MusicSettings) -> str:
-    """Return where the sandbox keeps its state. Raises SettingsError where its products would be among real ones."""
-    url, database = settings.storage.url, settings.music.database
-    directory = url.startswith("file:")
-    if not directory and "127.0.0.1" not in url:
-        raise SettingsError(
-            f"STORAGE.url is {url}: what the sandbox makes does not belong in a live bucket. "
-            "Set RETAKE_STORAGE_URL=file:PATH for this run, or name a stand-in on 127.0.0.1"
-        )
+def _check_database(database: str) -> None:
+    """Raise SettingsError where what the sandbox makes would be among what is real."""
     if database.startswith("postgresql:") and "127.0.0.1" not in database:
         raise SettingsError(
             "MUSIC.database is on a live server, where what the sandbox makes does not belong. Name a file for this "
             "run (sqlite:PATH), or a server on 127.0.0.1"
         )
-    return f"{url.removeprefix('file:').rstrip('/') if directory else 'bucket'}.sandbox"
 
 
 def _make_track(folder: Path) -> None:

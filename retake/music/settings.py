@@ -230,12 +230,9 @@ def _contradictions(settings: MusicSettings) -> Iterator[str]:
 
 def sandboxed(settings: MusicSettings, base_url: str) -> MusicSettings:
     """Return `settings` with every vendor replaced by its stand-in at `base_url`; no channel is told of its alerts."""
-    base, legnext = base_url.rstrip("/"), settings.midjourney.provider == "legnext"
+    base = base_url.rstrip("/")
     return settings._replace(
-        midjourney=settings.midjourney._replace(
-            endpoint=f"{base}/legnext/api" if legnext else f"{base}/piapi/api/v1/task",
-            task_endpoint=None if legnext else f"{base}/piapi/mj/v2/fetch",
-        ),
+        midjourney=settings.midjourney.in_sandbox(base),
         openai=settings.openai._replace(endpoint=f"{base}/openai/v1"),
         telegram=settings.telegram._replace(endpoint=f"{base}/telegram"),
         youtube=settings.youtube._replace(endpoint=base, token_endpoint=f"{base}/youtube/token"),

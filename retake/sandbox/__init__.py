@@ -11,7 +11,7 @@ From the shell: python -m retake.sandbox --help. The stand-in of B2 is separate:
 from retake.sandbox.billing import BillLine, VendorBill
 from retake.sandbox.database import RecordedCall
 from retake.sandbox.orders import FAULTS, KINDS, Order, parse_order
-from retake.sandbox.sandbox import ENVIRONMENT, Sandbox, endpoints, music_endpoints, sandbox_of_command
+from retake.sandbox.sandbox import ENVIRONMENT, Sandbox, endpoints, music_endpoints, sandbox_of_command, state_folder
 from retake.sandbox.task import Pace, VendorTask
 
 __all__ = [
@@ -29,4 +29,5 @@ __all__ = [
     "music_endpoints",
     "parse_order",
     "sandbox_of_command",
+    "state_folder",
 ]

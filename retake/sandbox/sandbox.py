@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from retake.clock import Clock, SystemClock
-from retake.errors import StorageError
+from retake.errors import SettingsError, StorageError
 from retake.sandbox.billing import VendorBill, bill
 from retake.sandbox.database import RecordedCall, SandboxDatabase
 from retake.sandbox.orders import parse_order
@@ -183,6 +183,18 @@ class Sandbox:
             with suppress(OSError):  # the port of last time is only a preference
                 return Server(int(self._database.get("facts", "port") or 0), handler.receive, closing)
         return Server(self._port, handler.receive, closing)
+
+
+def state_folder(bucket_url: str) -> str:
+    """Return where the sandbox of a command keeps its state: beside the bucket. Raises SettingsError for a live bucket,
+    where what the sandbox makes would be among what is real."""
+    directory = bucket_url.startswith("file:")
+    if not directory and "127.0.0.1" not in bucket_url:
+        raise SettingsError(
+            f"STORAGE.url is {bucket_url}: what the sandbox makes does not belong in a live bucket. "
+            "Set RETAKE_STORAGE_URL=file:PATH for this run, or name a stand-in on 127.0.0.1"
+        )
+    return f"{bucket_url.removeprefix('file:').rstrip('/') if directory else 'bucket'}.sandbox"
 
 
 @contextmanager

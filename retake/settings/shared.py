@@ -63,6 +63,12 @@ class MidjourneySettings(NamedTuple):
     process_mode: str = field(choice("relax", "fast", "turbo"), "speed, and with it price", default="fast")
     aspect_ratio: str = field(RATIO, "shape of the pictures", default="16:9")
 
+    def in_sandbox(self, base: str) -> "MidjourneySettings":
+        """Return the settings with the stand-in of the sandbox at `base` in the provider's place."""
+        if self.provider == "legnext":
+            return self._replace(endpoint=f"{base}/legnext/api", task_endpoint=None)
+        return self._replace(endpoint=f"{base}/piapi/api/v1/task", task_endpoint=f"{base}/piapi/mj/v2/fetch")
+
 
 class RunwaySettings(NamedTuple):
     """Videos."""

@@ -315,24 +315,17 @@ _COMMANDS = {CONTENT_SCRIPT: "content", MEDIA_SCRIPT: "media", FETCH_SCRIPT: "fe
 @contextmanager
 def _sandbox(options: Options, environ: Mapping[str, str]) -> "Iterator[Sandbox]":
     """Run a sandbox whose tasks and links outlive this process, its state beside the bucket."""
-    from retake.sandbox import sandbox_of_command
+    from retake.sandbox import sandbox_of_command, state_folder
     from retake.story.settings import load_settings
 
     storage = load_settings(environ).storage
-    url, ledger = storage.url, storage.ledger or ""
-    directory = url.startswith("file:")
-    if not directory and "127.0.0.1" not in url:
-        raise SettingsError(
-            f"STORAGE.url is {url}: what the sandbox makes does not belong in a live bucket. "
-            "Set RETAKE_STORAGE_URL=file:PATH for this run, or name a stand-in on 127.0.0.1"
-        )
+    state, ledger = state_folder(storage.url), storage.ledger or ""
     if ledger.startswith("postgresql:") and "127.0.0.1" not in ledger:
         raise SettingsError(
             f"STORAGE.ledger is {ledger}: what the sandbox makes does not belong on a live ledger. Take the setting "
             "out for this run, or name a server on 127.0.0.1"
         )
-    state = url.removeprefix("file:").rstrip("/") if directory else "bucket"
-    with sandbox_of_command(f"{state}.sandbox") as sandbox:
+    with sandbox_of_command(state) as sandbox:
         try:
             for order in options.sandbox_orders:
                 sandbox.order(order)

@@ -228,12 +228,9 @@ def _contradictions(settings: Settings) -> Iterator[str]:
 def sandboxed(settings: Settings, base_url: str) -> Settings:
     """Return `settings` with every vendor replaced by its stand-in at `base_url`, polled at least once a second. No
     channel is told of its alerts."""
-    base, legnext = base_url.rstrip("/"), settings.midjourney.provider == "legnext"
+    base = base_url.rstrip("/")
     return settings._replace(
-        midjourney=settings.midjourney._replace(
-            endpoint=f"{base}/legnext/api" if legnext else f"{base}/piapi/api/v1/task",
-            task_endpoint=None if legnext else f"{base}/piapi/mj/v2/fetch",
-        ),
+        midjourney=settings.midjourney.in_sandbox(base),
         alerts=settings.alerts._replace(channels=(), escalate=()),
         runwayml=settings.runwayml._replace(endpoint=f"{base}/runway"),
         openai=settings.openai._replace(endpoint=f"{base}/openai/v1"),
