@@ -13,10 +13,9 @@ from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.paid.spending import Spending
 from retake.story.documents import MidjourneyDocument, Step
-from retake.story.settings import LEASE, Settings, pipeline_of
+from retake.story.settings import Settings
 
 if TYPE_CHECKING:
-    from retake.checking.bills import BillExamination
     from retake.paid.day_book import Known
     from retake.story.store import DocumentStore
     from retake.vendors.sellers import PricedCall
@@ -72,24 +71,6 @@ def known(doc: MidjourneyDocument) -> "Known":
         left, deferred = max(0.0, round(raw["usd"] - raw["billed_usd"], 6)), raw.get("deferred") is True
         return Known(account, name, day, Fate(fate), *spent, left, float(raw["billed_usd"]) if deferred else None)
     return Known(account, name, day, Fate(fate), *spent)
-
-
-def bills_of(prefix: str, settings: Settings) -> "BillExamination":
-    """Return the examination of the paid calls of the pipeline whose part of the bucket begins with `prefix`."""
-    from retake.checking.bills import BillExamination, BillPlaces
-
-    name, paths = pipeline_of(prefix.rstrip("/") or None), settings.paths
-    return BillExamination(
-        BillPlaces(
-            name,
-            prefix,
-            LEASE,
-            document=paths.config_midjourney,
-            present=paths.config_gen,
-            flag=paths.config_public,
-            known=lambda raw: known(MidjourneyDocument(raw)),
-        )
-    )
 
 
 # --- prices -----------------------------------------------------------------------------------------------------
