@@ -20,7 +20,7 @@ from retake.errors import Code, PollFailed
 from retake.foreign_text import json_lines, one_line, several_lines
 from retake.logs import alert, bind, relay, setup_logging
 from retake.story.command import Options, manage
-from retake.story.progress import SummaryEvent, Watch
+from retake.story.progress import Watch
 from retake.story.runner import StoryRunner
 from retake.story.settings import Settings
 from retake.vendors.answers import quote
@@ -157,7 +157,7 @@ def test_the_display_and_the_account_of_until_done_rule_no_terminal(
     clock = SystemClock()
     watch = Watch(Settings(), Listing(), clock, terminal=terminal)  # type: ignore[arg-type]
     watch._generation_id = HOSTILE
-    watch._events = [SummaryEvent(clock.now(), f"upscale failed: {HOSTILE}\n{HOSTILE}: retried")]
+    watch._events = [(clock.now(), f"upscale failed: {HOSTILE}\n{HOSTILE}: retried")]
     with watch:
         if watch._live:
             watch._live.refresh()

@@ -7,7 +7,7 @@ from datetime import datetime
 from logging import getLogger
 from shlex import quote
 from shutil import which
-from typing import TYPE_CHECKING, NamedTuple, Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
 
 from rich.console import Console
 from rich.live import Live
@@ -41,13 +41,6 @@ _ROW_OF_STEP = {
     Step.RUNWAY_POLL: "video",
     Step.MOCK: "video",
 }
-
-
-class SummaryEvent(NamedTuple):
-    """Something that the summary tells."""
-
-    when: datetime
-    what: str
 
 
 def row_of(documents: Documents, step: Step) -> str:
@@ -93,7 +86,7 @@ class Watch:
         self._began = clock.now()
         self._generation_id: str | None = None
         self._retries: dict[str, int] = {}
-        self._events: list[SummaryEvent] = []
+        self._events: list[tuple[datetime, str]] = []  # what the summary tells, and when it was
         self._row: str | None = None
         self._action = ""
         self._spinner = Spinner("dots")
@@ -124,7 +117,7 @@ class Watch:
             self._row = None
         event = told(documents, action)
         if event:
-            self._events.append(SummaryEvent(self._clock.now(), event))
+            self._events.append((self._clock.now(), event))
 
     # --- while it runs ---
 
@@ -165,9 +158,9 @@ class Watch:
     def _print_account(self, console: Console, bill: "VendorBill | None") -> None:
         about = one_line(self._generation_id or "no generation")
         console.print("\n[bold]What happened[/bold]", Text(f"({about}, {self._elapsed()})"))
-        for event in self._events:
-            first, *rest = event.what.split("\n")
-            console.print(f"  {event.when:%H:%M:%S}  {one_line(first)}", markup=False)
+        for when, what in self._events:
+            first, *rest = what.split("\n")
+            console.print(f"  {when:%H:%M:%S}  {one_line(first)}", markup=False)
             for line in rest:
                 console.print(f"            {one_line(line)}", markup=False)
         self._print_files(console)
