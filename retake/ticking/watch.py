@@ -50,11 +50,6 @@ class AfterWork(NamedTuple):
     finish: Callable[[], None] = lambda: None
 
 
-def nothing_after(mode: Mode) -> AfterWork:
-    """Do nothing after work."""
-    return AfterWork()
-
-
 class BoardDocument:
     """The board as it was read, without loading what understands all of it (`retake.alerts.board`)."""
 
@@ -160,7 +155,7 @@ class TickWatch:
         clock: Clock,
         environ: Mapping[str, str],
         *,
-        after_work: Callable[[Mode], AfterWork] = nothing_after,
+        after_work: Callable[[Mode], AfterWork] = lambda mode: AfterWork(),
         report: Callable[[str, datetime], None] | None = None,
         is_gone: Callable[[str], bool] = lambda pipeline: False,
         look: "IdleLook | None" = None,
