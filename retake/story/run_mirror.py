@@ -32,7 +32,7 @@ from retake.runs.run import CHANGED, ERROR, Note, Run, StaleRun
 from retake.runs.states import OPEN, TRANSITIONS, RunStatus, Trigger
 from retake.runs.validation import mended, mended_record
 from retake.story.decision import PAYS, Act, Action
-from retake.story.documents import IMAGINE, UNKNOWN, Documents, MidjourneyDocument, Status, Step
+from retake.story.documents import IMAGINE, PAID_STEPS, UNKNOWN, Documents, MidjourneyDocument, Status, Step
 from retake.story.settings import prefix_of
 
 _BY_RECOVERY = frozenset({Trigger.PROCESS_RESTART, Trigger.RECOVERY_RESUME})
@@ -155,10 +155,7 @@ _MOCK = "mock_instead"
 _ROLLED_BACK = "rolled_back"
 
 _REDONE: Mapping[str, tuple[Step, ...]] = {
-    Step.CONTENT: (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY, Step.MOCK),
-    Step.IMAGINE: (Step.IMAGINE, Step.UPSCALE, Step.RUNWAY, Step.MOCK),
-    Step.UPSCALE: (Step.UPSCALE, Step.RUNWAY, Step.MOCK),
-    Step.RUNWAY: (Step.RUNWAY, Step.MOCK),
+    step: (*PAID_STEPS[number:], Step.MOCK) for number, step in enumerate(PAID_STEPS)
 }
 """By the step that is rolled back to: the steps whose results belong on record once more."""
 
