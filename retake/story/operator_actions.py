@@ -6,7 +6,6 @@ as if it had not begun; a ledger that was not brought in line any more is at the
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
 
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock, stamp
@@ -72,15 +71,15 @@ class OperatorActions:
                 raise Refusal(f"{generation_id} has moved on meanwhile: it would now lose {chosen.lost}. Ask again")
             if chosen.doc == store.documents.midjourney:
                 return chosen, store.documents
-            record = self._notes(lease)
-            record.of_what_was_found(store.documents)
+            mirror = self._mirror(lease)
+            self._note_found(mirror, store.documents)
             with _flagged(store):
                 if chosen.letter:
                     keep_rolled_back(store, chosen, self._clock.now())
                 store.save_midjourney(chosen.doc)
                 if chosen.letter:
                     store.read()  # which deletes what is given up
-                record.of_what_was_done(store.documents, verb.value, chosen.done)
+                self._note_done(mirror, store.documents, verb.value, chosen.done)
                 if chosen.ends:  # the end is on record before the documents let go of the generation
                     dead_letter(store, self._clock.now())
             return chosen, store.read()
@@ -99,7 +98,7 @@ class OperatorActions:
             with _flagged(store):
                 requeue(store, generation_id)
                 documents = store.read()
-                self._notes(lease).of_what_was_done(documents, "requeue", "it is requeued from its dead letter")
+                self._note_done(self._mirror(lease), documents, "requeue", "it is requeued from its dead letter")
             return documents
 
     def drop(self, generation_id: str, agreed: str | None = None) -> DeadLetter:
@@ -130,16 +129,34 @@ class OperatorActions:
         with self._alone() as (store, lease):
             up = store.documents.public.processing_lock
             if up:
-                self._notes(lease).of_what_was_found(store.documents, interrupted=True)
+                self._note_found(self._mirror(lease), store.documents, interrupted=True)
                 if self._spending:
                     self._spending.heal(known(store.documents.midjourney))
                 store.public.publish(lambda doc: doc.updated(processing_lock=False))
             return up
 
-    def _notes(self, lease: Lease) -> "_LedgerNotes":
+    def _mirror(self, lease: Lease) -> RunMirror:
         ledger = self._ledgers.of(self._bucket, lease)
-        mirror = RunMirror(ledger, self._pipeline, self._clock, actor=self._actor, worker=self._owner)
-        return _LedgerNotes(mirror, self._settings, self._clock)
+        return RunMirror(ledger, self._pipeline, self._clock, actor=self._actor, worker=self._owner)
+
+    def _note_found(self, mirror: RunMirror, documents: Documents, *, interrupted: bool = False) -> None:
+        """Note what the documents say before they are changed: the error that is about to be lifted or skipped. What a
+        tick would end is not ended: that is for the operator to say now."""
+        action = self._decided(documents)
+        if action.act in (Act.FAIL, Act.SUBSTITUTE):
+            action = Action(Act.WAIT, action.step, action.why, until=self._clock.now())
+        elif action.act is Act.FINISH:
+            action = Action(Act.WAIT, action.step, action.why)
+        mirror.observe(documents, action, interrupted=interrupted)
+        mirror.flush()
+
+    def _note_done(self, mirror: RunMirror, documents: Documents, code: str, text: str) -> None:
+        mirror.remark(code, text)
+        mirror.hand_over(documents, self._decided(documents))
+        mirror.flush()
+
+    def _decided(self, documents: Documents) -> Action:
+        return decide(documents, self._settings.workflow, self._clock.now())
 
     def _record_drop(self, lease: Lease, generation_id: str) -> None:
         """On the ledger of the last run whose letter it was, if there is one."""
@@ -168,33 +185,6 @@ class OperatorActions:
             yield store, lease
         finally:
             lease.release()
-
-
-class _LedgerNotes(NamedTuple):
-    """The ledger, as it learns of an intervention."""
-
-    mirror: RunMirror
-    settings: Settings
-    clock: Clock
-
-    def of_what_was_found(self, documents: Documents, *, interrupted: bool = False) -> None:
-        """What the documents say before they are changed: the error that is about to be lifted or skipped. What a tick
-        would end is not ended: that is for the operator to say now."""
-        action = self._decided(documents)
-        if action.act in (Act.FAIL, Act.SUBSTITUTE):
-            action = Action(Act.WAIT, action.step, action.why, until=self.clock.now())
-        elif action.act is Act.FINISH:
-            action = Action(Act.WAIT, action.step, action.why)
-        self.mirror.observe(documents, action, interrupted=interrupted)
-        self.mirror.flush()
-
-    def of_what_was_done(self, documents: Documents, code: str, text: str) -> None:
-        self.mirror.remark(code, text)
-        self.mirror.hand_over(documents, self._decided(documents))
-        self.mirror.flush()
-
-    def _decided(self, documents: Documents) -> Action:
-        return decide(documents, self.settings.workflow, self.clock.now())
 
 
 @contextmanager
