@@ -69,15 +69,13 @@ class RealVendors:
         self._midjourney: Midjourney | None = None
 
     def midjourney(self) -> Midjourney:
-        self._midjourney = self._midjourney or self._open_midjourney()
+        if self._midjourney is None:
+            from retake.vendors.sellers import open_midjourney
+
+            chosen, timeout_s = self._settings.midjourney, self._settings.workflow.call_timeout_seconds
+            key, kept = self._key("midjourney"), self._kept_connections()
+            self._midjourney = open_midjourney(chosen, key, timeout_s=timeout_s, kept=kept)
         return self._midjourney
-
-    def _open_midjourney(self) -> Midjourney:
-        from retake.vendors.sellers import open_midjourney
-
-        timeout_s = self._settings.workflow.call_timeout_seconds
-        key = self._key("midjourney")
-        return open_midjourney(self._settings.midjourney, key, timeout_s=timeout_s, kept=self._kept_connections())
 
     def video_generator(self) -> VideoGenerator:
         from retake.vendors.runway import Runway
