@@ -227,10 +227,8 @@ class MidjourneyDocument(_Document):
         raw = self.raw.get("pending_call")
         if not raw:
             return None
-        asked_at = raw.get("requested_at_utc")
-        moment = parse_stamp(asked_at) if asked_at else None
         step, attempt, failed = Step(raw["step"]), raw.get("attempt") or 1, raw.get("failed_settles") or 0
-        return PendingCall(step, attempt, moment, raw.get("outcome"), failed, raw)
+        return PendingCall(step, attempt, _requested_at(raw), raw.get("outcome"), failed, raw)
 
     @property
     def error(self) -> ErrorRecord:
@@ -413,6 +411,9 @@ def _checked(data: bytes, name: str) -> dict[str, Any]:
 def _task(raw: dict[str, Any] | None, default_type: str) -> Task | None:
     if not raw:
         return None
-    requested = raw.get("requested_at_utc")
-    moment = parse_stamp(requested) if requested else None
-    return Task(raw["task_id"], raw.get("task_type") or default_type, moment)
+    return Task(raw["task_id"], raw.get("task_type") or default_type, _requested_at(raw))
+
+
+def _requested_at(raw: dict[str, Any]) -> datetime | None:
+    moment = raw.get("requested_at_utc")
+    return parse_stamp(moment) if moment else None
