@@ -16,7 +16,7 @@ from retake.alerts.conditions import PipelineFacts
 from retake.bucket import Lease
 from retake.clock import Clock, stamp
 from retake.degraded.mode import Mode
-from retake.errors import Code, ErrorRecord, PollFailed, RetakeError, escalate
+from retake.errors import Code, ErrorRecord, PollFailed, RetakeError
 from retake.exit_codes import ExitCode
 from retake.keys import Keys, missing_keys
 from retake.logs import alert, diagnosing
@@ -431,7 +431,6 @@ class ScriptRun:
         assert doc.pending is not None
         if doc.pending.failed_reconciles < self._settings.workflow.max_retries:
             return self._store.save_midjourney(transitions.reconcile_failed(doc, record))
-        record = {**record, "recovery_actions": [escalate("operator", ASK_TO_RESOLVE)]}
         doc = self._store.save_midjourney(transitions.call_held(transitions.reconcile_failed(doc, record), record))
         times = doc.pending.failed_reconciles if doc.pending else 0
         why = f"finding out what became of the call failed {times} times"

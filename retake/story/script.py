@@ -17,14 +17,14 @@ from typing import Any, NoReturn
 
 from retake.bucket import Room
 from retake.clock import Clock, SystemClock
-from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, StateError, VendorError, escalate
+from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, StateError, VendorError
 from retake.exit_codes import ExitCode
 from retake.logs import alert, bind, diagnosing, setup_logging
 from retake.paid.guard import Intent, Journal, PaidCallGuard
 from retake.paid.spending import CapsBudget, Spending
 from retake.story import transitions
 from retake.story.clients import LocalMedia, MediaTools, RealVendors, Vendors
-from retake.story.decision import ASK_TO_RESOLVE, comparable
+from retake.story.decision import comparable
 from retake.story.documents import UNKNOWN, MidjourneyDocument, PendingCall, Status, Step
 from retake.story.settings import (
     CHANNEL_VARIABLE,
@@ -194,8 +194,7 @@ class StoryJournal:
         self._store.save_midjourney(transitions.call_lost(self._doc, self._record(error)))
 
     def held(self, error: OutcomeUnknown) -> None:
-        record = {**self._record(error), "recovery_actions": [escalate("operator", ASK_TO_RESOLVE)]}
-        self._store.save_midjourney(transitions.call_held(self._doc, record))
+        self._store.save_midjourney(transitions.call_held(self._doc, self._record(error)))
 
     def find(self) -> str | None:
         """See `retake.paid.guard.Journal`. A task that is on record was made by an earlier call: the vendor looks for

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from retake.clock import stamp
-from retake.errors import ErrorClass, retry_in
+from retake.errors import ErrorClass, escalate, retry_in
+from retake.story.decision import ASK_TO_RESOLVE
 from retake.story.documents import (
     FAILED_STEP,
     FAILURE_STATUS,
@@ -146,7 +147,8 @@ def call_lost(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyD
 
 def call_held(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
     """Record that nobody can know, and that the call must not be made again until the operator decides."""
-    return doc.updated(pending_call={**_pending(doc).raw, "outcome": UNKNOWN}, last_error=dict(record))
+    error = {**record, "recovery_actions": [escalate("operator", ASK_TO_RESOLVE)]}
+    return doc.updated(pending_call={**_pending(doc).raw, "outcome": UNKNOWN}, last_error=error)
 
 
 def reconcile_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
