@@ -233,10 +233,20 @@ def begin_held(mode: Mode, *, video_mock: bool) -> str:
 def _without_generation(gen: GenDocument, doc: MidjourneyDocument, limits: Workflow) -> Action:
     if doc.generation:
         return Action(Act.LOWER_FLAG, Step.IMAGINE, "`generation` is true, but no generation is under way")
-    if gen.failed_in_a_row >= limits.max_failed_in_a_row:
+    if stopped(gen, limits):
         why = f"the last {gen.failed_in_a_row} generations all failed; fix the cause, then run with --resume"
         return Action(Act.WAIT, Step.CONTENT, why, ExitCode.FAILED)
     return Action(Act.BEGIN, Step.CONTENT, "no generation is under way")
+
+
+def stopped(gen: GenDocument, limits: Workflow) -> bool:
+    """Return whether so many generations in a row have failed that none is begun until the operator resumes."""
+    return gen.generation_id is None and gen.failed_in_a_row >= limits.max_failed_in_a_row
+
+
+def mock_follows(documents: Documents, limits: Workflow) -> bool:
+    """Return whether a mock takes the place of what is given up. The text cannot be done without."""
+    return limits.on_exhausted == "mock" and "json" in documents.files
 
 
 def _with_generation(documents: Documents, limits: Workflow, now: datetime) -> Action:
@@ -310,7 +320,7 @@ def _failed(documents: Documents, status: Status, limits: Workflow, now: datetim
             return Action(Act.WAIT, step, f"{why} is due at {due:%Y-%m-%d %H:%M:%S} UTC", until=due)
         return Action(Act.RETRY, step, why, until=due or now)
     why = f"{status} after {used} {'retry' if used == 1 else 'retries'}"
-    if limits.on_exhausted == "mock" and step is not Step.CONTENT and "json" in documents.files:
+    if step is not Step.CONTENT and mock_follows(documents, limits):
         return Action(Act.SUBSTITUTE, step, why)
     return Action(Act.FAIL, step, why)
 

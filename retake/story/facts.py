@@ -7,7 +7,7 @@ from retake.alerts.conditions import FailedGeneration, PipelineFacts, StepFailur
 from retake.clock import stamp
 from retake.errors import ErrorRecord, RetakeError
 from retake.settings.shared import Workflow
-from retake.story.decision import held_until, undecided, vendor_of_step
+from retake.story.decision import held_until, stopped, undecided, vendor_of_step
 from retake.story.documents import (
     FAILED_STEP,
     PAID_STEPS,
@@ -37,7 +37,7 @@ def story_facts(
         tuple(_failures(documents, limits, now, error)) if under_way else (),
         _last(gen) if gen.last_failure or failed else None,
         failed,
-        stopped=failed >= limits.max_failed_in_a_row and not under_way,
+        stopped=stopped(gen, limits),
         refused=_refused(doc, limits) if under_way else None,
         error=error if under_way else ErrorRecord(),
         step=doc.present_step.value if under_way else None,

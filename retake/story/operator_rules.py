@@ -29,7 +29,7 @@ from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal, Verb
 from retake.settings.shared import Workflow
 from retake.story import transitions
-from retake.story.decision import Act, Action, decide, decide_in, uncapped, undecided
+from retake.story.decision import Act, Action, decide, decide_in, mock_follows, uncapped, undecided
 from retake.story.documents import FAILED_STEP, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import in_flight
 
@@ -131,7 +131,7 @@ def _skip(documents: Documents, limits: Workflow, now: datetime, by: str) -> Gen
     doc, name = documents.midjourney, _name(documents)
     stands, step = situation(documents, limits, now), documents.midjourney.present_step
     if stands is Situation.HELD:
-        mock = limits.on_exhausted == "mock" and "json" in documents.files
+        mock = mock_follows(documents, limits)
         end = "a mock takes its place" if mock else "the generation ends as failed"
         return GenerationPlan(
             name, transitions.operator_skips(doc, mock=mock), f"the {step} call of {name} is not made: {end}"

@@ -15,6 +15,7 @@ from retake.story.decision import (
     Action,
     begin_held,
     decide_in,
+    stopped,
     uncapped,
     undecided,
     vendor_of,
@@ -134,7 +135,7 @@ class _View(NamedTuple):
             idle=act is Act.WAIT,
             interrupted=self.documents.public.processing_lock,
             failed_in_a_row=gen.failed_in_a_row,
-            stopped=not name and gen.failed_in_a_row >= self.limits.max_failed_in_a_row,
+            stopped=stopped(gen, self.limits),
             today=today,
             needs=tuple(self._needs()),
             notes=tuple(_lacking(gen.warned)),
@@ -164,10 +165,9 @@ class _View(NamedTuple):
     def _needs(self) -> list[str]:
         doc, generation_id, failed = self.doc, self.documents.gen.generation_id, self.documents.gen.failed_in_a_row
         if not generation_id:
-            many = failed >= self.limits.max_failed_in_a_row
             options = f"--resume --channel {self.channel}" if self.channel else "--resume"
             mend = f"the last {failed} generations all failed; fix the cause, then run the manager with {options}"
-            return [mend] if many else []
+            return [mend] if stopped(self.documents.gen, self.limits) else []
         name = f"{prefix_of(self.channel)}{generation_id}"
         if doc.pending and undecided(doc.pending, self.limits) and self.waits:
             return [

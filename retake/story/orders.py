@@ -7,7 +7,7 @@ from datetime import datetime
 from retake.errors import StateError
 from retake.settings.shared import Workflow
 from retake.story import transitions
-from retake.story.decision import held_until, undecided
+from retake.story.decision import held_until, mock_follows, undecided
 from retake.story.documents import Documents, MidjourneyDocument
 from retake.story.generation import after_requeue, requeuable, requeue
 from retake.story.operator_rules import not_looked_up
@@ -70,5 +70,7 @@ def resumed(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> Midjour
 
 def resolved(documents: Documents, limits: Workflow, *, retry: bool) -> MidjourneyDocument:
     """Return what --resolve makes of the document with the pending call."""
-    doc, mock = documents.midjourney, limits.on_exhausted == "mock" and "json" in documents.files
-    return transitions.operator_retries(doc) if retry else transitions.operator_skips(doc, mock=mock)
+    doc = documents.midjourney
+    if retry:
+        return transitions.operator_retries(doc)
+    return transitions.operator_skips(doc, mock=mock_follows(documents, limits))
