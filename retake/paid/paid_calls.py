@@ -250,7 +250,9 @@ class PaidCalls:
             self._guard.reconcile()
         except OutcomeUnknown as error:
             if self.pending:
-                raise OutcomeUnknown(error.code, f"{self._name}: {_what_is_unknown(pending)}") from error
+                call = f"the {pending.step} call for {pending.key}, begun at {stamp(pending.began_at)}"
+                what = f"{self._name}: nobody can tell whether {call}, was paid for"
+                raise OutcomeUnknown(error.code, what) from error
         except Refused:
             if self.pending:
                 raise
@@ -424,7 +426,3 @@ def _storable(answer: Any) -> Any:
         return strict_json.as_stored(answer)
     except ValueError:
         return repr(answer)
-
-
-def _what_is_unknown(call: BegunCall) -> str:
-    return f"nobody can tell whether the {call.step} call for {call.key}, begun at {stamp(call.began_at)}, was paid for"

@@ -113,7 +113,8 @@ def _retry(documents: Documents, limits: Workflow, now: datetime, _by: str) -> G
             return GenerationPlan(name, transitions.operator_retries(doc), done, warning=warning)
         case Situation.FAILED:
             which = f"retry {doc.retries_of(step) + 1} of {limits.max_retries}"
-            return GenerationPlan(name, transitions.retried(_unheld(doc)), f"{step} of {name} is retried now ({which})")
+            unheld = transitions.hold_lifted(doc) if doc.error.critical else doc
+            return GenerationPlan(name, transitions.retried(unheld), f"{step} of {name} is retried now ({which})")
         case Situation.CRITICAL:
             return GenerationPlan(
                 name, transitions.hold_lifted(doc), f"{step} of {name} is retried now: its wait is over"
@@ -232,11 +233,6 @@ def _ways(documents: Documents, verb: Verb | None) -> str:
 def _without_waits(documents: Documents, limits: Workflow, now: datetime) -> Action:
     """What would be decided if nothing had to be waited for."""
     return decide(documents._replace(midjourney=transitions.hold_lifted(documents.midjourney)), limits, now)
-
-
-def _unheld(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Without an error that would make what comes next wait for a person."""
-    return transitions.hold_lifted(doc) if doc.error.critical else doc
 
 
 def _name(documents: Documents) -> str:

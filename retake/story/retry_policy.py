@@ -54,7 +54,7 @@ def attempt_left(doc: MidjourneyDocument, step: Step, limits: Workflow, now: dat
     """Return whether the failed step has an attempt left. Only a temporary error leaves an error status behind."""
     failed = CodedError(Code.UNAVAILABLE, "")
     attempt, elapsed_s = doc.retries_of(step) + 1, _elapsed_s(doc, step, now)
-    return isinstance(step_policy(limits, step).decide(failed, attempt, _no_jitter, elapsed_s=elapsed_s), Retry)
+    return isinstance(step_policy(limits, step).decide(failed, attempt, lambda: 0.5, elapsed_s=elapsed_s), Retry)
 
 
 class StepFailure(NamedTuple):
@@ -117,7 +117,3 @@ def given_up_at(doc: MidjourneyDocument, step: Step, limits: Workflow) -> dateti
         return task.requested_at + timedelta(seconds=deadline_s)
     except OverflowError:
         return None
-
-
-def _no_jitter() -> float:
-    return 0.5

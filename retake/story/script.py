@@ -65,7 +65,7 @@ class StepContext:
         self.media = media
         self.clock = clock
         self.process = process or Process(clock)
-        self.nonce = nonce or _random_nonce
+        self.nonce = nonce or (lambda: int.from_bytes(os.urandom(4)))
         self.journal = StoryJournal(store, vendors, clock, self.record)
         self.budget = CapsBudget(
             spending or story_spending(settings, store.bucket, clock), lambda: known(store.documents.midjourney)
@@ -122,12 +122,6 @@ class StepContext:
         doc = doc or self.store.documents.midjourney
         conclude(self.store, transitions.failed(doc, status, self.record(error, step, doc)), error)
         return error
-
-
-def _random_nonce() -> int:
-    from random import SystemRandom
-
-    return SystemRandom().randrange(2**32)
 
 
 Accepted = Callable[[MidjourneyDocument, Any], MidjourneyDocument]
