@@ -35,10 +35,15 @@ class Scripted(World):
 
 
 def at(
-    files: str = "json", gen: dict[str, Any] | None = None, workflow: dict[str, Any] | None = None, **doc: Any
+    files: str = "json",
+    gen: dict[str, Any] | None = None,
+    workflow: dict[str, Any] | None = None,
+    pick: str = "first",
+    **doc: Any,
 ) -> Scripted:
     """A generation under way with these files and this document."""
     world = Scripted(**(workflow or {}))
+    world.settings = world.settings._replace(image=world.settings.image._replace(pick=pick))
     world.put(GEN, {"generation_id": ID, **(gen or {})})
     world.put(DOCUMENT, doc)
     for suffix in files.split():
@@ -49,3 +54,9 @@ def at(
 def group(world: World, folder: str, name: str) -> None:
     for suffix in WHOLE:
         world.put(f"{folder}/{name}.{suffix}", f"{name}.{suffix}".encode())
+
+
+def fill(world: World) -> None:
+    """A ready group in each folder: there is no room for a generation."""
+    for folder in ("444", "555", "666"):
+        group(world, folder, folder)

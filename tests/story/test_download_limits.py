@@ -3,20 +3,14 @@
 from typing import Any
 
 import pytest
-from story_world import CONTENT, World
+from story_ticks import ID, UPSCALED, at
 
 from retake.story.media import make_media
-
-ID = "20260101-0000"
 
 
 def limits(pick: str = "first", **doc: Any) -> list[tuple[str, int | None]]:
     """The downloads of one step, and what each may have in bytes."""
-    world = World(max_picture_bytes=111, max_video_bytes=222)
-    world.settings = world.settings._replace(image=world.settings.image._replace(pick=pick))
-    world.put("config/config_gen.json", {"generation_id": ID})
-    world.put("config/config_midjourney.json", doc)
-    world.put(f"666/{ID}.json", CONTENT)
+    world = at(workflow={"max_picture_bytes": 111, "max_video_bytes": 222}, pick=pick, **doc)
     asked: list[tuple[str, int | None]] = []
     download = world.vendors.download
 
@@ -30,9 +24,7 @@ def limits(pick: str = "first", **doc: Any) -> list[tuple[str, int | None]]:
 
 
 def test_a_picture_and_a_video_have_limits_of_their_own() -> None:
-    result = {"image_url": "https://cdn/full.png"}
-    upscaled = {"task_id": "upscale-1", "task_type": "upscale", "task_result": result}
-    assert limits(midjourney_results=upscaled) == [("https://cdn/full.png", 111), ("https://cdn/film.mp4", 222)]
+    assert limits(midjourney_results=UPSCALED) == [("https://cdn/full.png", 111), ("https://cdn/film.mp4", 222)]
 
 
 @pytest.mark.parametrize("singles", [[], ["https://cdn/1.png"]])

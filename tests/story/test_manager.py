@@ -4,7 +4,7 @@ import threading
 from typing import Any
 
 import pytest
-from story_ticks import DOCUMENT, GEN, ID, ORDERED, PICTURES, PUBLIC, UPSCALED, WHOLE, Scripted, at, group
+from story_ticks import DOCUMENT, GEN, ID, ORDERED, PICTURES, PUBLIC, UPSCALED, WHOLE, Scripted, at, fill, group
 from story_world import PAID, Heard
 
 from retake.bucket import Lease
@@ -118,8 +118,7 @@ def test_what_is_published_while_one_task_is_done_is_tidied_up_before_the_next()
 def test_with_a_ready_group_in_each_folder_there_is_nothing_to_do_and_nothing_changes() -> None:
     world = Scripted()
     world.put(PUBLIC, {"processing_lock": False, "empty": [], "generation_id": []})
-    for folder in ("444", "555", "666"):
-        group(world, folder, folder)
+    fill(world)
     before = world.everything()
     tick = world.tick()
     assert (tick.exit_code, tick.why, tick.resting) == (0, "nothing to do", True)
@@ -129,8 +128,7 @@ def test_with_a_ready_group_in_each_folder_there_is_nothing_to_do_and_nothing_ch
 
 def test_an_idle_tick_writes_nothing_at_all() -> None:
     world = Scripted(FailingBucket(MemoryBucket()))
-    for folder in ("444", "555", "666"):
-        group(world, folder, folder)
+    fill(world)
     world.put(PUBLIC, {"empty": []})
     began = len(world.bucket.operations)
     world.tick()
@@ -218,8 +216,7 @@ def test_the_flag_is_down_after_an_error_in_the_middle_of_a_tick() -> None:
 
 def test_a_flag_that_a_crash_left_blocks_nothing_and_is_lowered() -> None:
     world = Scripted()
-    for folder in ("444", "555", "666"):
-        group(world, folder, folder)
+    fill(world)
     world.put(PUBLIC, {"processing_lock": True, "empty": []})
     with Heard() as log:
         assert world.tick().exit_code == 0

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from story_ticks import DOCUMENT, FOUR, GEN, ID, PICTURES, PUBLIC, WHOLE, Scripted, at, group
+from story_ticks import DOCUMENT, FOUR, GEN, ID, PICTURES, PUBLIC, WHOLE, Scripted, at, fill, group
 from story_world import CONTENT, PAID, Heard
 from watched_world import WatchedWorld
 
@@ -222,8 +222,7 @@ def test_resuming_forgets_no_append_that_a_disturbed_write_has_just_seen() -> No
     world = Scripted(MemoryBucket(store, meanwhile=append))
     world.put(PUBLIC, {"generation_id": []})
     world.put(GEN, {"failed_in_a_row": 3})
-    for folder in ("444", "555", "666"):
-        group(world, folder, folder)
+    fill(world)
     world.tick(Orders(resume=True))
     assert pending == []
     assert world.documents.gen.remembered == ["b"]
@@ -240,8 +239,7 @@ def test_warning_forgets_no_append_that_a_disturbed_write_has_just_seen() -> Non
 
     world = Scripted(MemoryBucket(store, meanwhile=append))
     world.put(PUBLIC, {"generation_id": ["gone"], "empty": []})
-    for folder in ("444", "555", "666"):
-        group(world, folder, folder)
+    fill(world)
     world.tick()
     assert pending == []
     assert world.documents.gen.warned == ["gone"]
@@ -445,8 +443,7 @@ def test_a_dry_run_names_the_moves_and_the_next_tick_makes_them() -> None:
 
 def test_a_dry_run_says_that_there_is_no_room() -> None:
     world = Scripted()
-    for folder in ("444", "555", "666"):
-        group(world, folder, folder)
+    fill(world)
     assert world.manager().dry_run()[-1] == "666/ holds a ready group: would begin nothing"
 
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from story_ticks import ID, ORDERED, UPSCALED, at
 from story_world import CONTENT, Heard, World
 
 from retake.errors import (
@@ -21,29 +22,12 @@ from retake.story.documents import Status, Step
 from retake.story.media import make_media
 from retake.vendors import TaskState
 
-ID = "20260101-0000"
-ORDERED = "2026-01-01T00:00:00Z"
-
 FOUR = [f"https://cdn/{n}.png" for n in range(4)]
 PICTURES = {
     "task_id": "imagine-1",
     "task_type": "imagine",
     "task_result": {"image_url": "https://cdn/grid.png", "temporary_image_urls": FOUR},
 }
-UPSCALED = {"task_id": "upscale-1", "task_type": "upscale", "task_result": {"image_url": "https://cdn/full.png"}}
-
-
-def at(
-    files: tuple[str, ...] = ("json",), pick: str = "first", workflow: dict[str, Any] | None = None, **doc: Any
-) -> World:
-    """A generation under way with these files and this document."""
-    world = World(**(workflow or {}))
-    world.settings = world.settings._replace(image=world.settings.image._replace(pick=pick))
-    world.put("config/config_gen.json", {"generation_id": ID})
-    world.put("config/config_midjourney.json", doc)
-    for suffix in files:
-        world.put(f"666/{ID}.{suffix}", CONTENT if suffix == "json" else f"the {suffix}".encode())
-    return world
 
 
 def make(world: World, generation_id: str = ID, *, use_mock: bool = False) -> None:
@@ -251,7 +235,7 @@ def test_a_picture_that_cannot_be_had_is_a_failed_order_of_the_film_and_nothing_
 @pytest.mark.parametrize("data", [{"topic": "t"}, {"runway_prompt": " "}, {"runway_prompt": 5}, None])
 def test_without_its_prompt_a_step_fails_for_good_and_nothing_is_paid(data: object) -> None:
     for doc, status in (({"midjourney_results": UPSCALED}, Step.RUNWAY), ({"generation": True}, Step.IMAGINE)):
-        world = at(files=(), **doc)
+        world = at(files="", **doc)
         if data is not None:
             world.put(f"666/{ID}.json", data)
         with pytest.raises(Refused):
@@ -264,7 +248,7 @@ def test_without_its_prompt_a_step_fails_for_good_and_nothing_is_paid(data: obje
 
 
 def test_a_text_that_cannot_be_read_is_named_and_left_as_it_is() -> None:
-    world = at(files=(), generation=True)
+    world = at(files="", generation=True)
     world.put(f"666/{ID}.json", b"{torn")
     with pytest.raises(StateError, match=f"666/{ID}"):
         make(world)
@@ -280,7 +264,7 @@ FILMING = {"runway_task": {"task_id": "create-1", "requested_at_utc": ORDERED}, 
 
 def polling(*outcomes: str, **more: Any) -> World:
     """A film in flight whose polls are answered like this."""
-    world = at(files=("json", "png"), **{**FILMING, "midjourney_results": UPSCALED, **more})
+    world = at(files="json png", **{**FILMING, "midjourney_results": UPSCALED, **more})
     world.vendors.plan("poll", *outcomes)
     return world
 
@@ -331,7 +315,7 @@ def test_polling_ends_in_time_and_the_paid_task_is_kept() -> None:
 
 
 def test_a_polling_time_shorter_than_the_interval_still_asks_once() -> None:
-    world = at(files=("json", "png"), workflow={"runway_polling_timeout": 1.0}, **FILMING)
+    world = at(files="json png", workflow={"runway_polling_timeout": 1.0}, **FILMING)
     world.vendors.plan("poll", "running")
     with pytest.raises(PollFailed):
         make(world)
@@ -408,7 +392,7 @@ def test_a_signal_stops_the_polling_between_two_polls_with_everything_on_record(
 
 @pytest.mark.parametrize("kind", PAID_STEPS)
 def test_after_a_signal_nothing_is_paid_for(kind: str) -> None:
-    world = at(files=("json", "png"), **PAID_STEPS[kind][0])
+    world = at(files="json png", **PAID_STEPS[kind][0])
     before = world.everything()
     world.stopping = lambda: True
     with pytest.raises(Stopped):
@@ -430,7 +414,7 @@ def test_a_mock_is_a_placeholder_with_the_topic_and_a_film_of_it() -> None:
 
 
 def test_a_mock_is_made_of_the_picture_where_there_is_one() -> None:
-    world = at(files=("json", "png"), status="timed_out_mock_needed")
+    world = at(files="json png", status="timed_out_mock_needed")
     filmed: list[bytes] = []
     world.media.mock_video = lambda picture: filmed.append(picture) or b"MOCK"
     make(world, use_mock=True)
@@ -439,7 +423,7 @@ def test_a_mock_is_made_of_the_picture_where_there_is_one() -> None:
 
 @pytest.mark.parametrize("content", [None, {}, {"topic": None}, {"topic": ""}])
 def test_a_mock_without_a_topic_shows_the_id(content: object) -> None:
-    world = at(files=(), status="timed_out_mock_needed")
+    world = at(files="", status="timed_out_mock_needed")
     if content is not None:
         world.put(f"666/{ID}.json", content)
     make(world, use_mock=True)

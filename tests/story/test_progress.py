@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from story_shapes import shaped
+from story_ticks import fill
 from story_world import World
 
 from retake.sandbox.billing import BillLine, VendorBill
@@ -125,9 +126,7 @@ def test_the_account_tells_of_failures_and_where_the_dead_letter_lies() -> None:
 
 def test_the_account_of_nothing() -> None:
     world = World()
-    for folder in ("444", "555", "666"):
-        for suffix in ("json", "png", "mp4"):
-            world.put(f"{folder}/{folder}.{suffix}", b"")
+    fill(world)
     _, account = watched(world)
     assert account.split("\n")[1].startswith("What happened (no generation")
     assert "Files" not in account

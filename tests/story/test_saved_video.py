@@ -1,24 +1,10 @@
 """Once the video is saved, the files say that the generation is done, and its document need not."""
 
-from typing import Any
-
 import pytest
-from story_world import CONTENT, World
+from story_ticks import ID, UPSCALED, at
+from story_world import World
 
 from retake.story.media import make_media
-
-ID = "20260101-0000"
-UPSCALED = {"task_id": "upscale-1", "task_type": "upscale", "task_result": {"image_url": "https://cdn/full.png"}}
-
-
-def at(files: tuple[str, ...] = ("json",), **doc: Any) -> World:
-    """A generation under way with these files and this document."""
-    world = World()
-    world.put("config/config_gen.json", {"generation_id": ID})
-    world.put("config/config_midjourney.json", doc)
-    for suffix in files:
-        world.put(f"666/{ID}.{suffix}", CONTENT if suffix == "json" else f"the {suffix}".encode())
-    return world
 
 
 def make(world: World) -> None:
@@ -46,7 +32,7 @@ def test_a_film_that_is_there_leaves_no_error_status(status: str) -> None:
     """As when the script is run by hand: its failed poll would be retried, or given up on."""
     task = {"task_id": "create-1", "requested_at_utc": "2026-01-01T00:00:00Z"}
     doc = {"midjourney_results": UPSCALED, "runway_task": task, "status": status, "retries": {"runway_poll": 99}}
-    world = at(("json", "png"), **doc)
+    world = at("json png", **doc)
     make(world)
     assert (world.doc.status, world.doc.runway_task) == (None, None)
     assert world.tick().ended == "done"

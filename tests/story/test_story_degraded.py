@@ -8,7 +8,7 @@ from operator_states import STATES
 from story_runs import ledger_of
 from story_ticks import DOCUMENT, GEN, ID, UPSCALED, group
 from story_world import PAID
-from watched_world import WatchedWorld
+from watched_world import WatchedWorld, run_to_end
 
 from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Mode
 from retake.errors import SettingsError
@@ -87,13 +87,6 @@ def in_state(name: str, mode: int, **modes: Any) -> WatchedWorld:
     world.settings = world.settings._replace(workflow=planted.settings.workflow)
     world.panel.set(mode, None, "a test")
     return world
-
-
-def run_to_end(world: WatchedWorld, ticks: int = 30) -> None:
-    while not world.ended:
-        ticks -= 1
-        assert ticks, world.doc
-        world.tick()
 
 
 @pytest.mark.parametrize("mode", [MINIMAL, EMERGENCY])

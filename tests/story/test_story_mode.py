@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from watched_world import WatchedWorld
+from watched_world import WatchedWorld, run_to_end
 
 from retake.bucket import NotFound
 from retake.bucket.failing import Crash, FailingBucket, Fault
@@ -17,14 +17,6 @@ from retake.degraded.settings import ModeSettings
 from retake.degraded.store import ModeStore
 from retake.errors import StateError
 from retake.exit_codes import ExitCode
-
-
-def run_to_end(world: WatchedWorld, ticks: int = 30) -> None:
-    while not world.ended:
-        ticks -= 1
-        assert ticks, world.doc
-        world.tick()
-
 
 # --- who sets it ------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from story_ticks import fill
 from story_world import World
 from watched_world import WatchedWorld
 
@@ -66,9 +67,7 @@ def test_a_generation_that_fails_ends_with_69_and_no_other_is_begun() -> None:
 
 def test_nothing_to_do_ends_at_once() -> None:
     world = World()
-    for folder in ("444", "555", "666"):
-        for suffix in ("json", "png", "mp4"):
-            world.put(f"{folder}/{folder}.{suffix}", b"")
+    fill(world)
     assert run(world) == 0
     assert elapsed(world) == 0
 

@@ -73,3 +73,10 @@ class WatchedWorld(World):
         """The alerts that are open, by code."""
         board = BoardStore(self.bucket, self.clock).read()
         return {it.code: it for it in board.alerts.values() if it.active}
+
+
+def run_to_end(world: WatchedWorld, ticks: int = 30) -> None:
+    while not world.ended:
+        ticks -= 1
+        assert ticks, world.doc
+        world.tick()
