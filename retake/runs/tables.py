@@ -8,6 +8,7 @@ retake/runs/statements.py.
 
 from datetime import UTC, datetime
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import (
@@ -32,7 +33,6 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
-from retake.runs.count_triggers import TRIGGERS
 from retake.runs.states import RunStatus
 
 TAKEN_ATTEMPT = "uq_task_runs_task_id_attempt"
@@ -166,7 +166,7 @@ run_counts = Table(
     required("scope", Text),  # "all"; "pipeline": the runs of one; "replaced": see the triggers of SQLite
     required("pipeline", Text),  # "" for all
     required("run_status", RunStatusText),
-    required("slot", Integer),  # the number is the sum over the slots: retake/runs/count_triggers.py
+    required("slot", Integer),  # the number is the sum over the slots: see `create_triggers`
     required("runs", BigInteger),
     PrimaryKeyConstraint("scope", "pipeline", "run_status", "slot", name="pk_run_counts"),
     CheckConstraint("scope IN ('all', 'pipeline', 'replaced')", name="ck_run_counts_scope"),
@@ -176,7 +176,17 @@ run_counts = Table(
 
 @event.listens_for(task_runs, "after_create")
 def create_triggers(_table: Table, connection: Connection, **_more: object) -> None:
-    for statement in TRIGGERS[connection.dialect.name]:
+    """Create the triggers that keep `run_counts`, as the last migration that changed them does.
+
+    Whoever writes to `task_runs` is counted, in the same transaction. On PostgreSQL a count has several rows, one for
+    each slot, and the number is their sum. A transaction takes a slot that no other open transaction has, so that no
+    one waits for another's commit and no deadlock is possible: there are as many slots as there were ever writers at
+    the same moment. Above READ COMMITTED a transaction must not change what another one has changed since it began:
+    there each backend has a slot of its own. The triggers are of statements, so that a statement for a million rows
+    changes each count once. On SQLite, with one writer at a time, the slot is 0.
+    """
+    triggers = Path(__file__).parent / f"migrations/versions/0003_triggers_{connection.dialect.name}.sql"
+    for statement in triggers.read_text("utf-8").split("\n\n"):
         connection.exec_driver_sql(statement)
 
 

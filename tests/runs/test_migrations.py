@@ -128,7 +128,8 @@ def test_the_versions_known_are_the_files_that_are_there() -> None:
 def test_what_is_installed_has_the_migrations_with_it() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     shipped = project["tool"]["setuptools"]["package-data"]["retake"]
-    loose = [path for path in (ROOT / "retake").rglob("*.py") if not (path.parent / "__init__.py").exists()]
+    files = [path for path in (ROOT / "retake").rglob("*") if path.suffix in (".py", ".sql")]
+    loose = [path for path in files if not (path.parent / "__init__.py").exists()]
     assert loose
     for path in loose:
         assert any(fnmatch(str(path.relative_to(ROOT / "retake")), pattern) for pattern in shipped), path
