@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from retake.bucket import ABSENT, Bucket, Conflict, Entry
 from retake.bucket.contract import is_key
 from retake.bucket.wrappers import LeasedBucket
-from retake.checking.examination import CheckFinding, found
+from retake.checking.examination import CheckFinding, Examination, found
 from retake.checking.view import CheckView, Unparsable
 from retake.clock import parse_stamp
 from retake.document_schema import DocumentSchema, InvalidDocument
@@ -76,14 +76,12 @@ class PaidSoFar(NamedTuple):
     interrupted: bool  # a tick works, or died: the next one tells the book what this one has not
 
 
-class BillExamination:
-    """The paid calls of one pipeline: an `Examination` whose subjects are the documents that have some.
+class BillExamination(Examination):
+    """The paid calls of one pipeline; its subjects are the documents that have some.
 
     What was read is kept in a temporary table, from which the books of the days take their sums; `refresh` brings it in
     line with what is there by then.
     """
-
-    apart_s = 0.0
 
     def __init__(self, places: BillPlaces) -> None:
         self.title = f"bills of {places.pipeline}"

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from retake.bucket import ANY, Bucket
 from retake.bucket.wrappers import LeasedBucket
 from retake.checking.ended_runs import EndedNames
-from retake.checking.examination import CheckFinding, found
+from retake.checking.examination import CheckFinding, Examination, found
 from retake.checking.run_book import RunBook
 from retake.checking.run_rules import (
     COUNTS_WRONG,
@@ -51,7 +51,7 @@ _TASK = re.compile(rf"{TASKS}([0-9a-f]{{24}})/(run-[0-9a-f]{{16}})")
 _SEGMENT = re.compile(rf"{EVENTS}(run-[0-9a-f]{{16}})/[0-9]{{4,9}}-[0-9a-f]{{12}}\.json")
 
 
-class BucketRuns:
+class BucketRuns(Examination):
     """The runs in the part of the bucket below `prefix`.
 
     Args:
@@ -62,8 +62,6 @@ class BucketRuns:
         mirrored: The pipelines whose runs mirror documents of items.
         owner: Who takes the leases: "host:pid".
     """
-
-    apart_s = 0.0
 
     def __init__(
         self,

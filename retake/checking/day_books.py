@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from retake.checking.bills import BillExamination, PaidSoFar
-from retake.checking.examination import CheckFinding, found
+from retake.checking.examination import CheckFinding, Examination, found
 from retake.checking.view import CheckView, Unparsable
 from retake.paid.caps import CAPS, Caps
 from retake.paid.day_book import DayBook, Fate, Known, Sums, decoded, encoded, is_day
@@ -24,12 +24,11 @@ class _StoredBook(NamedTuple):
     book: DayBook
 
 
-class DayBookExamination:
+class DayBookExamination(Examination):
     """The books, for the pipelines whose paid calls `bills` knows. What others have in the books is not judged, nor are
     the paid calls of programs that use the kit as a library (`paid/`)."""
 
     title = "books of the days"
-    apart_s = 0.0
 
     def __init__(self, caps: Caps, bills: Sequence[BillExamination]) -> None:
         self._caps, self._bills = caps, bills

@@ -35,6 +35,7 @@ def found(code: str, where: str, what: str, todo: str = "", *, level: Severity |
 
 class Examination(Protocol):
     """One kind of thing that a check looks at: the groups of a pipeline, the runs of a ledger, the books of the days.
+    By default nobody is ever at work on it, nothing is repaired, and it is not in the bucket.
 
     It is stateless: `examine` may be called again for a subject, in any order, with a view of what is there by then.
     All methods but `knows` may raise RetakeError: something could not be looked at. Invalid documents are findings,
@@ -42,7 +43,7 @@ class Examination(Protocol):
     """
 
     title: str  # for people: "groups of story/en"
-    apart_s: float  # seconds that must lie between two looks: how long a change without a lease may take; else 0.0
+    apart_s: float = 0.0  # seconds that must lie between two looks: how long a change without a lease may take
 
     def subjects(self, view: "CheckView") -> Iterator[str]:
         """Yield what there is to examine, by names that `examine` takes. Holds nothing in memory that grows with it."""
@@ -54,30 +55,21 @@ class Examination(Protocol):
 
     def busy(self, view: "CheckView") -> bool:
         """Return whether somebody is at work on these things now: what does not fit may fit in a moment."""
-        ...
+        return False
 
     def repair(self, view: "CheckView", subject: str) -> Sequence[str]:
         """Rebuild what can be derived about a subject, and return what was done, in words ("the tally was counted
         again"). Takes the lease or lock that guards it. Never deletes media, documents or records. Raises LeaseHeld.
         """
-        ...
+        return []
 
     def knows(self, key: str) -> bool:
         """Return whether an object with this key may be there. The key is that in the whole bucket."""
-        ...
+        return False
 
 
-class LockFree:
+class LockFree(Examination):
     """What examinations of a service have in common whose changes are one step each, without a lease."""
 
     apart_s = 1.0  # a file and the row that names it are not written in one step
     outside = ""  # the name in `looked_at` of what is not in the bucket: where there is any, the bucket may be empty
-
-    def busy(self, view: "CheckView") -> bool:
-        return False
-
-    def repair(self, view: "CheckView", subject: str) -> Sequence[str]:
-        return []
-
-    def knows(self, key: str) -> bool:
-        return False

@@ -1,11 +1,11 @@
 """Paid calls of programs without a pipeline (`retake.paid.paid_calls`): their documents in paid/NAME/."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from itertools import groupby
 from typing import Any
 
-from retake.checking.examination import CheckFinding, found
+from retake.checking.examination import CheckFinding, Examination, found
 from retake.checking.view import CheckView, Unparsable
 from retake.document_schema import DocumentSchema, InvalidDocument
 from retake.paid.paid_calls import ACCEPTED, FOLDER
@@ -13,11 +13,10 @@ from retake.paid.paid_calls import ACCEPTED, FOLDER
 _STATE = "state.json"
 
 
-class KeyedCalls:
+class KeyedCalls(Examination):
     """The calls of one name: their documents are valid, each key was paid for once, and none waits for a decision."""
 
     title = "paid calls by key"
-    apart_s = 0.0
 
     @cached_property
     def _schemas(self) -> dict[bool, DocumentSchema]:
@@ -59,9 +58,6 @@ class KeyedCalls:
     def busy(self, view: CheckView) -> bool:
         names = (entry.key.split("/")[1] for entry in view.entries(FOLDER))
         return any(view.bucket.holder(f"{FOLDER}{name}/calls") for name, _ in groupby(names))
-
-    def repair(self, view: CheckView, subject: str) -> Sequence[str]:
-        return []
 
     def knows(self, key: str) -> bool:
         parts = key.split("/")

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from retake.bucket import Entry
 from retake.bucket.scanning import CLAIM, STRANGER, Remnant, clear, remains
-from retake.checking.examination import CheckFinding, found
+from retake.checking.examination import CheckFinding, Examination, found
 from retake.checking.view import CheckView
 from retake.clock import stamp
 from retake.plural import count
@@ -18,12 +18,11 @@ _OLD_S = 3600.0  # `doctor` deletes its scratch object within seconds
 _CODES = {CLAIM: "lease-ran-out", STRANGER: "claim-foreign"}
 
 
-class LeftoverExamination:
+class LeftoverExamination(Examination):
     """What is left in the places of a bucket that may have claims of their own: all of it, and each pipeline's part.
     `places` are the beginnings of their keys."""
 
     title = "leases and leftovers"
-    apart_s = 0.0
 
     def __init__(self, places: Iterable[str]) -> None:
         self._places = sorted({"", *places})
@@ -43,9 +42,6 @@ class LeftoverExamination:
             yield _left(part, f"{kind}-left", those)
         if scratch := [*_scratch(part)]:
             yield _left(part, "scratch-left", scratch)
-
-    def busy(self, view: CheckView) -> bool:
-        return False
 
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
         """Remove what nobody can be using. A lease that ran out is taken and given back."""

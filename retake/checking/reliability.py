@@ -6,7 +6,7 @@ from datetime import timedelta
 from retake.alerts.board import BOARD, Board, decoded, decoded_alert
 from retake.alerts.board import FOLDER as ALERTS
 from retake.bucket import NotFound
-from retake.checking.examination import CheckFinding, found
+from retake.checking.examination import CheckFinding, Examination, found
 from retake.checking.view import LARGEST, CheckView
 from retake.clock import parse_stamp, stamp
 from retake.degraded.mode import ModeState
@@ -30,12 +30,11 @@ _INVALID = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 """What readers of these documents raise for one that makes no sense; Unparsable is a ValueError."""
 
 
-class AlertExamination:
+class AlertExamination(Examination):
     """The open alerts with the queues of the channels, and the alerts of each day. `channels` are those that there are
     by the settings."""
 
     title = "alerts"
-    apart_s = 0.0
 
     def __init__(self, channels: Iterable[str]) -> None:
         self._channels = frozenset(channels)
@@ -56,12 +55,6 @@ class AlertExamination:
             code = "alerts-unreadable" if subject == _BOARD else "alert-day-unreadable"
             yield found(code, view.where(subject), str(error))
 
-    def busy(self, view: CheckView) -> bool:
-        return False
-
-    def repair(self, view: CheckView, subject: str) -> Sequence[str]:
-        return []
-
     def knows(self, key: str) -> bool:
         name = key.removeprefix(ALERTS).removesuffix(".json")
         return key == f"{ALERTS}{name}.json" and (name == BOARD or _is_day(name))
@@ -78,7 +71,7 @@ class AlertExamination:
                 yield found("messages-waiting", view.where(_BOARD), what)
 
 
-class ModeExamination:
+class ModeExamination(Examination):
     """The degraded mode, and its copy among the alerts, which ticks read."""
 
     title = "mode"
@@ -100,9 +93,6 @@ class ModeExamination:
         if copy != (encoded_mode(state) if state != ModeState() else None):
             yield found("mode-copy-old", view.where(_BOARD), f"its mode is not that of {view.where(_MODE)}")
 
-    def busy(self, view: CheckView) -> bool:
-        return False
-
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
         ModeStore(view.bucket, view.scope.clock).repeat()
         return [f"the mode was copied to {_BOARD}"]
@@ -111,11 +101,10 @@ class ModeExamination:
         return key == _MODE
 
 
-class BreakerExamination:
+class BreakerExamination(Examination):
     """The breakers. `open_s` is for how long one opens, `probe_s` how long the call that tries it may take."""
 
     title = "breakers"
-    apart_s = 0.0
 
     def __init__(self, open_s: float, probe_s: float) -> None:
         self._longest = max(timedelta(seconds=open_s), _DAY)
@@ -139,9 +128,6 @@ class BreakerExamination:
                 "probe-left", where, f"a call that tries it began at {stamp(state.probe.since)} and never ended"
             )
 
-    def busy(self, view: CheckView) -> bool:
-        return False
-
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
         clock, name = view.scope.clock, subject.removeprefix(BREAKERS).removesuffix(".json")
 
@@ -158,7 +144,7 @@ class BreakerExamination:
         return key.startswith(BREAKERS) and name.endswith(".json") and "/" not in name
 
 
-class KpiExamination:
+class KpiExamination(Examination):
     """The snapshots of figures. `sources` yields the ledgers that they are of, by their names, when it is called."""
 
     title = "snapshots of figures"
@@ -182,9 +168,6 @@ class KpiExamination:
             return
         yield from self._sheets(view, subject, index)
         yield from self._age(view, subject, index)
-
-    def busy(self, view: CheckView) -> bool:
-        return False
 
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
         ledger = _ledger(subject)

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from retake.checking.database_tables import DAMAGED, VERSION, count_again, count_faults, table_faults
-from retake.checking.examination import CheckFinding, found
+from retake.checking.examination import CheckFinding, Examination, found
 from retake.checking.run_book import RunBook
 from retake.checking.run_rules import (
     COUNTERS,
@@ -74,11 +74,9 @@ class RowRun(NamedTuple):
     last_seq: int
 
 
-class SqlRuns:
+class SqlRuns(Examination):
     """The runs of the ledger at `url`, which stands in `setting`. `mirrored` are the pipelines whose runs mirror
-    documents of items."""
-
-    apart_s = 0.0
+    documents of items. Nobody is at work on them: what is read is one moment of the database."""
 
     def __init__(self, url: str, *, setting: str = LEDGER_SETTING, mirrored: Sequence[str] = ()) -> None:
         self.title = f"runs in {redact(url)}"
@@ -141,20 +139,12 @@ class SqlRuns:
             else:
                 yield from self._run(view, subject, _rows(connection, _OF_RUN, subject))
 
-    def busy(self, view: CheckView) -> bool:
-        """Return False: what is read is one moment of the database."""
-        return False
-
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
         with closing(open_database(self._url, read_only=False, setting=self._setting)) as database:
             if subject == self._counts:
                 with _words(database):
                     return count_again(database)
             return _recounted(database, subject)
-
-    def knows(self, key: str) -> bool:
-        """Return False: a database is not in the bucket."""
-        return False
 
     # --- one run, one task ----------------------------------------------------------------------------------------
 
