@@ -6,7 +6,8 @@ from contextlib import ExitStack, contextmanager
 
 from retake.bucket import ANY, Bucket
 from retake.bucket.wrappers import LeasedBucket
-from retake.checking.ended_runs import EndedNames
+from retake.checking import ended_runs
+from retake.checking.ended_runs import read_run
 from retake.checking.examination import CheckFinding, Examination, found
 from retake.checking.run_book import RunBook
 from retake.checking.run_rules import (
@@ -37,7 +38,7 @@ from retake.runs.bucket_index import (
     task_key,
 )
 from retake.runs.run import CHANGED, Event, Run, is_run_id
-from retake.runs.run_document import RunDocument, parse_run, parse_segment, run_key, segment_key
+from retake.runs.run_document import RunDocument, parse_segment, run_key, segment_key
 
 EVENTS = "runs/events/"
 NOT_INDEXED = "run-not-indexed"
@@ -76,7 +77,6 @@ class BucketRuns(Examination):
         self.title = title
         self._prefix, self._leasable, self._leases = prefix, leasable, leases
         self._mirrored, self._owner = mirrored, owner
-        self._ended = EndedNames(self._read)
         self._book: RunBook | None = None  # during the first look
 
     def subjects(self, view: CheckView) -> Iterator[str]:
@@ -113,7 +113,7 @@ class BucketRuns(Examination):
             return self._task(part, key)
         if key.startswith(EVENTS):
             return self._lost(part, key)
-        return self._ended.examine(part, key)
+        return ended_runs.examined(part, key)
 
     def busy(self, view: CheckView) -> bool:
         """Return whether a tick or an operator holds one of the leases."""
@@ -131,7 +131,7 @@ class BucketRuns(Examination):
             if key.startswith((OPEN, TASKS)):
                 bucket.delete(key)
                 return [f"{subject} was removed"]
-            return self._ended.repair(part, bucket, key)
+            return ended_runs.repaired(part, bucket, key)
 
     def knows(self, key: str) -> bool:
         if not key.startswith(f"{self._prefix}runs/"):
@@ -148,7 +148,7 @@ class BucketRuns(Examination):
         key = run_key(run_id)
         part.looked_at["runs"] += 1
         try:
-            doc = self._read(part, run_id)
+            doc = read_run(part, run_id)
         except (StateError, Unparsable) as error:
             if self._book:
                 self._book.add_unreadable(run_id)
@@ -172,7 +172,7 @@ class BucketRuns(Examination):
             yield found(LEFTOVER, part.where(left[0]), what)
 
     def _mend_run(self, part: CheckView, bucket: Bucket, run_id: str, codes: set[str]) -> list[str]:
-        doc = self._read(part, run_id)
+        doc = read_run(part, run_id)
         if doc is None:
             return []
         run, done = doc.run, []
@@ -192,11 +192,6 @@ class BucketRuns(Examination):
             done.append(f"removed {count(len(left), 'document')} with events that a crash left")
         return done
 
-    def _read(self, part: CheckView, run_id: str) -> RunDocument | None:
-        """Return the run's document, or None. Raises StateError, Unparsable."""
-        data = part.read(run_key(run_id))
-        return None if data is None else parse_run(run_key(run_id), data)
-
     # --- the index ------------------------------------------------------------------------------------------------
 
     def _index(self, part: CheckView, book: RunBook) -> None:
@@ -213,7 +208,7 @@ class BucketRuns(Examination):
         if entry is None:
             return
         try:
-            doc = self._read(part, run_id)
+            doc = read_run(part, run_id)
         except (StateError, Unparsable):
             return  # told of the document itself
         if doc is None:
@@ -227,7 +222,7 @@ class BucketRuns(Examination):
         runs: list[RunFacts] = []
         for entry in part.entries(prefix):
             try:
-                doc = self._read(part, entry.key.rpartition("/")[2])
+                doc = read_run(part, entry.key.rpartition("/")[2])
             except (StateError, Unparsable):
                 return
             if doc:

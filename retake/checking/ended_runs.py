@@ -1,7 +1,7 @@
 """The names of the runs of a bucket's ledger that have ended, and the tally of these names."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from retake.bucket import ANY, Bucket
 from retake.checking.examination import CheckFinding, found
@@ -18,72 +18,72 @@ from retake.runs.bucket_index import (
     recount,
     segment_of,
 )
-from retake.runs.run_document import RunDocument, run_key
+from retake.runs.run_document import RunDocument, parse_run, run_key
 
 NAME_WRONG = "ended-name-wrong"
 NAME_MISSING = "ended-name-missing"
 TALLY_WRONG = "tally-wrong"
 
-Read = Callable[[CheckView, str], RunDocument | None]
-"""Returns the document of a run, by id. Raises StateError, Unparsable."""
+
+def read_run(part: CheckView, run_id: str) -> RunDocument | None:
+    """Return the document of a run, or None. Raises StateError, Unparsable."""
+    data = part.read(run_key(run_id))
+    return None if data is None else parse_run(run_key(run_id), data)
 
 
-class EndedNames:
-    """Examines the tally, names below ENDED, and runs that have none: by ENDED + the run's id."""
+def examined(part: CheckView, key: str) -> Iterator[CheckFinding]:
+    """Yield what does not fit about the tally, a name below ENDED, or a run without one: ENDED + the run's id."""
+    if key == TALLY:
+        yield from _tally(part)
+    elif "/" in (name := key.removeprefix(ENDED)):
+        yield from _name(part, *name.split("/", 1))
+    else:
+        yield from _unnamed(part, name)
 
-    def __init__(self, read: Read) -> None:
-        self._read = read
 
-    def examine(self, part: CheckView, key: str) -> Iterator[CheckFinding]:
-        """Yield what does not fit about the tally, a name, or a run without one."""
-        if key == TALLY:
-            yield from _tally(part)
-        elif "/" in (name := key.removeprefix(ENDED)):
-            yield from self._name(part, *name.split("/", 1))
-        else:
-            yield from self._unnamed(part, name)
+def repaired(part: CheckView, bucket: Bucket, key: str) -> list[str]:
+    """Repair what `examined` has found; `bucket` is written to under the ledger's lease."""
+    done = "the tally was counted again"
+    if key != TALLY and "/" in key.removeprefix(ENDED):
+        bucket.delete(key)
+        done = f"{part.where(key)} was removed, and {done}"
+    elif key != TALLY and (doc := read_run(part, key.removeprefix(ENDED))):
+        tally = read_tally(bucket)
+        segment = tally.open_segment if tally else segment_of(doc.run.updated_at)
+        bucket.write(ended_key(doc.run, segment), b"", ANY)
+        done = f"the end of {doc.run.run_id} was entered into the index, and {done}"
+    recount(bucket, part.scope.clock.now())
+    return [done]
 
-    def repair(self, part: CheckView, bucket: Bucket, key: str) -> list[str]:
-        """Repair what `examine` has found; `bucket` is written to under the ledger's lease."""
-        now, done = part.scope.clock.now(), "the tally was counted again"
-        if key != TALLY and "/" in key.removeprefix(ENDED):
-            bucket.delete(key)
-            done = f"{part.where(key)} was removed, and {done}"
-        elif key != TALLY and (doc := self._read(part, key.removeprefix(ENDED))):
-            tally = read_tally(bucket)
-            segment = tally.open_segment if tally else segment_of(doc.run.updated_at)
-            bucket.write(ended_key(doc.run, segment), b"", ANY)
-            done = f"the end of {doc.run.run_id} was entered into the index, and {done}"
-        recount(bucket, now)
-        return [done]
 
-    def _name(self, part: CheckView, segment: str, name: str) -> Iterator[CheckFinding]:
-        key = f"{ENDED}{segment}/{name}"
-        if not part.find(key, [""]):
-            return
-        run_id = name.rpartition(".")[2]
-        try:
-            doc = self._read(part, run_id)
-        except (StateError, Unparsable):
-            return  # told of the document itself
-        if doc is None:
-            yield found(NAME_WRONG, part.where(key), f"there is no run {run_id}")
-        elif not doc.run.ended or ended_key(doc.run, segment) != key:
-            what = f"{run_id} has the status {doc.run.status} since {doc.run.updated_at}"
-            yield found(NAME_WRONG, part.where(key), what)
-        elif others := [it for it in _places(part, name) if it != key]:
-            yield found(NAME_WRONG, part.where(key), f"{run_id} is entered twice, also as {part.where(others[0])}")
+def _name(part: CheckView, segment: str, name: str) -> Iterator[CheckFinding]:
+    key = f"{ENDED}{segment}/{name}"
+    if not part.find(key, [""]):
+        return
+    run_id = name.rpartition(".")[2]
+    try:
+        doc = read_run(part, run_id)
+    except (StateError, Unparsable):
+        return  # told of the document itself
+    if doc is None:
+        yield found(NAME_WRONG, part.where(key), f"there is no run {run_id}")
+    elif not doc.run.ended or ended_key(doc.run, segment) != key:
+        what = f"{run_id} has the status {doc.run.status} since {doc.run.updated_at}"
+        yield found(NAME_WRONG, part.where(key), what)
+    elif others := [it for it in _places(part, name) if it != key]:
+        yield found(NAME_WRONG, part.where(key), f"{run_id} is entered twice, also as {part.where(others[0])}")
 
-    def _unnamed(self, part: CheckView, run_id: str) -> Iterator[CheckFinding]:
-        try:
-            doc = self._read(part, run_id)
-        except (StateError, Unparsable):
-            return
-        if doc is None or not doc.run.ended or part.find(open_key(doc.run), [""]):
-            return  # with a marker that it is open, the ledger finds it, and enters its end in time
-        if not _places(part, ended_key(doc.run, "").rpartition("/")[2]):
-            what = f"{run_id} has the status {doc.run.status}, and no list of runs has it"
-            yield found(NAME_MISSING, part.where(run_key(run_id)), what)
+
+def _unnamed(part: CheckView, run_id: str) -> Iterator[CheckFinding]:
+    try:
+        doc = read_run(part, run_id)
+    except (StateError, Unparsable):
+        return
+    if doc is None or not doc.run.ended or part.find(open_key(doc.run), [""]):
+        return  # with a marker that it is open, the ledger finds it, and enters its end in time
+    if not _places(part, ended_key(doc.run, "").rpartition("/")[2]):
+        what = f"{run_id} has the status {doc.run.status}, and no list of runs has it"
+        yield found(NAME_MISSING, part.where(run_key(run_id)), what)
 
 
 def _places(part: CheckView, name: str) -> list[str]:
