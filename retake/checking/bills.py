@@ -175,7 +175,7 @@ class BillExamination(Examination):
     # --- one document each ---
 
     def _record(self, part: CheckView, key: str) -> Iterator[CheckFinding]:
-        entry = next(iter(part.find(key, [""])), None)
+        entry = part.entry(key)
         if entry is None:
             return
         where, owner = part.where(key), self.places.owner_of(key)
@@ -212,7 +212,7 @@ class BillExamination(Examination):
             return  # requeued: the letter is about to be removed, or written again
         if there is not None:
             yield found("bills-disagree", part.where(key), _unlike(calls, there, part.where(record)))
-        elif calls and not part.find(record, [""]):
+        elif calls and not part.entry(record):
             what = f"the dead letter of {generation_id} has {len(calls)} paid calls, and the record is not there"
             yield found("spend-record-missing", part.where(record), what)
 
@@ -230,7 +230,7 @@ class BillExamination(Examination):
 
     def _recorded(self, part: CheckView, key: str) -> list[str] | None:
         """Return the calls in a record, as texts; None where there is none, or it is invalid."""
-        entry = next(iter(part.find(key, [""])), None)
+        entry = part.entry(key)
         if entry is None:
             return None
         if not self.table.has(entry):

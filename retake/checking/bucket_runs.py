@@ -98,7 +98,7 @@ class BucketRuns(Examination):
         finally:
             self._book = None
             book.close()
-        if part.find(TALLY, [""]) or any(True for _ in part.entries(ENDED)):
+        if part.entry(TALLY) or any(True for _ in part.entries(ENDED)):
             yield part.where(TALLY)
 
     def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
@@ -204,7 +204,7 @@ class BucketRuns(Examination):
 
     def _marker(self, part: CheckView, key: str, run_id: str) -> Iterator[CheckFinding]:
         """A marker stands for a run. That of one that has ended is removed by the ledger itself."""
-        entry = next(iter(part.find(key, [""])), None)
+        entry = part.entry(key)
         if entry is None:
             return
         try:
@@ -239,7 +239,7 @@ class BucketRuns(Examination):
     def _lost(self, part: CheckView, prefix: str) -> Iterator[CheckFinding]:
         run_id = prefix.removeprefix(EVENTS).rstrip("/")
         number = sum(1 for _ in part.entries(prefix))
-        if number and not part.find(run_key(run_id), [""]):
+        if number and not part.entry(run_key(run_id)):
             yield found(WITHOUT_RUN, part.where(prefix), f"{number} documents with events, and {run_id} itself is gone")
 
     @contextmanager
@@ -262,7 +262,7 @@ def _names(run: Run) -> list[tuple[str, str]]:
 
 def _missing(part: CheckView, run: Run) -> list[str]:
     wanted = [task_key(run)] if run.ended else [task_key(run), open_key(run)]
-    return [key for key in wanted if not part.find(key, [""])]
+    return [key for key in wanted if not part.entry(key)]
 
 
 def _unindexed(part: CheckView, run: Run) -> Iterator[CheckFinding]:
@@ -304,5 +304,5 @@ def _without_run(part: CheckView) -> Iterator[str]:
         it = _SEGMENT.fullmatch(entry.key)
         if it and it[1] != last:
             last = it[1]
-            if not part.find(run_key(last), [""]):
+            if not part.entry(run_key(last)):
                 yield f"{EVENTS}{last}/"

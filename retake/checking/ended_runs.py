@@ -58,7 +58,7 @@ def repaired(part: CheckView, bucket: Bucket, key: str) -> list[str]:
 
 def _name(part: CheckView, segment: str, name: str) -> Iterator[CheckFinding]:
     key = f"{ENDED}{segment}/{name}"
-    if not part.find(key, [""]):
+    if not part.entry(key):
         return
     run_id = name.rpartition(".")[2]
     try:
@@ -79,7 +79,7 @@ def _unnamed(part: CheckView, run_id: str) -> Iterator[CheckFinding]:
         doc = read_run(part, run_id)
     except (StateError, Unparsable):
         return
-    if doc is None or not doc.run.ended or part.find(open_key(doc.run), [""]):
+    if doc is None or not doc.run.ended or part.entry(open_key(doc.run)):
         return  # with a marker that it is open, the ledger finds it, and enters its end in time
     if not _places(part, ended_key(doc.run, "").rpartition("/")[2]):
         what = f"{run_id} has the status {doc.run.status}, and no list of runs has it"
@@ -103,7 +103,7 @@ def _tally(part: CheckView) -> Iterator[CheckFinding]:
             counts.setdefault(segment, Counter())[it.pipeline, it.status.value] += 1
     number = sum(map(Counter.total, counts.values()))
     if tally is None:
-        invalid = part.find(TALLY, [""])
+        invalid = part.entry(TALLY)
         if len(counts) > 1 or invalid:  # the first segment has none
             what = (
                 f"it is {'invalid' if invalid else 'missing'}: all {number} runs that have ended are listed each time"

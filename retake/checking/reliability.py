@@ -184,7 +184,7 @@ class KpiExamination(Examination):
     def _sheets(self, view: CheckView, subject: str, index: Index) -> Iterator[CheckFinding]:
         for segment, kept in index.segments.items():
             key = f"{KPI}{_ledger(subject)}.{segment}.json"
-            where, entry = view.where(key), next(iter(view.find(key, [""])), None)
+            where, entry = view.where(key), view.entry(key)
             if entry is None:
                 yield found("snapshot-wrong", where, f"{view.where(subject)} has sums of it, and it is not there")
                 continue

@@ -120,10 +120,14 @@ class CheckView:
         listed = self._listing.find(self.prefix + stem, endings)
         return [entry._replace(key=entry.key[len(self.prefix) :]) for entry in listed]
 
+    def entry(self, key: str) -> Entry | None:
+        """Return the object with this key as it was listed, or None."""
+        return next(iter(self.find(key, [""])), None)
+
     def read(self, key: str, entry: Entry | None = None) -> bytes | None:
         """Return an object as it is now, or None where there is none. `entry` is that of the listing, if the caller has
         it. Raises Unparsable for one that is too large to be a document, StorageError."""
-        entry = entry or next(iter(self.find(key, [""])), None)
+        entry = entry or self.entry(key)
         if entry and entry.size > LARGEST:
             raise Unparsable(f"it has {entry.size} bytes, and no document of ours has more than {LARGEST}")
         try:
