@@ -6,7 +6,7 @@ by a cursor of its own. Everything is read in one transaction, as it was at one 
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from itertools import groupby
@@ -32,12 +32,12 @@ from retake.checking.run_rules import (
     task_faults,
 )
 from retake.checking.view import CheckView
-from retake.clock import parse_stamp
 from retake.errors import StateError, StorageError, redact
 from retake.foreign_text import one_line, plain
 from retake.runs.database import Database, in_words, open_database
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import CHANGED, Event, Run, run_id_of
+from retake.runs.run_document import EVENT_FIELDS, RUN_FIELDS, count_from
 from retake.runs.schema import ledger_schema, version
 from retake.runs.states import RunStatus
 
@@ -306,59 +306,21 @@ def _event(run_id: str, row: Sequence[Any]) -> Event:
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"the payload of event {seq} is not a JSON object") from error
     where = f"event {seq}: "
-    return Event(
-        run_id, _value("seq", seq), _text(f"{where}kind", kind), _moment(f"{where}at", at), str(trace_id), value
-    )
+    return Event(run_id, _value("seq", seq), _value("kind", kind, where), _value("at", at, where), str(trace_id), value)
 
 
-def _value(name: str, value: Any) -> Any:
-    read: Callable[[str, Any], Any] = _COLUMN.get(name, _text)
-    return read(name, value)
-
-
-def _text(name: str, value: Any) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError(f"{name} is {value!r:.60}, which is not text")
-    return value
-
-
-def _any_text(name: str, value: Any) -> str:
-    return _text(name, value) if value else ""
-
-
-def _text_or_none(name: str, value: Any) -> str | None:
-    return None if value is None else _text(name, value)
-
-
-def _count(name: str, value: Any) -> int:
-    if type(value) is not int or value < 0:
-        raise ValueError(f"{name} is {value!r:.60}, which is not a number from 0 up")
-    return value
-
-
-def _moment(name: str, value: Any) -> datetime:
+def _value(name: str, value: Any, where: str = "") -> Any:
+    if isinstance(value, datetime):  # as PostgreSQL's driver has it
+        return value.astimezone(UTC)
     try:
-        return value.astimezone(UTC) if isinstance(value, datetime) else parse_stamp(value)
-    except (ValueError, TypeError) as error:
-        raise ValueError(f"{name} is {value!r:.60}, which is not a time") from error
+        return _COLUMNS_READ[name](value)
+    except ValueError as error:
+        raise ValueError(f"{where}{name}: {error}") from error
 
 
-def _moment_or_none(name: str, value: Any) -> datetime | None:
-    return None if value is None else _moment(name, value)
-
-
-def _status(name: str, value: Any) -> RunStatus:
-    try:
-        return RunStatus(value)
-    except ValueError:
-        raise ValueError(f"{name} is {value!r:.60}, which is not one of {', '.join(RunStatus)}") from None
-
-
-_COLUMN: Mapping[str, Callable[[str, Any], Any]] = {
-    "status": _status,
-    "pipeline": _any_text,
-    **dict.fromkeys(("created_at", "updated_at"), _moment),
-    **dict.fromkeys(("next_retry_at", "heartbeat_at"), _moment_or_none),
-    **dict.fromkeys(("error_code", "worker"), _text_or_none),
-    **dict.fromkeys(("attempt", "version", "resumes", "retries", "crashes", "last_seq", "seq"), _count),
+_COLUMNS_READ = {
+    **EVENT_FIELDS,
+    **RUN_FIELDS,
+    **dict.fromkeys(("attempt", "version", "last_seq", "seq"), count_from(0)),
 }
+"""Readers of columns. Of numbers that are out of order the rules tell."""

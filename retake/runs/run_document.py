@@ -175,7 +175,7 @@ def parse_run(key: str, data: bytes) -> RunDocument:
     if not isinstance(segments, list) or not all(isinstance(it, str) and _SEGMENT.fullmatch(it) for it in segments):
         _refuse(key, "segments", "is not a list of names of segments")
     counted = raw if "retries" in raw and "crashes" in raw else {**_counted(events), **raw}
-    run = Run(**{field: _read(key, counted, field, read) for field, read in _READERS.items()})
+    run = Run(**{field: _read(key, counted, field, read) for field, read in RUN_FIELDS.items()})
     if run_key(run.run_id) != key or run_id_of(run.idempotency_key) != run.run_id:
         _refuse(key, "run_id", "does not match the key and the idempotency_key")
     if (run.next_retry_at is not None) != (run.status is RunStatus.RETRY_SCHEDULED):
@@ -223,7 +223,7 @@ def _as_json(event: Event) -> dict[str, Any]:
 def _event(key: str, number: int, run_id: str, raw: Any) -> Event:
     if not isinstance(raw, dict):
         _refuse(key, f"events[{number}]", "is not an object")
-    values = {field: _read(key, raw, field, read, f"events[{number}].") for field, read in _EVENT_READERS.items()}
+    values = {field: _read(key, raw, field, read, f"events[{number}].") for field, read in EVENT_FIELDS.items()}
     return Event(run_id, **values)
 
 
@@ -252,7 +252,9 @@ def _text_or_none(value: Any) -> str | None:
     return None if value is None else _text(value)
 
 
-def _count_from(least: int) -> Callable[[Any], int]:
+def count_from(least: int) -> Callable[[Any], int]:
+    """Return a reader of whole numbers."""
+
     def read(value: Any) -> int:
         if type(value) is not int or value < least:
             raise ValueError(f"{_shown(value)} is not a whole number from {least} up")
@@ -285,31 +287,32 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _shown(value: Any) -> str:
-    text = json.dumps(value)
+    text = json.dumps(value, default=repr)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-_READERS: Mapping[str, Callable[[Any], Any]] = {
+RUN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "run_id": _text,
     "task_id": _text,
-    "attempt": _count_from(1),
+    "attempt": count_from(1),
     "idempotency_key": _text,
     "status": _status,
     "created_at": _moment,
     "updated_at": _moment,
-    "version": _count_from(1),
+    "version": count_from(1),
     "pipeline": _any_text,
     "next_retry_at": _moment_or_none,
     "error_code": _text_or_none,
     "worker": _text_or_none,
     "heartbeat_at": _moment_or_none,
-    "resumes": _count_from(0),
-    "retries": _count_from(0),
-    "crashes": _count_from(0),
+    "resumes": count_from(0),
+    "retries": count_from(0),
+    "crashes": count_from(0),
 }
+"""Readers of a run's fields. Each raises ValueError, which says what is wrong with the value."""
 
-_EVENT_READERS: Mapping[str, Callable[[Any], Any]] = {
-    "seq": _count_from(1),
+EVENT_FIELDS: Mapping[str, Callable[[Any], Any]] = {
+    "seq": count_from(1),
     "kind": _text,
     "at": _moment,
     "trace_id": _text,
