@@ -154,16 +154,16 @@ class KpiReader:
 def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
     """Yield the history of each ledger with the name of its snapshots. Robots write to the ledger at the root of the
     bucket, or to that of all pipelines."""
-    clock, in_bucket = operations.clock, list[OperatedPipeline]()
+    in_bucket = list[OperatedPipeline]()
     for pipeline in operations.writers():
         if (url := operations.ledger_url(pipeline)) is not None:
-            history = open_history(url, operations.bucket, clock, operations.ledger_setting(pipeline))
+            history = open_history(url, operations.bucket, operations.ledger_setting(pipeline))
             yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", history
         else:
             in_bucket.append(pipeline)
-            yield tag_of(pipeline.name), open_history(None, pipeline.bucket, clock)
+            yield tag_of(pipeline.name), open_history(None, pipeline.bucket)
     if in_bucket and not operations.named and all(it.channel for it in in_bucket):
-        yield "root", open_history(None, operations.bucket, clock)
+        yield "root", open_history(None, operations.bucket)
 
 
 def counted_ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:

@@ -79,7 +79,7 @@ class RunDocuments:
     of unfinished runs are kept in memory: only for a caller that nobody else writes beside.
     """
 
-    def __init__(self, bucket: Bucket, *, most_events: int, cached: bool) -> None:
+    def __init__(self, bucket: Bucket, *, most_events: int = MOST_EVENTS, cached: bool = False) -> None:
         self._bucket, self._most_events, self._cached = bucket, most_events, cached
         self._known: dict[str, tuple[RunDocument, str]] = {}  # with the bucket's version of it
 

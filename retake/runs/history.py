@@ -15,13 +15,12 @@ from typing import NamedTuple, Protocol
 from zlib import crc32
 
 from retake.bucket import Bucket
-from retake.clock import Clock
 from retake.errors import StateError
 from retake.runs.bucket_index import ENDED, ended, read_tally
 from retake.runs.bucket_ledger import RunDocuments
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import CHANGED, ERROR, STEP_DONE, Event
-from retake.runs.run_document import MOST_EVENTS, RunDocument, events_in, run_key
+from retake.runs.run_document import RunDocument, events_in, run_key
 from retake.runs.states import FINAL, RunStatus
 
 TOLD = (STEP_DONE, ERROR, CHANGED)
@@ -81,16 +80,17 @@ class RunHistory(Protocol):
         ...
 
 
-def open_history(url: str | None, bucket: Bucket, clock: Clock, setting: str = LEDGER_SETTING) -> RunHistory:
+def open_history(url: str | None, bucket: Bucket, setting: str = LEDGER_SETTING) -> RunHistory:
     """Return the history of the ledger that `url` names (`retake.runs.open_ledger`), for reading alone.
 
     Raises SettingsError, StorageError, and StateError for tables of another version.
     """
     if url is None:
         return BucketHistory(bucket)
-    from retake.runs.sql_history import open_sql_history
+    from retake.runs.schema import opened
+    from retake.runs.sql_history import SqlHistory
 
-    return open_sql_history(url, setting)
+    return SqlHistory(opened(url, read_only=True, setting=setting))
 
 
 def fingerprint(marks: Iterable[int]) -> Fingerprint:
@@ -117,7 +117,7 @@ class BucketHistory:
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
-        self._documents = RunDocuments(bucket, most_events=MOST_EVENTS, cached=False)
+        self._documents = RunDocuments(bucket)
         self._listed: dict[str, dict[str, int]] = {}
         self._unfinished: dict[str, RunRecord] = {}  # those that are not read yet
 

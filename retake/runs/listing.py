@@ -27,7 +27,6 @@ from retake.runs.bucket_index import (
 from retake.runs.bucket_ledger import RunDocuments
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import Run, is_run_id
-from retake.runs.run_document import MOST_EVENTS
 from retake.runs.states import RunStatus
 
 _SHORTEST_BEGINNING = len("run-") + 3
@@ -88,9 +87,10 @@ def open_listing(url: str | None, bucket: Bucket, setting: str = LEDGER_SETTING)
     """
     if url is None:
         return BucketListing(bucket)
-    from retake.runs.sql_listing import open_sql_listing
+    from retake.runs.schema import opened
+    from retake.runs.sql_listing import SqlListing
 
-    return open_sql_listing(url, setting)
+    return SqlListing(opened(url, read_only=True, setting=setting))
 
 
 class NamedRun(NamedTuple):
@@ -121,7 +121,7 @@ class BucketListing:
 
     def __init__(self, bucket: Bucket, closed: dict[str, list[NamedRun]] | None = None) -> None:
         self._bucket = bucket
-        self._documents = RunDocuments(bucket, most_events=MOST_EVENTS, cached=False)
+        self._documents = RunDocuments(bucket)
         self._closed = {} if closed is None else closed
 
     def renewed(self) -> "BucketListing":

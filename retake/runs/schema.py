@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError
 
 from retake.errors import StateError, StorageError
 from retake.runs.database import Database, in_words, nowhere, open_database
+from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.tables import metadata
 
 
@@ -86,14 +87,18 @@ def for_reading(database: Database, schema: TableSchema | None = None) -> Databa
     return database
 
 
-def opened_for_reading(url: str, setting: str) -> Database:
-    """Return the ledger's database at `url` as `for_reading` does. Raises SettingsError too."""
-    database = open_database(url, read_only=True, setting=setting)
+def opened(url: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Database:
+    """Return the ledger's database at `url` with its tables up to date, or with `read_only` as `for_reading` does.
+    Raises SettingsError too."""
+    database = open_database(url, read_only=read_only, setting=setting)
     try:
-        return for_reading(database)
+        if read_only:
+            return for_reading(database)
+        bring_up_to_date(database)
     except BaseException:
         database.close()
         raise
+    return database
 
 
 def version(database: Database, schema: TableSchema | None = None) -> str | None:

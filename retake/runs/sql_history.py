@@ -14,10 +14,8 @@ from sqlalchemy import BigInteger, ColumnElement, Select, Text, and_, bindparam,
 
 from retake.runs.database import Database
 from retake.runs.history import TOLD, Fingerprint, RunRecord, up_to_the_end
-from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import CHANGED, Event
-from retake.runs.schema import opened_for_reading
-from retake.runs.statements import EVENT, last_runs, prepared
+from retake.runs.statements import EVENT, last_runs, of_these_runs, prepared, together
 from retake.runs.states import OPEN
 from retake.runs.tables import events, task_runs
 
@@ -39,12 +37,6 @@ _DIGITS = {
 
 _ITSELF = {"sqlite": "task_runs.rowid * 7919", "postgresql": "hashtext(task_runs.run_id)"}
 """A number that hardly two runs have. Where it changes (VACUUM, a newer server), the runs are counted again."""
-
-
-def open_sql_history(url: str, setting: str = LEDGER_SETTING) -> "SqlHistory":
-    """Open the history of the ledger at "sqlite:PATH" or "postgresql://USER@HOST/DATABASE"; one that does not exist is
-    empty. Raises SettingsError, StateError for tables of another version, StorageError."""
-    return SqlHistory(opened_for_reading(url, setting))
 
 
 class SqlHistory:
@@ -74,12 +66,9 @@ class SqlHistory:
             return [run_id for run_id, _ in self._unfinished.run(cursor, {"number": MOST_UNFINISHED})]
 
     def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[RunRecord]:
-        wanted = [*run_ids]
-        for start in range(0, len(wanted), TOGETHER):
-            some = wanted[start : start + TOGETHER]
-            padded = {f"run_{n}": some[min(n, len(some) - 1)] for n in range(TOGETHER)}
+        for asked in together(run_ids, TOGETHER):
             with self._database.cursor() as cursor:
-                rows = self._read.run(cursor, padded, self._database.unreadable)
+                rows = self._read.run(cursor, asked, self._database.unreadable)
             for run, found in groupby(rows, key=lambda row: row[:_OF_RUN]):
                 mark, run_id, pipeline, status, created_at, updated_at = run
                 events = (Event(*row[_OF_RUN:]) for row in found if row[_OF_RUN] is not None)
@@ -121,8 +110,7 @@ def _read(dialect: str) -> Select[Any]:
     kinds = events.c.kind.in_([literal_column(f"'{kind}'") for kind in TOLD])
     both = task_runs.outerjoin(events, and_(events.c.run_id == task_runs.c.run_id, kinds))
     query = select(_mark(dialect), *_RUN, *EVENT[:-1], _payload()).select_from(both)
-    wanted = task_runs.c.run_id.in_([bindparam(f"run_{n}") for n in range(TOGETHER)])
-    return query.where(wanted).order_by(task_runs.c.run_id, events.c.seq)
+    return query.where(of_these_runs(TOGETHER)).order_by(task_runs.c.run_id, events.c.seq)
 
 
 def _payload() -> ColumnElement[Any]:

@@ -5,7 +5,6 @@ same attempt of a task, the later one takes the next attempt. A claim locks the 
 that are locked (SKIP LOCKED); SQLite has one writer at a time anyway.
 """
 
-from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
@@ -13,10 +12,10 @@ from typing import Any
 from retake.clock import Clock
 from retake.errors import RunError, StorageError
 from retake.runs import Ledger
-from retake.runs.database import AttemptTaken, Database, open_database
+from retake.runs.database import AttemptTaken, Database
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import Event, Note, Run, RunRequest, StaleRun, Transition, UnknownRun, moved, new_run, noted
-from retake.runs.schema import bring_up_to_date, opened_for_reading
+from retake.runs.schema import opened
 from retake.runs.statements import statements
 from retake.runs.states import TAKEN_UP, RunStatus, Trigger
 
@@ -30,15 +29,7 @@ def open_sql_ledger(url: str, clock: Clock, *, read_only: bool = False, setting:
     With `read_only` nothing is created or changed, and a ledger that does not exist is empty. Raises SettingsError for
     a URL that cannot be used, StateError for tables of a newer version, StorageError.
     """
-    if read_only:
-        return SqlLedger(opened_for_reading(url, setting), clock)
-    database = open_database(url, read_only=False, setting=setting)
-    try:
-        bring_up_to_date(database)
-    except BaseException:
-        database.close()
-        raise
-    return SqlLedger(database, clock)
+    return SqlLedger(opened(url, read_only=read_only, setting=setting), clock)
 
 
 class SqlLedger(Ledger):
@@ -81,12 +72,8 @@ class SqlLedger(Ledger):
             return [Run(*row) for row in rows]
 
     def _counts(self, pipeline: str | None) -> Mapping[RunStatus, int]:
-        statement = self._queries.counts if pipeline is None else self._queries.pipeline_counts
-        counts: Counter[RunStatus] = Counter()
         with self._database.cursor() as cursor:
-            for status, runs in statement.run(cursor, {"pipeline": pipeline}):
-                counts[status] += runs
-        return counts
+            return self._queries.count(cursor, pipeline)
 
     def _events(self, run_id: str) -> list[Event]:
         with self._database.cursor() as cursor:

@@ -6,11 +6,18 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, Text, bindparam, func, or_, select
 
 from retake.runs.database import Database
-from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.listing import RunPlace, RunsWanted
 from retake.runs.run import Run
-from retake.runs.schema import opened_for_reading
-from retake.runs.statements import RUN, Prepared, Queries, last_runs, of_the_pipeline
+from retake.runs.statements import (
+    RUN,
+    Prepared,
+    last_runs,
+    of_the_pipeline,
+    of_these_runs,
+    prepared,
+    statements,
+    together,
+)
 from retake.runs.tables import task_runs
 from retake.runs.validation import is_column
 
@@ -21,12 +28,6 @@ _PLACE = task_runs.c.updated_at, task_runs.c.run_id
 _HAS = {"sqlite": func.instr, "postgresql": func.strpos}
 
 
-def open_sql_listing(url: str, setting: str = LEDGER_SETTING) -> "SqlListing":
-    """Open the listing of the ledger at "sqlite:PATH" or "postgresql://USER@HOST/DATABASE"; one that does not exist is
-    empty. Raises SettingsError, StateError for tables of another version, StorageError."""
-    return SqlListing(opened_for_reading(url, setting))
-
-
 class SqlListing:
     """The listing of the ledger in `database`."""
 
@@ -35,8 +36,8 @@ class SqlListing:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._prepared: dict[tuple[str, RunsWanted], Prepared] = {}
-        self._read = Prepared(_read(), database.dialect)
-        self._queries = Queries(database.dialect)
+        self._read = prepared(_read, database.dialect)
+        self._queries, _ = statements(database.dialect)
         self.close = database.close
         """Close the connections. Done at the latest when the listing is garbage."""
 
@@ -47,11 +48,9 @@ class SqlListing:
 
     def runs(self, run_ids: Iterable[str]) -> list[Run]:
         wanted, found = [*run_ids], dict[str, Run]()
-        for start in range(0, len(wanted), TOGETHER):
-            some = wanted[start : start + TOGETHER]
-            padded = {f"run_{n}": some[min(n, len(some) - 1)] for n in range(TOGETHER)}
+        for asked in together(wanted, TOGETHER):
             with self._database.cursor() as cursor:
-                found |= {row[0]: Run(*row) for row in self._read.run(cursor, padded, self._database.unreadable)}
+                found |= {row[0]: Run(*row) for row in self._read.run(cursor, asked, self._database.unreadable)}
         return [found[it] for it in wanted if it in found]
 
     def named(self, wanted: RunsWanted, text: str, limit: int) -> list[str]:
@@ -67,11 +66,9 @@ class SqlListing:
 
     def total(self, wanted: RunsWanted) -> int:
         """Return how many runs are wanted, by the counts that triggers keep."""
-        queries = self._queries
-        statement = queries.counts if wanted.pipeline is None else queries.pipeline_counts
         with self._database.cursor() as cursor:
-            counts = statement.run(cursor, {"pipeline": wanted.pipeline})
-        return sum(runs for status, runs in counts if status in wanted.statuses)
+            counts = self._queries.count(cursor, wanted.pipeline)
+        return sum(counts[status] for status in wanted.statuses)
 
     def _run(self, what: str, wanted: RunsWanted, values: dict[str, Any]) -> list[tuple[Any, ...]]:
         if not wanted.statuses:
@@ -103,5 +100,5 @@ class ListedRows:
         return iter(self._listing.places(self._wanted, limit, offset))
 
 
-def _read() -> Select[Any]:
-    return select(*RUN).where(task_runs.c.run_id.in_([bindparam(f"run_{n}") for n in range(TOGETHER)]))
+def _read(_dialect: str) -> Select[Any]:
+    return select(*RUN).where(of_these_runs(TOGETHER))

@@ -5,7 +5,8 @@ A write is a change of one row of `task_runs` that returns `run_id` and `last_se
 three, in a transaction.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from operator import itemgetter
 from typing import Any
@@ -243,6 +244,14 @@ class Queries(_Statements):
         of_one = run_counts.c.pipeline == bindparam("pipeline")
         return self._prepare(_counts("pipeline").where(of_one))
 
+    def count(self, cursor: Any, pipeline: str | None) -> Counter[RunStatus]:
+        """Return how many runs are in each state, of the pipeline or of all."""
+        counts: Counter[RunStatus] = Counter()
+        statement = self.counts if pipeline is None else self.pipeline_counts
+        for status, runs in statement.run(cursor, {"pipeline": pipeline}):
+            counts[status] += runs
+        return counts
+
     def listing(self, statuses: frozenset[RunStatus], *, of_pipeline: bool) -> Prepared:
         """Return the statement for the last `number` runs in these states."""
         asked = statuses, of_pipeline
@@ -318,6 +327,19 @@ def _unchanged() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
 def of_the_pipeline() -> ColumnElement[bool]:
     """Return the condition that a run is of the pipeline that is asked for."""
     return task_runs.c.pipeline == bindparam("pipeline")
+
+
+def of_these_runs(number: int) -> ColumnElement[bool]:
+    """Return the condition that a run is one of those that `together` asks for."""
+    return task_runs.c.run_id.in_([bindparam(f"run_{n}") for n in range(number)])
+
+
+def together(run_ids: Iterable[str], number: int) -> Iterator[dict[str, str]]:
+    """Yield the values of statements that read so many runs each. The last one asks for some several times."""
+    wanted = [*run_ids]
+    for start in range(0, len(wanted), number):
+        some = wanted[start : start + number]
+        yield {f"run_{n}": some[min(n, len(some) - 1)] for n in range(number)}
 
 
 def _next_attempt() -> Select[Any]:

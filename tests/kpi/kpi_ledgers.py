@@ -73,7 +73,7 @@ class Place:
 
     def counted(self, snapshots: KpiSnapshots | None = None, *, rebuild: bool = False) -> CountedRuns:
         """By snapshots of their own, if none are given: all is read from the ledger."""
-        source = RunSource(open_history(self.url, self.bucket, self.clock))
+        source = RunSource(open_history(self.url, self.bucket))
         snapshots = snapshots or KpiSnapshots(MemoryBucket(), self.clock)
         return snapshots.counted("ledger", source, rebuild=rebuild)
 

@@ -354,7 +354,7 @@ def test_a_history_tells_the_runs_that_have_not_ended(place: Place, clock: FakeC
     clock.sleep(90_000)
     place.end(place.begun("b"), Trigger.COMPLETED)
     queued = place.ledger.create_for_task("c", "c#1", actor="cron", pipeline="story")
-    history = open_history(place.url, place.bucket, clock)
+    history = open_history(place.url, place.bucket)
     history.segments()
     unfinished = history.unfinished()
     assert {*unfinished} == {waiting.run_id, queued.run_id}

@@ -11,14 +11,15 @@ import pytest
 from rows_world import Rows
 from sqlalchemy import insert
 
+from retake.bucket.memory import MemoryBucket
 from retake.errors import StateError
 from retake.music.leases import take_lease
 from retake.music.operations import MusicOperations
 from retake.music.survey import survey
 from retake.music.tables import messages, paid_calls, pipeline_jobs, pipelines
 from retake.music.upkeep import Upkeep
+from retake.runs.history import open_history
 from retake.runs.recovery import Recovery
-from retake.runs.sql_history import open_sql_history
 from retake.testing.logs import CapturedLogs
 
 ODD = (b"\xff", "yesterday", 1.5, -1, "\0")
@@ -127,7 +128,7 @@ def test_a_run_at_a_time_that_is_none_is_left_out_of_the_figures(worlds: Callabl
     world = worlds()
     other = world.database.ledger.create_for_task("shop", "shop/1", actor="me")
     assert world.write("task_runs", column, "yesterday")
-    history = open_sql_history(f"sqlite:{world.path}")
+    history = open_history(f"sqlite:{world.path}", MemoryBucket())
     found = [it.run_id for day in history.segments() for it in history.read(day, history.marks(day))]
     assert found == [other.run_id]
     history.close()

@@ -11,13 +11,14 @@ from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.errors import StateError
 from retake.retrying.policy import RetryPolicy
+from retake.runs import schema
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.listing import RunsWanted
 from retake.runs.recovery import Recovery
 from retake.runs.run_document import run_key
 from retake.runs.run_handle import RunHandle
 from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
-from retake.runs.sql_listing import open_sql_listing
+from retake.runs.sql_listing import SqlListing
 from retake.runs.states import RunStatus, Trigger
 from retake.runs.worker import Worker
 from retake.testing.logs import CapturedLogs
@@ -94,7 +95,7 @@ def test_what_another_program_wrote_into_one_row_of_sqlite_keeps_no_other_run_wa
     assert [run and run.run_id for run in found] == [silent.run_id, waiting.run_id, None]
     assert sum("Fix the row" in it for it in log.warnings) <= 1
     assert {run.run_id for run in ledger.runs()} == {silent.run_id, waiting.run_id}
-    listing = open_sql_listing(url)
+    listing = SqlListing(schema.opened(url, read_only=True))
     listed = listing.listed(RunsWanted(frozenset(RunStatus)))
     assert {it.run_id for it in listed.places(10)} - {odd.run_id} == {silent.run_id, waiting.run_id}
     assert {run.run_id for run in listing.runs([odd.run_id, waiting.run_id])} == {waiting.run_id}
