@@ -19,7 +19,9 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from retake.bucket import LeaseTerms
-from retake.bucket.claims import ClaimLease, Claims, ClaimStore, LeaseClock, Stamped, join, take
+from retake.bucket.claims.lease import ClaimLease, LeaseClock
+from retake.bucket.claims.protocol import join, take
+from retake.bucket.claims.store import Claims, ClaimStore, Stamped
 from retake.bucket.s3.claims import S3ClaimStore
 from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
 from retake.errors import LeaseHeld, LeaseLost, StorageError
@@ -472,14 +474,7 @@ class SimWire(S3Client):
 
 def explore(bounds: Bounds, seeds: range) -> Counter[str]:
     """Run a random schedule for each seed. Raises Broken, which names the seed."""
-    total: Counter[str] = Counter()
-    for seed in seeds:
-        schedule = Schedule(seed)
-        try:
-            total += World(schedule, bounds).run()
-        except Broken as error:
-            raise Broken(f"{error}; seed {seed}, {bounds}: World(Schedule({seed}), bounds).run()") from error
-    return total
+    return sum((_run(Schedule(seed), bounds, f"{seed}") for seed in seeds), Counter())
 
 
 def exhaust(bounds: Bounds, deviations: int) -> Counter[str]:
@@ -489,12 +484,16 @@ def exhaust(bounds: Bounds, deviations: int) -> Counter[str]:
     while pending:
         choices = pending.pop()
         schedule = Schedule(choices=choices)
-        try:
-            total += World(schedule, bounds).run()
-        except Broken as error:
-            raise Broken(f"{error}; {bounds}: World(Schedule(choices={choices}), bounds).run()") from error
+        total += _run(schedule, bounds, f"choices={choices}")
         total["schedules"] += 1
         if sum(1 for choice in choices if choice) < deviations:
             for at in range(len(choices), len(schedule.widths)):
                 pending += [(*schedule.made[:at], other) for other in range(1, schedule.widths[at])]
     return total
+
+
+def _run(schedule: Schedule, bounds: Bounds, given: str) -> Counter[str]:
+    try:
+        return World(schedule, bounds).run()
+    except Broken as error:
+        raise Broken(f"{error}; {bounds}: World(Schedule({given}), bounds).run()") from error

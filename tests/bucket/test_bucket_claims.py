@@ -8,8 +8,10 @@ from contextlib import suppress
 import pytest
 
 from retake.bucket import LeaseTerms
-from retake.bucket.claims import Claims, LeaseClock, Stamped, break_lease, join, take
+from retake.bucket.claims.lease import LeaseClock
 from retake.bucket.claims.names import nonce_of, owner_of, place_of
+from retake.bucket.claims.protocol import break_lease, join, take
+from retake.bucket.claims.store import Claims, Stamped
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 

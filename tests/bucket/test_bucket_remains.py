@@ -133,7 +133,7 @@ def b2() -> Iterator[LateB2]:
 def died(bucket: Bucket) -> ClaimLease:
     """The lease of a holder that has died: nobody renews it."""
     assert isinstance(bucket, B2Bucket)
-    return take(bucket._claims_below(""), "story", "gone:1", clock=LeaseClock())
+    return take(bucket._connect(""), "story", "gone:1", clock=LeaseClock())
 
 
 def test_a_lease_on_b2_that_ran_out_is_found_and_freed(b2: LateB2) -> None:
@@ -167,10 +167,10 @@ def test_a_part_on_b2_has_claims_of_its_own(b2: LateB2) -> None:
 def test_what_tries_b2_out_and_what_is_none_of_ours(b2: LateB2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("retake.bucket.claims.remains._LEFTOVER_S", 100.0)  # b2sdk wants clocks to agree within a day
     bucket = b2.bucket()
-    store = bucket._claims_below("")
+    store = bucket._connect("")
     store.claim("scratch/0011223344556677")
     store.claim("leases/story/readme.txt")
-    bucket._claims_below("writes/").claim("leases/writes/000000000001.0011223344556677~gone.0000")
+    bucket._connect("writes/").claim("leases/writes/000000000001.0011223344556677~gone.0000")
     assert kinds(remains(bucket)) == [(STRANGER, False)]
     b2.late_s += 181
     left = [*remains(b2.bucket())]
@@ -198,7 +198,7 @@ def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def claims(bucket: S3Bucket) -> S3ClaimStore:
-    return bucket._claim_store()
+    return bucket._connect("")
 
 
 def test_a_lease_on_s3_that_ran_out_is_found_and_what_may_be_held_is_left(

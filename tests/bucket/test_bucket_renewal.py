@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from test_bucket_claims import TERMS, World
 
-from retake.bucket.claims import ClaimStore
 from retake.bucket.claims.renewal import RenewalThread
+from retake.bucket.claims.store import ClaimStore
 from retake.errors import LeaseLost, StorageError
 
 LONG_S = 60.0

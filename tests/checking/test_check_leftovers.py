@@ -94,7 +94,7 @@ def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> S3Bucket:
 
 def test_a_lease_that_ran_out_on_b2(b2: LateB2) -> None:
     def died(site: Site) -> None:
-        take(b2.bucket()._claims_below(""), "story", "gone:1", clock=LeaseClock())
+        take(b2.bucket()._connect(""), "story", "gone:1", clock=LeaseClock())
         b2.late_s += 181
 
     row = Damage("a lease", died, "lease-ran-out", ".retake/leases/story/", repaired=True)
@@ -131,7 +131,7 @@ def test_an_upload_to_b2_that_may_still_go_on_is_neither_told_nor_touched(b2: La
 @pytest.mark.parametrize("store", ["b2", "s3"])
 def test_an_object_of_others_among_the_claims(store: str, b2: LateB2, s3: S3Bucket) -> None:
     def plant(site: Site) -> None:
-        claims = b2.bucket()._claims_below("") if store == "b2" else s3._claim_store()
+        claims = (b2.bucket() if store == "b2" else s3)._connect("")
         claims.claim("leases/other/README.txt")
 
     row = Damage("a stranger", plant, "claim-foreign", ".retake/leases/other/README.txt")

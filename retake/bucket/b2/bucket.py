@@ -69,7 +69,6 @@ class B2Bucket(B2Looks, NoDisk, B2Pages):
     ) -> None:
         super().__init__(calls, prefix, lease_terms or LeaseTerms(), kill_timer)
         self.url = url
-        self._terms, self._kill_timer = lease_terms, kill_timer
         self._steps = WriteSteps(calls, url, self._fencing.token_for)
 
     def read(self, key: str) -> tuple[bytes, str]:

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from io import BytesIO
 
-from retake.bucket import ANY, Expect, Handover, Holder, Lease, LeaseTerms
+from retake.bucket import ANY, Expect, Handover, Lease, LeaseTerms
 from retake.bucket.b2.calls import B2Calls
 from retake.bucket.b2.marks import State, Version
-from retake.bucket.claims.lease import KillTimer, LeaseClock
-from retake.bucket.claims.leases import ClaimLeases
-from retake.bucket.claims.store import Claims, FarClaims, Stamped
+from retake.bucket.claims.lease import KillTimer
+from retake.bucket.claims.leases import ClaimLeases, wait_for
+from retake.bucket.claims.store import Claims, ClaimStore, FarClaims, Stamped
 from retake.bucket.contract import without_thread
 from retake.bucket.scanning import DRAFT, Remnant
+from retake.clock import SystemClock
 from retake.errors import LeaseLost
 
 _OWN = ".retake/"
@@ -29,8 +30,7 @@ class Fencing:
     """The tokens of one client, whose own things are below `place`. Its writes carry that of the latest lease."""
 
     def __init__(self, calls: B2Calls, place: str) -> None:
-        self._calls = calls
-        self._short = ClaimLeases(lambda: B2ClaimStore(calls, f"{place}writes/"), terms=_SHORT)
+        self._calls, self._place = calls, place
         self._token: int | None = None  # of the lease that we write under
         self._since = 0.0  # when that was certainly ours, by B2's clock
 
@@ -62,7 +62,8 @@ class Fencing:
             yield
             return
         with _here:
-            lease = self._short.wait("writes", self._calls.left)
+            store = B2ClaimStore(self._calls, f"{self._place}writes/")
+            lease = wait_for(store, "writes", self._calls.left, terms=_SHORT, clock=SystemClock())
             try:
                 yield
             finally:
@@ -143,26 +144,22 @@ class B2ClaimStore(FarClaims):
         raise NotImplementedError("B2 has no conditional writes")
 
 
-class B2Leases:
+class B2Leases(ClaimLeases):
     """`Leases` (see retake.bucket.contract) by claims in `place`, which is a prefix and .retake/, fenced by tokens."""
 
     def __init__(self, calls: B2Calls, place: str, terms: LeaseTerms, kill_timer: KillTimer) -> None:
+        def connect(folder: str) -> B2ClaimStore:
+            return B2ClaimStore(calls, place + folder)
+
+        super().__init__(connect, terms=terms, short=_SHORT, kill_timer=kill_timer, clock=SystemClock())
         self._fencing = Fencing(calls, place)
-        self._claims_below: Callable[[str], B2ClaimStore] = lambda folder: B2ClaimStore(calls, place + folder)
-        self._leases = ClaimLeases(lambda: B2ClaimStore(calls, place), terms=terms, kill_timer=kill_timer)
-        self._b2, self._place, self._lease_terms = calls, place, terms
+        self._calls, self._place = calls, place
 
-    def lease(self, name: str, owner: str) -> Lease:
-        return self._fencing.under(self._leases.lease(name, owner))
-
-    def holder(self, name: str) -> Holder | None:
-        return self._leases.holder(name)
+    def lease(self, name: str, owner: str, store: ClaimStore | None = None) -> Lease:
+        return self._fencing.under(super().lease(name, owner, store))
 
     def join(self, name: str, handed: str) -> Lease:
-        return self._fencing.under(self._leases.join(name, handed))
-
-    def break_lease(self, name: str, owner: str) -> int:
-        return self._leases.break_lease(name, owner)
+        return self._fencing.under(super().join(name, handed))
 
     def alone(self, name: str) -> AbstractContextManager[None]:
         """See `Leases.alone`. A write without a lease that expects a version takes a short lease for itself."""
@@ -172,11 +169,10 @@ class B2Leases:
         """See `Remains.remains`: claims, scratch objects, and large files that were never finished. A part has claims
         of its own. How much of an unfinished file is stored is not asked for: its size is 0."""
         from retake.bucket.b2.large import abandoned
-        from retake.bucket.claims.remains import claims_left, longest
 
-        yield from claims_left(self._claims_below(""), longest(self._lease_terms, _SHORT))
+        yield from super().remains()
         prefix = self._place.removesuffix(_OWN)
-        for it in abandoned(self._b2.connection, prefix):
+        for it in abandoned(self._calls.connection, prefix):
             yield Remnant(it.name.removeprefix(prefix), DRAFT, 0, it.begun_at, removable=True)
 
     def clear(self, remnant: Remnant) -> None:
@@ -184,8 +180,6 @@ class B2Leases:
         if remnant.kind == DRAFT:
             from retake.bucket.b2.large import cancel_abandoned
 
-            cancel_abandoned(self._b2.connection, self._place.removesuffix(_OWN) + remnant.name)
-            return
-        from retake.bucket.claims.remains import clear_claims, longest
-
-        clear_claims(self._claims_below, remnant, LeaseClock(), longest(self._lease_terms, _SHORT))
+            cancel_abandoned(self._calls.connection, self._place.removesuffix(_OWN) + remnant.name)
+        else:
+            super().clear(remnant)

@@ -73,7 +73,7 @@ class B2Looks(B2Leases):
 
     def __init__(self, calls: B2Calls, prefix: str, terms: LeaseTerms, kill_timer: KillTimer) -> None:
         super().__init__(calls, f"{prefix}.retake/", terms, kill_timer)
-        self._calls, self._prefix = calls, prefix
+        self._prefix = prefix
         self._known: Mapping[str, bytes] = {}  # what the latest look downloaded: versions do not change
         self._prepared: dict[str, LookingClaims] = {}  # by the lease that is to be taken
 
@@ -92,7 +92,7 @@ class B2Looks(B2Leases):
         names, folders = self._names(keys, prefixes)
         claims = self._prepared.pop(name, None) or LookingClaims(self._calls, f"{self._prefix}.retake/")
         claims.look_beside(folders, partial(self._documents, keys, names))
-        lease = self._fencing.under(self._leases.lease(name, owner, claims))
+        lease = self.lease(name, owner, claims)
         return lease, self._view([_seen(folders, claims.beside), claims.documents])
 
     def prepare_lease(self, name: str) -> None:

@@ -4,13 +4,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from retake.attempts import countdown
-from retake.bucket import Holder, Lease, LeaseTerms, check_key
-from retake.bucket.claims.lease import KillTimer, LeaseClock
-from retake.bucket.claims.leases import ClaimLeases
+from retake.bucket import LeaseTerms, check_key
+from retake.bucket.claims.lease import KillTimer
+from retake.bucket.claims.leases import ClaimLeases, wait_for
 from retake.bucket.s3.claims import S3ClaimStore
 from retake.bucket.s3.client import S3Client, S3Place, connect
 from retake.bucket.s3.conditions import conditions
-from retake.bucket.scanning import Remnant
 from retake.clock import Clock
 from retake.errors import LeaseLost, StorageError
 
@@ -19,27 +18,14 @@ _LEASE_PATIENCE_S = 10.0  # for a request of a lease
 _SHORT = LeaseTerms(ttl_s=60.0, skew_s=5.0, margin_s=5.0)  # of a lease for one read and one write
 
 
-class S3Leases:
+class S3Leases(ClaimLeases):
     """`Leases` (see retake.bucket.contract) by claims below `.retake/` in `place`."""
 
     def __init__(
         self, client: S3Client, place: S3Place, clock: Clock, terms: LeaseTerms, kill_timer: KillTimer
     ) -> None:
-        self._client, self._place, self._clock, self._terms = client, place, clock, terms
-        self._leases = ClaimLeases(self._claim_store, terms=terms, kill_timer=kill_timer, clock=clock)
-        self._short = ClaimLeases(self._claim_store, terms=_SHORT, clock=clock)
-
-    def lease(self, name: str, owner: str) -> Lease:
-        return self._leases.lease(name, owner)
-
-    def holder(self, name: str) -> Holder | None:
-        return self._leases.holder(name)
-
-    def join(self, name: str, handed: str) -> Lease:
-        return self._leases.join(name, handed)
-
-    def break_lease(self, name: str, owner: str) -> int:
-        return self._leases.break_lease(name, owner)
+        super().__init__(self._claim_store, terms=terms, short=_SHORT, kill_timer=kill_timer, clock=clock)
+        self._client, self._place = client, place
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
@@ -48,7 +34,8 @@ class S3Leases:
         if honoured.absent and honoured.match:
             yield
             return
-        lease = self._short.wait(check_key(f"{name}-writes"), countdown(PATIENCE_S, self._clock))
+        left = countdown(PATIENCE_S, self._clock)
+        lease = wait_for(self._connect(""), check_key(f"{name}-writes"), left, terms=_SHORT, clock=self._clock)
         try:
             yield
             try:
@@ -58,20 +45,7 @@ class S3Leases:
         finally:
             lease.release()
 
-    def remains(self) -> Iterator[Remnant]:
-        """See `Remains.remains`: claims and scratch objects."""
-        from retake.bucket.claims.remains import claims_left, longest
-
-        return claims_left(self._claim_store(), longest(self._terms, _SHORT))
-
-    def clear(self, remnant: Remnant) -> None:
-        """See `Remains.clear`."""
-        from retake.bucket.claims.remains import clear_claims, longest
-
-        terms = longest(self._terms, _SHORT)
-        clear_claims(lambda folder: self._claim_store(), remnant, LeaseClock(self._clock), terms)
-
-    def _claim_store(self) -> S3ClaimStore:
+    def _claim_store(self, _folder: str) -> S3ClaimStore:
         return S3ClaimStore(self._claim_client(), self._place)
 
     def _claim_client(self) -> S3Client:

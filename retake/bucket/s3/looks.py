@@ -73,7 +73,7 @@ class S3Looks(S3Leases):
         """See `Looks.lease_and_look`."""
         claims = self._prepared.pop(name, None) or LookingS3Claims(self._claim_client(), self._place)
         claims.look_beside(partial(self.look, keys, prefixes))
-        lease = self._leases.lease(name, owner, claims)
+        lease = self.lease(name, owner, claims)
         return lease, claims.view or self.look(keys, prefixes)
 
     def prepare_lease(self, name: str) -> None:
