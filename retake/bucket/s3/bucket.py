@@ -33,12 +33,12 @@ from retake.bucket.claims.lease import KillTimer, no_kill_timer
 from retake.bucket.contract import is_key
 from retake.bucket.diskless import NoDisk
 from retake.bucket.moves import check_moves, not_the_same, same_content
-from retake.bucket.s3.client import RequestRefused, S3Client, connect, parse_url
-from retake.bucket.s3.conditions import conditions, remove
+from retake.bucket.s3.client import S3Client, connect, date_of, parse_url
+from retake.bucket.s3.conditions import conditions
 from retake.bucket.s3.leases import PATIENCE_S
 from retake.bucket.s3.looks import S3Looks
 from retake.bucket.s3.objects import S3Objects, etag
-from retake.bucket.s3.remembered import date_of
+from retake.bucket.s3.removal import remove
 from retake.clock import Clock, SystemClock
 
 
@@ -100,10 +100,7 @@ class S3Bucket(S3Looks, NoDisk):
         return self._objects.displace(key, BytesIO(data), expect, aside)
 
     def delete(self, key: str) -> None:
-        try:
-            remove(self._client, self._objects.name(key))
-        except RequestRefused as error:
-            raise self._client.failed(f"delete {key}", error) from error
+        remove(self._client, self._objects.name(key), f"delete {key}")
 
     def copy(self, source: str, target: str) -> None:
         self._objects.copy(source, target)

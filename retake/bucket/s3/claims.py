@@ -3,9 +3,9 @@
 from typing import Any
 
 from retake.bucket.claims.store import Claims, FarClaims, Stamped
-from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
-from retake.bucket.s3.conditions import conditions, remove
-from retake.bucket.s3.remembered import date_of
+from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place, date_of
+from retake.bucket.s3.conditions import conditions
+from retake.bucket.s3.removal import remove
 
 
 class S3ClaimStore(FarClaims):
@@ -32,10 +32,7 @@ class S3ClaimStore(FarClaims):
             more = {"ContinuationToken": answer["NextContinuationToken"]}
 
     def _list(self, prefix: str, more: dict[str, str]) -> dict[str, Any]:
-        try:
-            answer = self._client.ask("list the claims", "list_objects_v2", Prefix=self._key(prefix), **more)
-        except RequestRefused as error:
-            raise self._client.failed("list the claims", error) from error
+        answer = self._client.must("list the claims", "list_objects_v2", Prefix=self._key(prefix), **more)
         return {"Contents": [], **answer}
 
     def claim(self, name: str) -> float:
@@ -72,10 +69,7 @@ class S3ClaimStore(FarClaims):
         return body.decode("utf-8", "replace")
 
     def withdraw(self, name: str) -> None:
-        try:
-            remove(self._client, self._key(name))
-        except RequestRefused as error:
-            raise self._client.failed(f"remove the claim {name}", error) from error
+        remove(self._client, self._key(name), f"remove the claim {name}")
 
     def _key(self, name: str) -> str:
         return f"{self._place.prefix}.retake/{name}"

@@ -6,6 +6,7 @@ somebody else's. So we decide which requests may be repeated, and which need a l
 
 import threading
 from collections.abc import Callable
+from email.utils import parsedate_to_datetime
 from functools import cache
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -90,6 +91,15 @@ def parse_url(url: str) -> S3Place:
 _SHAPE = "use s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
 
+def date_of(answer: dict[str, Any]) -> float | None:
+    """Return when the store answered, by its clock, in whole seconds since the epoch; None if it does not say."""
+    text = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    try:
+        return parsedate_to_datetime(text).timestamp() if text else None
+    except ValueError:
+        return None
+
+
 def connect(place: S3Place, *, connect_s: float, read_s: float) -> Any:
     """Return a botocore client that makes one attempt per request. Raises SettingsError.
 
@@ -168,6 +178,13 @@ class S3Client:
     def ask(self, doing: str, operation: str, **arguments: Any) -> dict[str, Any]:
         """Send a request that may be repeated. Raises RequestRefused, StorageError."""
         return self.repeat(doing, lambda: self.once(operation, **arguments))
+
+    def must(self, doing: str, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Do the same where a refusal is a failure. Raises StorageError."""
+        try:
+            return self.ask(doing, operation, **arguments)
+        except RequestRefused as error:
+            raise self.failed(doing, error) from error
 
     def repeat(self, doing: str, request: Callable[[], T]) -> T:
         """Call `request` until it does not raise AnswerLost. Raises StorageError when patience runs out.

@@ -1,15 +1,22 @@
 """Does the store honour conditional writes? This is tried out: some stores accept the headers and ignore them.
 
 Backblaze answers 501; Amazon, R2 and MinIO answer 412; a proxy in between may drop headers that it does not know.
+
+Trying a store out takes four requests and is the same for every process. So the result is kept beside the claims for
+`FRESH_S`, with the date by the store's clock, for this bucket at this endpoint: what was copied from another store does
+not count.
 """
 
+import json
 import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
-from retake.bucket.s3.remembered import date_of, recall, remember
+from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place, date_of
+from retake.bucket.s3.removal import remove_quietly
 from retake.errors import StorageError
+
+FRESH_S = 7 * 24 * 3600.0
 
 
 class Conditions(NamedTuple):
@@ -23,11 +30,9 @@ _known: dict[S3Place, Conditions] = {}
 
 
 def conditions(client: S3Client, place: S3Place) -> Conditions:
-    """Return what the store honours, as the bucket remembers it (see remembered.py), or else tried out. Raises
-    StorageError."""
+    """Return what the store honours, as the bucket remembers it, or else tried out. Raises StorageError."""
     if place not in _known:
-        recalled = recall(client, place)
-        _known[place] = Conditions(*recalled) if recalled else _try_out(client, place)
+        _known[place] = _recalled(client, place) or _try_out(client, place)
     return _known[place]
 
 
@@ -36,18 +41,49 @@ def forget() -> None:
     _known.clear()
 
 
+def _recalled(client: S3Client, place: S3Place) -> Conditions | None:
+    """Return what was found not long ago, or None. Raises StorageError."""
+    try:
+        answer = client.ask("read what the store honours", "get_object", Key=_key(place))
+    except RequestRefused:
+        return None
+    try:
+        kept, now = json.loads(answer["Body"]), date_of(answer)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(kept, dict) or now is None or kept.get("store") != _store(place):
+        return None
+    absent, match, tried = kept.get("absent"), kept.get("match"), kept.get("tried_at")
+    if not isinstance(tried, (int, float)) or not 0 <= now - tried < FRESH_S:
+        return None
+    return Conditions(absent, match) if isinstance(absent, bool) and isinstance(match, bool) else None
+
+
+def _remember(client: S3Client, place: S3Place, found: Conditions, tried: float) -> None:
+    """Keep what was found at `tried`, in seconds since the epoch by the store's clock. It may fail without harm."""
+    kept = {"store": _store(place), **found._asdict(), "tried_at": tried}
+    with suppress(RequestRefused, StorageError):
+        client.ask("keep what the store honours", "put_object", Key=_key(place), Body=json.dumps(kept).encode())
+
+
+def _key(place: S3Place) -> str:
+    return f"{place.prefix}.retake/conditions.json"
+
+
+def _store(place: S3Place) -> list[str | None]:
+    return [place.endpoint, place.region, place.bucket]
+
+
 def _try_out(client: S3Client, place: S3Place) -> Conditions:
     key = f"{place.prefix}.retake/scratch/probe-{os.urandom(8).hex()}"
     try:
-        tried = date_of(client.ask("try out the store", "put_object", Key=key, Body=b""))
+        tried = date_of(client.must("try out the store", "put_object", Key=key, Body=b""))
         found = Conditions(
             absent=_refuses(client, key, {"IfNoneMatch": "*"}),
             match=_refuses(client, key, {"IfMatch": '"00000000000000000000000000000000"'}),
         )
-        remember(client, place, *found, tried)
-    except RequestRefused as error:
-        raise client.failed("try out the store", error) from error
-    else:
+        if tried is not None:
+            _remember(client, place, found, tried)
         return found
     finally:
         remove_quietly(client, key)
@@ -66,36 +102,3 @@ def _refuses(client: S3Client, key: str, condition: dict[str, str]) -> bool:
         return False
 
     return client.repeat("try out the store's conditions", attempt)
-
-
-def remove_quietly(client: S3Client, key: str) -> None:
-    """Remove the object if possible; it does no harm if it stays."""
-    with suppress(RequestRefused, StorageError):
-        remove(client, key)
-
-
-def remove(client: S3Client, key: str) -> None:
-    """Remove the object with every version that the store keeps, but none that somebody writes meanwhile. Raises
-    RequestRefused, StorageError."""
-    answer = client.ask(f"delete {key}", "delete_object", Key=key)
-    if "VersionId" not in answer and "DeleteMarker" not in answer:
-        return
-    versions, markers = _versions(client, key)
-    for version in [*versions, *markers]:  # delete markers go last, or an older version would come back
-        client.ask(f"delete {key}", "delete_object", Key=key, VersionId=version)
-
-
-def _versions(client: S3Client, key: str) -> tuple[list[str], list[str]]:
-    """Return the versions before the last delete marker, and the markers."""
-    versions: list[str] = []
-    markers: list[str] = []
-    more: dict[str, str] = {}
-    while True:
-        answer = client.ask(f"list versions of {key}", "list_object_versions", Prefix=key, **more)
-        older = (it for it in answer.get("Versions", []) if not it.get("IsLatest"))
-        versions += [it["VersionId"] for it in older if it["Key"] == key]
-        markers += [it["VersionId"] for it in answer.get("DeleteMarkers", []) if it["Key"] == key]
-        past = answer.get("NextKeyMarker", "")
-        if not answer.get("IsTruncated") or past > key:
-            return versions, markers
-        more = {"KeyMarker": past, "VersionIdMarker": answer.get("NextVersionIdMarker", "")}

@@ -7,7 +7,7 @@ from typing import Any, BinaryIO
 from retake.bucket import ABSENT, Conflict, Expect, NotFound, check_key
 from retake.bucket.contract import name_stem
 from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
-from retake.bucket.s3.conditions import remove_quietly
+from retake.bucket.s3.removal import remove_quietly
 
 _MARK = "retake"  # the metadata that carries the number of a write
 
