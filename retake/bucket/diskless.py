@@ -1,8 +1,9 @@
 """Buckets without a disk of their own: in memory, and on the services."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from io import BytesIO
 
-from retake.bucket.contract import Expect, Objects, Room
+from retake.bucket.contract import Entry, Expect, FileWrites, Objects, Room, check_key
 
 
 class NoDisk:
@@ -11,6 +12,17 @@ class NoDisk:
     def set_aside(self: Objects, key: str, size: int) -> Room:
         """See `Bucket.set_aside`."""
         return UnlimitedRoom(lambda data, expect: self.write(key, data, expect))
+
+
+class ServiceBucket(NoDisk):
+    """What buckets on a service have in common: one way to write, and listing instead of looking names up."""
+
+    def write(self: FileWrites, key: str, data: bytes, expect: str | Expect) -> str:
+        return self.write_file(key, BytesIO(data), expect)
+
+    def find(self: Objects, stem: str, endings: Iterable[str]) -> list[Entry]:
+        keys = {check_key(f"{stem}{ending}") for ending in endings}
+        return [entry for entry in self.list(stem) if entry.key in keys] if keys else []
 
 
 class UnlimitedRoom:

@@ -33,25 +33,14 @@ from retake.bucket.b2.looks import B2Looks, entry_of
 from retake.bucket.b2.marks import Version, state_of
 from retake.bucket.b2.write import WriteSteps, present_last
 from retake.bucket.claims.lease import KillTimer, no_kill_timer
-from retake.bucket.diskless import NoDisk
+from retake.bucket.contract import is_key
+from retake.bucket.diskless import ServiceBucket
 from retake.bucket.moves import check_moves, not_the_same
 from retake.clock import Clock
 from retake.errors import SettingsError, StorageError
 
 
-class B2Pages:
-    """`PagedVersions` (see retake.bucket.scanning) of the names below a prefix."""
-
-    _calls: B2Calls
-    _prefix: str
-
-    def versions_from(self, start: str) -> Iterator[Sequence[tuple[str, str]]]:
-        """See `PagedVersions.versions_from`. Each version that B2 keeps of a name is listed."""
-        for page in self._calls.pages(self._prefix, self._prefix + start):
-            yield [(version.name.removeprefix(self._prefix), version.id) for version in page]
-
-
-class B2Bucket(B2Looks, NoDisk, B2Pages):
+class B2Bucket(B2Looks, ServiceBucket):
     """The bucket of `calls` below `prefix`, which is "" or ends in "/". Thread safe.
 
     Writes carry the token of the lease that was taken or joined last through this object, so one object serves one
@@ -72,31 +61,22 @@ class B2Bucket(B2Looks, NoDisk, B2Pages):
         self._steps = WriteSteps(calls, url, self._fencing.token_for)
 
     def read(self, key: str) -> tuple[bytes, str]:
-        name = self._name(key)
         with self._calls.within():
-            for state in self._steps.look_repeatedly(name):
-                if state.present is None or state.version is None:
-                    raise NotFound(key)
+            for present, version in self._present(key):
                 with suppress(Gone):  # replaced since: what replaced it is there
-                    return self._calls.download(state.present), state.version
+                    return self._calls.download(present), version
             raise AssertionError
 
     def read_range(self, key: str, first: int, last: int) -> bytes:
         """See `RangedReads.read_range`."""
-        name = self._name(key)
         with self._calls.within():
-            for state in self._steps.look_repeatedly(name):
-                if state.present is None or state.version is None:
-                    raise NotFound(key)
-                end = min(last, state.present.size - 1)
+            for present, _ in self._present(key):
+                end = min(last, present.size - 1)
                 if first > end:
                     return b""
                 with suppress(Gone):
-                    return self._calls.download_range(state.present, first, end)
+                    return self._calls.download_range(present, first, end)
             raise AssertionError
-
-    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
-        return self.write_file(key, BytesIO(data), expect)
 
     def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
         """See `FileWrites.write_file`. A file above B2's recommended part size becomes a large file of B2's."""
@@ -146,13 +126,11 @@ class B2Bucket(B2Looks, NoDisk, B2Pages):
             self._steps.remove(present_last(versions))
 
     def copy(self, source: str, target: str) -> None:
-        origin, name, steps = self._name(source), self._name(target), self._steps
+        name, steps = self._name(target), self._steps
         with self._calls.within():
-            for state in steps.look_repeatedly(origin):
-                if state.present is None:
-                    raise NotFound(source)
+            for present, _ in self._present(source):
                 with suppress(Gone):  # replaced since
-                    sent = steps.copy(name, steps.look(name), state.present)
+                    sent = steps.copy(name, steps.look(name), present)
                     steps.settle(sent, steps.fenced(sent))
                     return
 
@@ -191,10 +169,6 @@ class B2Bucket(B2Looks, NoDisk, B2Pages):
         date = self._calls.date
         return None if date is None else datetime.fromtimestamp(date, UTC)
 
-    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
-        keys = {check_key(f"{stem}{ending}") for ending in endings}
-        return [entry for entry in self.list(stem) if entry.key in keys] if keys else []
-
     def list(self, prefix: str) -> list[Entry]:
         found = self._calls.versions(self._prefix + check_prefix(prefix) if prefix else self._prefix)
         return sorted(_entries(sorted(found, key=lambda it: it.name), self._prefix))
@@ -205,6 +179,18 @@ class B2Bucket(B2Looks, NoDisk, B2Pages):
         pages = self._calls.pages(start, after and self._prefix + after)
         found = _entries(chain.from_iterable(pages), self._prefix)
         yield from (entry for entry in found if entry.key > after)
+
+    def versions_from(self, start: str) -> Iterator[Sequence[tuple[str, str]]]:
+        """See `PagedVersions.versions_from`. Each version that B2 keeps of a name is listed."""
+        for page in self._calls.pages(self._prefix, self._prefix + start):
+            yield [(version.name.removeprefix(self._prefix), version.id) for version in page]
+
+    def _present(self, key: str) -> Iterator[tuple[Version, str]]:
+        """Yield the object and its version, again and again. Raises NotFound, StorageError."""
+        for state in self._steps.look_repeatedly(self._name(key)):
+            if state.present is None or state.version is None:
+                raise NotFound(key)
+            yield state.present, state.version
 
     def _name(self, key: str) -> str:
         return self._prefix + check_key(key)
@@ -242,7 +228,7 @@ def parse_url(url: str) -> B2Place:
         raise SettingsError(f"STORAGE.url: {url!r} names no B2 bucket; use b2://BUCKET/PREFIX, perhaps with ?realm=URL")
     if "@" in parts.netloc:
         raise SettingsError(f"STORAGE.url: keys do not belong in it; set {' and '.join(_KEYS)} in the environment")
-    if prefix and not _is_short_key(prefix):
+    if prefix and not (is_key(prefix) and len(prefix.encode()) <= _LONGEST_PREFIX):
         raise SettingsError(f"STORAGE.url: names on B2 cannot begin with {prefix!r}")
     return B2Place(parts.netloc, f"{prefix}/" if prefix else "", options.get("realm") or "production")
 
@@ -273,10 +259,3 @@ def open_b2(
     kept = KeptAuthorization(folder, place.realm, key_id, key) if folder else None
     calls = B2Calls(place.bucket, key_id, key, realm=place.realm, clock=clock, deadline_s=deadline_s, kept=kept)
     return B2Bucket(url, calls, place.prefix, lease_terms=lease_terms, kill_timer=kill_timer)
-
-
-def _is_short_key(prefix: str) -> bool:
-    try:
-        return len(check_key(prefix).encode()) <= _LONGEST_PREFIX
-    except ValueError:
-        return False

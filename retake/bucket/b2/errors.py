@@ -66,22 +66,22 @@ def explain(error: Exception, bucket: str) -> str:
     """Return what is wrong with the call and what a person can do about it."""
     from b2sdk.v3 import exception as b2
 
+    said = redact(str(error))
     if isinstance(error, b2.CapExceeded):
         return (
-            "a cap of the Backblaze account is used up: raise it under 'Caps & Alerts', or wait for 00:00 UTC "
-            f"({redact(str(error))})"
+            f"a cap of the Backblaze account is used up: raise it under 'Caps & Alerts', or wait for 00:00 UTC ({said})"
         )
     if isinstance(error, b2.InvalidAuthToken):
-        return f"B2 refuses the key: check B2_APPLICATION_KEY_ID and B2_APPLICATION_KEY ({redact(str(error))})"
+        return f"B2 refuses the key: check B2_APPLICATION_KEY_ID and B2_APPLICATION_KEY ({said})"
     if isinstance(error, b2.Unauthorized):
         return (
             "B2 does not let this key do that; it needs listBuckets, listFiles, readFiles, writeFiles and deleteFiles "
-            f"for the bucket {bucket}: check B2_APPLICATION_KEY_ID and B2_APPLICATION_KEY ({redact(str(error))})"
+            f"for the bucket {bucket}: check B2_APPLICATION_KEY_ID and B2_APPLICATION_KEY ({said})"
         )
     if isinstance(error, b2.ClockSkew):
-        return f"this machine's clock is wrong, set it: {redact(str(error))}"
+        return f"this machine's clock is wrong, set it: {said}"
     if is_no_bucket(error):
         return f"there is no bucket {bucket}, or this key may not see it: create it, or check STORAGE.url"
     if isinstance(error, b2.UnknownHost | b2.B2ConnectionError | b2.ConnectionReset | b2.BrokenPipe):
-        return f"B2 cannot be reached: check the network and STORAGE.url ({redact(str(error))})"
-    return redact(str(error)) or type(error).__name__
+        return f"B2 cannot be reached: check the network and STORAGE.url ({said})"
+    return said or type(error).__name__

@@ -12,7 +12,7 @@ write only shows what was written after it.
 Objects whose names are not keys are not part of the bucket. Retake's own are below `.retake/` in the prefix.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from io import BytesIO
 from typing import Any, BinaryIO
@@ -26,12 +26,11 @@ from retake.bucket import (
     Expect,
     LeaseTerms,
     NotFound,
-    check_key,
     check_prefix,
 )
 from retake.bucket.claims.lease import KillTimer, no_kill_timer
 from retake.bucket.contract import is_key
-from retake.bucket.diskless import NoDisk
+from retake.bucket.diskless import ServiceBucket
 from retake.bucket.moves import check_moves, not_the_same, same_content
 from retake.bucket.s3.client import S3Client, connect, date_of, parse_url
 from retake.bucket.s3.conditions import conditions
@@ -42,7 +41,7 @@ from retake.bucket.s3.removal import remove
 from retake.clock import Clock, SystemClock
 
 
-class S3Bucket(S3Looks, NoDisk):
+class S3Bucket(S3Looks, ServiceBucket):
     """The bucket that `url` names: s3://BUCKET/PREFIX?endpoint=URL&region=NAME. Thread safe.
 
     `kill_timer` is set to the end of each lease taken here. Requests are repeated for `patience_s` seconds.
@@ -69,9 +68,6 @@ class S3Bucket(S3Looks, NoDisk):
     def read_range(self, key: str, first: int, last: int) -> bytes:
         """See `RangedReads.read_range`."""
         return self._objects.read_range(key, first, last)
-
-    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
-        return self.write_file(key, BytesIO(data), expect)
 
     def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
         """See `FileWrites.write_file`. One request sends up to 5 GB."""
@@ -130,10 +126,6 @@ class S3Bucket(S3Looks, NoDisk):
         here = f"{self._place.prefix}.retake/now"
         date = date_of(self._objects.ask("ask for the time", here, "list_objects_v2", Prefix=here, MaxKeys=1))
         return None if date is None else datetime.fromtimestamp(date, UTC)
-
-    def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
-        keys = {check_key(f"{stem}{ending}") for ending in endings}
-        return [entry for entry in self.list(stem) if entry.key in keys] if keys else []
 
     def list(self, prefix: str) -> list[Entry]:
         return sorted(self.scan(prefix))
