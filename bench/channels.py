@@ -14,6 +14,7 @@ from bench.servers import Store, server
 from bench.table import markdown
 from retake.bucket.b2.bucket import parse_url
 from retake.bucket.b2.calls import B2Calls
+from retake.bucket.b2.connection import B2Connection
 from retake.sandbox import Pace, Sandbox
 
 ANSWER_S = 0.2  # how long the vendor takes to answer a poll
@@ -118,7 +119,7 @@ def lay(url: str, store: Store, places: dict[str, Path]) -> None:
     """Upload what lies in the folder of each channel, one request a file."""
     place = parse_url(url)
     keys = (store.environ[name] for name in ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY"))
-    calls = B2Calls(place.bucket, *keys, realm=place.realm)
+    calls = B2Calls(B2Connection(place.bucket, *keys, realm=place.realm))
     for channel, laid in places.items():
         for path in laid.rglob("*.*"):
             if path.is_file():

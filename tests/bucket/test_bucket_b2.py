@@ -16,6 +16,7 @@ from retake.bucket import ABSENT, ANY, Conflict, NotFound
 from retake.bucket.b2 import B2Bucket
 from retake.bucket.b2.bucket import open_b2, parse_url
 from retake.bucket.b2.calls import B2Calls
+from retake.bucket.b2.connection import B2Connection
 from retake.bucket.b2.leases import B2ClaimStore
 from retake.bucket.b2.marks import Mark
 from retake.clock import FakeClock
@@ -458,7 +459,7 @@ def test_tokens_that_begin_anew_do_not_lock_anybody_out(
 @pytest.mark.parametrize("listed", [True, False])
 def test_every_version_of_a_claim_is_withdrawn(sandbox: B2Sandbox, url: str, program: Plain, listed: bool) -> None:
     place = parse_url(url)
-    calls = B2Calls(place.bucket, *sandbox.environment().values(), realm=place.realm)
+    calls = B2Calls(B2Connection(place.bucket, *sandbox.environment().values(), realm=place.realm))
     claims = B2ClaimStore(calls, f"{place.prefix}.retake/")
     stamps = [claims.claim("leases/x/1") for _ in range(2)]
     program.put(".retake/leases/x/1", b"the same, sent twice by the network")

@@ -9,7 +9,7 @@ import pytest
 from retake.bucket import ABSENT, Bucket, NotFound
 from retake.bucket.b2.bucket import open_b2
 from retake.bucket.b2.calls import B2Calls
-from retake.bucket.b2.connection import TRIES
+from retake.bucket.b2.connection import TRIES, B2Connection
 from retake.bucket.b2.errors import explain
 from retake.bucket.b2.price import DOLLARS, by_class, price_class
 from retake.clock import FakeClock, SystemClock
@@ -232,7 +232,7 @@ def test_every_call_of_the_stand_in_has_a_price_class() -> None:
 
 
 def test_deadlines_of_threads_and_of_what_is_nested_do_not_mix(clock: FakeClock) -> None:
-    calls = B2Calls("b", "i", "k", clock=clock, deadline_s=60)
+    calls = B2Calls(B2Connection("b", "i", "k", clock=clock, deadline_s=60))
     with calls.within():
         clock.sleep(50)
         with calls.within(15):

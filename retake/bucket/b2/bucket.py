@@ -28,7 +28,7 @@ from retake.bucket import (
 )
 from retake.bucket.b2.authorization import KeptAuthorization, cache_folder
 from retake.bucket.b2.calls import B2Calls
-from retake.bucket.b2.connection import Gone
+from retake.bucket.b2.connection import B2Connection, Gone
 from retake.bucket.b2.looks import B2Looks, entry_of
 from retake.bucket.b2.marks import Version, state_of
 from retake.bucket.b2.write import WriteSteps, present_last
@@ -257,5 +257,7 @@ def open_b2(
         raise SettingsError(f"{' and '.join(missing)} must be set in the environment to use {url}")
     key_id, key = (environ[name] for name in _KEYS)
     kept = KeptAuthorization(folder, place.realm, key_id, key) if folder else None
-    calls = B2Calls(place.bucket, key_id, key, realm=place.realm, clock=clock, deadline_s=deadline_s, kept=kept)
-    return B2Bucket(url, calls, place.prefix, lease_terms=lease_terms, kill_timer=kill_timer)
+    connection = B2Connection(
+        place.bucket, key_id, key, realm=place.realm, clock=clock, deadline_s=deadline_s, kept=kept
+    )
+    return B2Bucket(url, B2Calls(connection), place.prefix, lease_terms=lease_terms, kill_timer=kill_timer)

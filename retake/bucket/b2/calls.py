@@ -1,6 +1,6 @@
 """The calls of B2's native API that a bucket needs.
 
-    calls = B2Calls("media", key_id, key)
+    calls = B2Calls(B2Connection("media", key_id, key))
     with calls.within():                   # one operation: its calls share a deadline
         versions = calls.versions("story/config/config_gen.json")
 
@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from retake.bucket.b2.authorization import KeptAuthorization
 from retake.bucket.b2.connection import PAUSES_S, B2Connection, Gone
 from retake.bucket.b2.errors import is_refused, is_transient
 from retake.bucket.b2.large import (
@@ -25,7 +24,6 @@ from retake.bucket.b2.large import (
 from retake.bucket.b2.marks import Version, version_of
 from retake.bucket.contract import PIECE, name_stem
 from retake.bucket.scanning import outermost
-from retake.clock import Clock
 from retake.errors import StorageError
 
 PAGE = 1000  # versions; a longer page is charged as several calls (b2_list_file_versions)
@@ -35,19 +33,9 @@ FEW = 40  # versions of a first page that may go on to what nobody asked for
 class B2Calls:
     """A client of one bucket. Thread safe. Nothing is sent to B2 before the first call."""
 
-    def __init__(
-        self,
-        bucket: str,
-        key_id: str,
-        key: str,
-        *,
-        realm: str = "production",
-        clock: Clock | None = None,
-        deadline_s: float = 60.0,
-        kept: KeptAuthorization | None = None,
-    ) -> None:
-        self.connection = B2Connection(bucket, key_id, key, realm=realm, clock=clock, deadline_s=deadline_s, kept=kept)
-        self.within, self.left = self.connection.within, self.connection.left
+    def __init__(self, connection: B2Connection) -> None:
+        self.connection = connection
+        self.within, self.left = connection.within, connection.left
 
     @property
     def date(self) -> float | None:

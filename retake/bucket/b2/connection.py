@@ -97,9 +97,9 @@ class B2Connection:
         key_id: str,
         key: str,
         *,
-        realm: str,
-        clock: Clock | None,
-        deadline_s: float,
+        realm: str = "production",
+        clock: Clock | None = None,
+        deadline_s: float = 60.0,
         kept: KeptAuthorization | None = None,
     ) -> None:
         self.bucket_id = ""
