@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class _WrappedLeases:
-    """Pass every operation on leases, and on what they leave behind, on to `bucket`."""
+    """Pass every operation on leases, what they leave behind, and what spares a disk to wait, on to `bucket`."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
@@ -63,10 +63,6 @@ class _WrappedLeases:
     def clear(self, remnant: Remnant) -> None:
         self.around("delete", remnant.name, lambda: clear(self.bucket, remnant))
 
-
-class _WrappedDurability(_WrappedLeases):
-    """Pass on what spares a disk to wait (see retake.bucket.contract)."""
-
     def write_unsynced(self, key: str, data: bytes, expect: str | Expect) -> str:
         return self.around("write", key, lambda: write_unsynced(self.bucket, key, data, expect))
 
@@ -75,7 +71,7 @@ class _WrappedDurability(_WrappedLeases):
             self.around("folders", prefixes[0], lambda: make_folders(self.bucket, prefixes))
 
 
-class Wrapper(_WrappedDurability):
+class Wrapper(_WrappedLeases):
     """A `Bucket` that passes every operation on to `bucket`, through `around`. Leases are returned as they are."""
 
     def read(self, key: str) -> tuple[bytes, str]:

@@ -63,8 +63,9 @@ class DirectoryMarks(DirectoryLeases):
         path, old = self._tree.path(key), instead_of and self._tree.path(instead_of)
         with storage_errors(f"mark {key} in {self.url}"):
             self._tree.make_folders(key, of_mark=True)
-            if old and _renamed_mark(old, path):
-                return
+            with suppress(FileNotFoundError):
+                if old and _is_renamed(old, path):
+                    return
             _touch(path, self._file_mode)
             if old and stat_file(old):
                 os.unlink(old)
@@ -379,11 +380,7 @@ def _renamed(path: str, target: str) -> bool:
     """Give the file a new name, unless that is on another disk. A version is never used twice, so it gets a new one."""
     with suppress(PermissionError):  # another program's file; its time stays
         restamp(path)
-    try:
-        os.rename(path, target)
-    except OSError as error:
-        if error.errno != errno.EXDEV:
-            raise
+    if not _is_renamed(path, target):
         return False
     left = stat_file(path)
     if left and os.path.samestat(left, os.lstat(target)):  # two names of one file, and renaming it does nothing
@@ -400,12 +397,10 @@ def _exchange(draft: Draft, path: str, beside: str, expect: str | Expect) -> boo
     return displace(draft.path, path, beside, expect)
 
 
-def _renamed_mark(old: str, path: str) -> bool:
-    """Rename a mark in one step, unless it is not there or the other name is on another disk."""
+def _is_renamed(path: str, target: str) -> bool:
+    """Rename a file in one step, unless it would go to another disk; return whether it was."""
     try:
-        os.rename(old, path)
-    except FileNotFoundError:
-        return False
+        os.rename(path, target)
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
