@@ -24,13 +24,12 @@ class CheckFinding(NamedTuple):
     repaired: bool = False
 
 
-def found(code: str, where: str, what: str, todo: str = "", *, level: Severity | None = None) -> CheckFinding:
-    """Return a finding with the level and the advice of its code, unless others are given. `what` may quote documents
-    and errors: secrets and the signatures of links are masked."""
+def found(code: str, where: str, what: str, *, level: Severity | None = None) -> CheckFinding:
+    """Return a finding with the advice of its code, and with its level unless another is given. `what` may quote
+    documents and errors: secrets and the signatures of links are masked."""
     kind = CODES[code]
-    return CheckFinding(
-        code, level or kind.level, one_line(where), str(masked(one_line(what))), todo or kind.todo, kind.repairable
-    )
+    what = str(masked(one_line(what)))
+    return CheckFinding(code, level or kind.level, one_line(where), what, kind.todo, kind.repairable)
 
 
 class Examination(Protocol):

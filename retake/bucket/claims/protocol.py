@@ -115,14 +115,14 @@ def join(
     return lease
 
 
-def break_lease(store: ClaimStore, name: str, owner: str, *, random: Callable[[int], bytes] = os.urandom) -> int:
+def break_lease(store: ClaimStore, name: str, owner: str) -> int:
     """End the lease `name`, for an operator who knows that its holder is gone, and return the token of that end.
 
     Nothing is deleted. If the holder is alive after all, its scripts notice before their next write or payment, and it
     notices at its next renewal, at most a third of the term later.
     """
     place = place_of(name)
-    stem = Stem(place, highest(parse(place, store.claims(place))) + 1, nonce_of(random(8), owner))
+    stem = Stem(place, highest(parse(place, store.claims(place))) + 1, nonce_of(os.urandom(8), owner))
     store.claim(stem.end)
     return stem.token
 
