@@ -1,5 +1,6 @@
 """Working hours: which channel takes an alert may depend on the time of day."""
 
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any, NamedTuple
 
@@ -9,15 +10,16 @@ WEEK = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY_MINUTES = 24 * 60
 
 
-def _text(value: Any) -> str:
-    if isinstance(value, str) and len(value) <= 64:
+def _read_by(parse: Callable[[str], object]) -> Callable[[Any], str]:
+    """Return a reader of text that `parse` takes."""
+
+    def read(value: Any) -> str:
+        if not isinstance(value, str) or len(value) > 64:
+            raise ValueError(value)
+        parse(value)
         return value
-    raise ValueError(value)
 
-
-def _read_days(value: Any) -> str:
-    days_of(text := _text(value))
-    return text
+    return read
 
 
 def days_of(text: str) -> frozenset[int]:
@@ -30,11 +32,6 @@ def days_of(text: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def _read_clock_time(value: Any) -> str:
-    minutes_of(text := _text(value))
-    return text
-
-
 def minutes_of(text: str) -> int:
     """Return the minutes since midnight of a time of day, "00:00" to "24:00". Raises ValueError."""
     hour, colon, minute = text.partition(":")
@@ -44,14 +41,21 @@ def minutes_of(text: str) -> int:
     raise ValueError(text)
 
 
-def _read_timezone(value: Any) -> str:
-    zone_of(name := _text(value))
-    return name
+def zone_of(name: str) -> tzinfo:
+    """Return the time zone. Raises ValueError. The zone database is loaded only for another zone than UTC."""
+    if name == "UTC":
+        return UTC
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, OSError) as error:
+        raise ValueError(name) from error
 
 
-DAYS = Rule('days of the week, such as "mon-fri" or "mon,wed"; "" is none', _read_days)
-CLOCK_TIME = Rule('a time of day, "00:00" to "24:00"', _read_clock_time)
-TIMEZONE = Rule('a name of the IANA time zone database, such as "UTC" or "Europe/Berlin"', _read_timezone)
+DAYS = Rule('days of the week, such as "mon-fri" or "mon,wed"; "" is none', _read_by(days_of))
+CLOCK_TIME = Rule('a time of day, "00:00" to "24:00"', _read_by(minutes_of))
+TIMEZONE = Rule('a name of the IANA time zone database, such as "UTC" or "Europe/Berlin"', _read_by(zone_of))
 
 
 class WorkingHours(NamedTuple):
@@ -71,26 +75,11 @@ class WorkingHours(NamedTuple):
         return (day in days and minute >= start) or ((day - 1) % 7 in days and minute < end)
 
 
-def zone_of(name: str) -> tzinfo:
-    """Return the time zone. Raises ValueError. The zone database is loaded only for another zone than UTC."""
-    if name == "UTC":
-        return UTC
-    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
-
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, OSError) as error:
-        raise ValueError(name) from error
-
-
 def last_due(now: datetime, zone: tzinfo, minute: int, weekday: int | None = None) -> datetime:
     """Return the last time, not after `now`, at which the zone's clock showed `minute` (on that day of the week).
 
     Times are compared in UTC: on the day on which clocks are set back an hour of theirs comes twice."""
-    midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    for back in range(9):
-        day = midnight - timedelta(days=back)
-        due = (day + timedelta(days=minute // DAY_MINUTES, minutes=minute % DAY_MINUTES)).astimezone(UTC)
+    for day, due in _due(now, zone, minute, range(0, -9, -1)):
         if due <= now and (weekday is None or day.weekday() == weekday):
             return due
     raise AssertionError("a week has seven days")
@@ -98,10 +87,15 @@ def last_due(now: datetime, zone: tzinfo, minute: int, weekday: int | None = Non
 
 def next_due(now: datetime, zone: tzinfo, minute: int) -> datetime:
     """Return the first time after `now` at which the zone's clock shows `minute`."""
-    midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
-    for ahead in range(-1, 3):
-        day = midnight + timedelta(days=ahead)
-        due = (day + timedelta(days=minute // DAY_MINUTES, minutes=minute % DAY_MINUTES)).astimezone(UTC)
+    for _, due in _due(now, zone, minute, range(-1, 3)):
         if due > now:
             return due
     raise AssertionError("no day has more than two days")
+
+
+def _due(now: datetime, zone: tzinfo, minute: int, days: range) -> Iterator[tuple[datetime, datetime]]:
+    """Yield midnight of each of these days, counted from today, and when its clock shows `minute`, in UTC."""
+    midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
+    for ahead in days:
+        day = midnight + timedelta(days=ahead)
+        yield day, (day + timedelta(minutes=minute)).astimezone(UTC)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from retake.alerts.hours import CLOCK_TIME, DAYS, TIMEZONE, WorkingHours
+from retake.alerts.hours import CLOCK_TIME, DAYS, TIMEZONE, WEEK, WorkingHours
 from retake.foreign_text import shown
 from retake.settings.schema import (
     ENDPOINT,
@@ -176,9 +176,7 @@ class AlertSettings(NamedTuple):
         WORKING_HOURS, "the working hours: `days`, `from`, `to`", default=WorkingHours()
     )
     report_at: str = field(CLOCK_TIME, "when reports are due, HH:MM", default="07:00")
-    report_day: str = field(
-        choice("mon", "tue", "wed", "thu", "fri", "sat", "sun"), "the day of the weekly report", default="mon"
-    )
+    report_day: str = field(choice(*WEEK), "the day of the weekly report", default="mon")
     web_url: str | None = field(ENDPOINT, "the dashboard's base URL, for links in texts", default=None)
     channels: tuple[AlertChannel, ...] = field(
         CHANNELS, "by name, the channels that are told; docs/alerts.md has their keys", default=()

@@ -97,7 +97,8 @@ class DayBookExamination(Examination):
             before, after = kept.book.of(name), kept.book.settled(name, paid.known).of(name)
             left = [it for it in before.open if it not in after.open and it != paid.known.name]
             if left:
-                what = f"{name}: {_sum(before, left):.3f} USD stay reserved for {len(left)} that nobody makes any more"
+                usd = sum(before.open[it] for it in left)
+                what = f"{name}: {usd:.3f} USD stay reserved for {len(left)} that nobody makes any more"
                 yield found("reservation-left", where, what)
             if not kept.book.moves_in:
                 yield from _sums(where, after, bills, kept.book.day, paid)
@@ -206,10 +207,6 @@ def _figures(kept: _StoredBook) -> str:
 
 def _same(value: object, usd: float) -> bool:
     return isinstance(value, (int, float)) and usd - _LEAST_USD < value < usd + _LEAST_USD
-
-
-def _sum(sums: Sums, names: Sequence[str]) -> float:
-    return sum(sums.open[name] for name in names)
 
 
 def _is_book(key: str) -> bool:

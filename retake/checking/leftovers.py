@@ -75,10 +75,8 @@ def _left(part: CheckView, code: str, left: Sequence[Entry]) -> CheckFinding:
     """Return one finding for all leftovers of a kind in one place."""
     first = min(left, key=lambda it: (it.modified, it.key))
     number, size = len(left), sum(it.size for it in left)
-    objects = "object" if number == 1 else "objects"
-    return found(
-        code, part.where(first.key), f"{number} {objects} with {size} bytes, the first from {_stamp(first.modified)}"
-    )
+    what = f"{count(number, 'object')} with {size} bytes, the first from {_stamp(first.modified)}"
+    return found(code, part.where(first.key), what)
 
 
 def _stamp(moment: float) -> str:

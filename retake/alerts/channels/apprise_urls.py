@@ -29,8 +29,7 @@ def send(sending: Sending) -> Sent:
         return Sent(Ending.FAILED, str(error))
     except Overdue:
         found = dict(outcomes)  # the thread that was left behind may still add to the other one
-        late = Sent(Ending.FAILED, f"no answer within {sending.timeout_s:g} s", maybe=True)
-        waiting = {name: late for name in _urls(sending) if name not in found}
+        waiting = {name: sending.late() for name in _urls(sending) if name not in found}
         return combined({**found, **waiting}, sending.done)
     return combined(outcomes, sending.done)
 

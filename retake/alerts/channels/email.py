@@ -41,7 +41,7 @@ def send(sending: Sending) -> Sent:
     except SettingsError as error:
         return Sent(Ending.FAILED, str(error))
     except Overdue:
-        return _late(sending)
+        return sending.late()
     except (smtplib.SMTPException, OSError, UnicodeError) as error:
         return _outcome(error, sending)
     return Sent(Ending.DELIVERED, _refusals(refused, len(sending.channel.options["to"])) if refused else "")
@@ -170,12 +170,8 @@ def _outcome(error: Exception, sending: Sending) -> Sent:
     if isinstance(error, ssl.SSLError):
         return Sent(Ending.FAILED, "no secure connection (certificate or TLS)")
     if isinstance(error, TimeoutError):
-        return _late(sending)
+        return sending.late()
     return Sent(Ending.FAILED, f"no connection: {getattr(error, 'strerror', None) or 'it failed'}")
-
-
-def _late(sending: Sending) -> Sent:
-    return Sent(Ending.FAILED, f"no answer within {sending.timeout_s:g} s", maybe=True)
 
 
 def _for_good(code: int) -> bool:

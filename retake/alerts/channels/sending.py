@@ -36,6 +36,10 @@ class Sending(NamedTuple):
     timeout_s: float  # for the whole try
     done: tuple[str, ...] = ()  # the recipients that have it already
 
+    def late(self) -> Sent:
+        """Return that the time was over before there was an answer."""
+        return Sent(Ending.FAILED, f"no answer within {self.timeout_s:g} s", maybe=True)
+
     def __repr__(self) -> str:
         """Name the message without the secret."""
         return f"Sending({self.channel.name!r}, {self.message.delivery_id!r})"
