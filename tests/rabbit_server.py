@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-sys.path += [folder for folder in [str(Path(__file__).parent / "alerts")] if folder not in sys.path]
-
 from local_servers import PIECE_S, START_S, RunningServer, or_skipped, server_folder
-from notices import make_certificate
+from tls_certificate import make_certificate
 
 from retake.images.up import rabbit_server
 from retake.images.up.folder import DataFolder, free_port

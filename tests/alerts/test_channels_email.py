@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from mail_server import Mail, MailServer, Reply
-from notices import FIELDS, MESSAGE, REPORT, channel, make_certificate, server_tls
+from notices import FIELDS, MESSAGE, REPORT, channel
+from tls_certificate import make_certificate, server_tls
 
 from retake.alerts.channels.sending import send
 from retake.alerts.message import AlertEvent, Ending, Message, Sent

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from notices import MESSAGE, REPORT, channel, make_certificate, server_tls
+from notices import MESSAGE, REPORT, channel
 from scripted_vendor import Act, ScriptedVendor, closed_port, cut, cut_midway, hang, page, says
+from tls_certificate import make_certificate, server_tls
 
 from retake.alerts.channels.sending import WHY_LIMIT, send
 from retake.alerts.message import LONGEST_WAIT_S, Ending, Message, Sent

@@ -11,8 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -20,11 +18,9 @@ from typing import Any
 import pytest
 from certifi import where
 from clients import ASKING, MAKERS, Call
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from hostile import Act, Hostile, answers, drips, pours, proxies_late, read_request, says, silent
 from test_attack_table import SLACK_S, TIMEOUT_S, outcome
+from tls_certificate import make_certificate, server_tls
 
 from retake.errors import Code, SettingsError
 from retake.vendors import certificates
@@ -88,35 +84,12 @@ def test_before_tls_stands_nothing_was_sent(call: Call, what: str, hostile: Call
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that nobody has signed, and its key."""
-    folder = tmp_path_factory.mktemp("tls")
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(7)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    public, private = folder / "certificate.pem", folder / "key.pem"
-    public.write_bytes(built.public_bytes(serialization.Encoding.PEM))
-    private.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return public, private
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 def over_tls(certificate: tuple[Path, Path], act: Act) -> Act:
     """`act`, once a request has come over TLS."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(*certificate)
+    context = server_tls(certificate)
     context.sslsocket_class = certificates.ClosingSocket
 
     def secured(connection: socket.socket, stop: threading.Event) -> None:
