@@ -249,7 +249,6 @@ class DirectoryWriter:
         """Provide `pieces`, in a row, as a file on the disk of the bucket; afterwards it is gone but for the names it
         was given."""
         self._tree.make_folders(key)
-        self._tree.make_folders(".retake/")  # for the lock
         draft = write_draft(self._drafts(key), pieces, self._file_mode)
         try:
             yield draft
@@ -290,7 +289,6 @@ class DirectoryWriter:
     def delete(self, key: str) -> None:
         """Remove the file `key`, if it is still there."""
         path = self._tree.path(key)
-        self._tree.make_folders(".retake/")  # somebody may have removed it
         with self._locked():
             try:
                 os.unlink(path)
@@ -310,7 +308,6 @@ class DirectoryWriter:
             return [it for each in moves for it in self.move([each])]
         for _, target in moves:
             self._tree.make_folders(target)
-        self._tree.make_folders(".retake/")  # for the lock
         with self._locked():
             for source, target in moves:
                 self._compare(target, ANY)  # which removes an empty folder of that name
@@ -329,6 +326,7 @@ class DirectoryWriter:
     @contextmanager
     def _locked(self) -> Iterator[None]:
         """Keep every other change by Retake, of any process or thread, out of the block."""
+        self._tree.make_folders(".retake/")
         lock = wait_for_lock(os.path.join(self._tree.own, "writes.lock"), self._clock, self._file_mode)
         try:
             yield

@@ -77,15 +77,20 @@ def version_of(found: os.stat_result) -> str:
     return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
 
 
+def status(path: str, *, follow_links: bool = False) -> os.stat_result | None:
+    """Return the status of what is at `path`, or None. Raises OSError."""
+    try:
+        return os.stat(path, follow_symlinks=follow_links)
+    except OSError as error:
+        if error.errno not in NOT_THERE:
+            raise
+        return None
+
+
 def stat_file(path: str) -> os.stat_result | None:
     """Return the status of the file at `path`, or None. Raises OSError for a folder, a link or a device."""
-    try:
-        found = os.lstat(path)
-    except OSError as error:
-        if error.errno in NOT_THERE:
-            return None
-        raise
-    if not stat.S_ISREG(found.st_mode):
+    found = status(path)
+    if found and not stat.S_ISREG(found.st_mode):
         kind = errno.EISDIR if stat.S_ISDIR(found.st_mode) else errno.ELOOP
         raise OSError(kind, "not a file", path)
     return found
@@ -316,7 +321,7 @@ class Tree:
         if self.follow_links and not key.startswith(".retake/"):
             return
         for path in self._folders_above(key):
-            if _is_link(path):
+            if os.path.islink(path):
                 raise OSError(errno.ELOOP, "a symbolic link", path)
 
     def refuse_linked_folders(self, name: str) -> None:
@@ -349,13 +354,8 @@ class Tree:
         """Return the file `key` as `walk` would, or None. No folder is read. Raises OSError."""
         self.refuse_links(key)
         self.look_at(self.path(key))
-        try:
-            found = os.lstat(self.path(key))
-        except OSError as error:
-            if error.errno in NOT_THERE:
-                return None
-            raise
-        return _listed(key, found)
+        found = status(self.path(key))
+        return _listed(key, found) if found else None
 
     def make_folders(self, *keys: str, of_mark: bool = False) -> None:
         """Make the folders above each of `keys`, which are to be written, durably; with `of_mark`, one that is made for
@@ -432,13 +432,6 @@ class Tree:
         while end > 0:
             yield root + key[:end]
             end = key.rfind("/", 0, end)
-
-
-def _is_link(path: str) -> bool:
-    try:
-        return stat.S_ISLNK(os.lstat(path).st_mode)
-    except (OSError, ValueError):
-        return False
 
 
 def _is_folder(item: os.DirEntry[str], *, follow_links: bool) -> bool:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 
-from retake.bucket.directory.disk import NOT_THERE, Tree, storage_errors, version_of
+from retake.bucket.directory.disk import Tree, status, storage_errors, version_of
 
 
 class DirectoryStamps:
@@ -18,16 +18,8 @@ class DirectoryStamps:
         texts, latest = [], 0.0
         with storage_errors(f"look at {keys[0]} and others of {self.url}"):
             for key in (*keys, *beside):
-                found = self._status(key)
+                path = os.path.join(self._tree.root, key.rstrip("/"))
+                found = status(path, follow_links=self._tree.follow_links)
                 texts.append(f"{version_of(found)}-{found.st_ctime_ns:x}" if found else "-")
                 latest = max(latest, found.st_mtime, found.st_ctime) if found else latest
         return " ".join(texts), latest
-
-    def _status(self, key: str) -> os.stat_result | None:
-        path = os.path.join(self._tree.root, key.rstrip("/"))
-        try:
-            return os.stat(path) if self._tree.follow_links else os.lstat(path)
-        except OSError as error:
-            if error.errno not in NOT_THERE:
-                raise
-            return None
