@@ -8,8 +8,6 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-import requests
-
 from retake.errors import Code, TaskFailed
 from retake.plural import count
 from retake.vendors import Health
@@ -33,16 +31,14 @@ class OpenAIChat:
     or certificates in the environment that cannot be used.
     """
 
-    def __init__(
-        self, base_url: str, model: str, key: str, *, timeout_s: float, session: requests.Session | None = None
-    ) -> None:
+    def __init__(self, base_url: str, model: str, key: str, *, timeout_s: float) -> None:
         self._base = base_url.rstrip("/")
         self._url = self._base + "/chat/completions"
         check_route(self._url)
         self._model = model
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key)
         headers = {"Authorization": f"Bearer {key_for_header(NAME, KEY_NAME, key)}"} if key else {}
-        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session)
+        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s)
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
         """See `ChatModel.write`."""

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from typing import BinaryIO
 from urllib.parse import urljoin
 
-import requests
-
 from retake.errors import Code, LinkExpired, PollFailed
 from retake.vendors.answers import NoReply, Reply, retry_after_s
 from retake.vendors.http import IntoFile, bare, check_route, exchange
@@ -30,16 +28,9 @@ class HttpDownloader:
     """
 
     def __init__(
-        self,
-        timeout_s: float,
-        max_bytes: int = MAX_BYTES,
-        session: requests.Session | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, timeout_s: float, max_bytes: int = MAX_BYTES, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
-        self._timeout_s = timeout_s
-        self._max_bytes = max_bytes
-        self._session = session
-        self._monotonic = monotonic
+        self._timeout_s, self._max_bytes, self._monotonic = timeout_s, max_bytes, monotonic
         check_route(*ANYWHERE)
 
     def download(self, url: str, max_bytes: int | None = None) -> bytes:
@@ -82,7 +73,7 @@ class HttpDownloader:
         if not url.lower().startswith(("http://", "https://")):
             raise _unusable(url, "is not an http(s) link")
         try:
-            return exchange(self._session, "GET", url, timeout_s=left_s, limit=limit)
+            return exchange(None, "GET", url, timeout_s=left_s, limit=limit)
         except NoReply as trouble:
             # The link comes from the vendor, so a bad one is a bad answer, not a bad setting.
             code = Code.BAD_ANSWER if trouble.code is Code.CONFIGURATION else trouble.code

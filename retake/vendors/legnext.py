@@ -15,8 +15,6 @@ from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, join
 from retake.vendors.http import JsonApi, check_route, key_for_header
 
 if TYPE_CHECKING:
-    import requests
-
     from retake.vendors.kept import KeptConnections
 
 NAME = "LegNext"
@@ -45,7 +43,6 @@ class LegNext:
         process_mode: str,
         aspect_ratio: str,
         timeout_s: float,
-        session: "requests.Session | None" = None,
         kept: "KeptConnections | None" = None,
     ) -> None:
         self._url = (endpoint or API_URL).rstrip("/")
@@ -55,7 +52,7 @@ class LegNext:
         # It refuses a key with 401; with 403 it refuses a prompt as sensitive.
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key, forbidden=Code.REJECTED)
         headers = {"x-api-key": key_for_header(NAME, KEY_NAME, key)}
-        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session, kept=kept)
+        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, kept=kept)
 
     def imagine(self, prompt: str, nonce: int) -> str:
         """See `Midjourney.imagine`. A prompt with a --seed keeps it."""

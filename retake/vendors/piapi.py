@@ -19,8 +19,6 @@ from retake.vendors.answers import Vendor, Words, as_dict, count, ended_as_faile
 from retake.vendors.http import JsonApi, check_route, key_for_header
 
 if TYPE_CHECKING:
-    import requests
-
     from retake.vendors.kept import KeptConnections
 
 NAME = "PiAPI"
@@ -63,7 +61,6 @@ class PiAPI:
         process_mode: str,
         aspect_ratio: str,
         timeout_s: float,
-        session: "requests.Session | None" = None,
         kept: "KeptConnections | None" = None,
     ) -> None:
         self._endpoint = endpoint or API_URL + CREATE_PATH
@@ -74,7 +71,7 @@ class PiAPI:
         self._aspect_ratio = aspect_ratio
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key)
         headers = {"X-API-Key": key_for_header(NAME, KEY_NAME, key)}
-        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, session=session, kept=kept)
+        self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, kept=kept)
 
     def imagine(self, prompt: str, nonce: int) -> str:
         """See `Midjourney.imagine`. A prompt with a --seed keeps it; `find` cannot find such an order."""
