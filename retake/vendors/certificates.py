@@ -8,9 +8,8 @@ import errno
 import os
 import re
 import ssl
-from collections.abc import Callable
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from retake.errors import SettingsError
 from retake.vendors.http import TRUST_VARIABLES
@@ -18,22 +17,15 @@ from retake.vendors.http import TRUST_VARIABLES
 _HASHED = re.compile(r"[0-9a-f]{8}\.\d+")  # the file names in a folder of certificates (openssl rehash)
 
 
-class _Trust(NamedTuple):
-    """The path of trusted certificates, and the variable that names it; "" for those that come with requests."""
-
-    variable: str
-    path: str
-
-
 def trusted() -> ssl.SSLContext:
     """Return a TLS context with the certificates that the environment trusts. Raises SettingsError."""
     for variable in TRUST_VARIABLES:
         path = os.environ.get(variable)
         if path:
-            return _context(_Trust(variable, path))
+            return _context(variable, path)
     from certifi import where
 
-    return _context(_Trust("", where()))
+    return _context("", where())
 
 
 class ClosingSocket(ssl.SSLSocket):
@@ -50,11 +42,11 @@ class ClosingSocket(ssl.SSLSocket):
 
 
 @cache  # takes some 20 ms, for each client of each channel
-def _context(trust: _Trust) -> ssl.SSLContext:
-    kinds: dict[bool, Callable[[str], ssl.SSLContext]] = {True: _of_folder, False: _of_file}
-    is_folder = trust.variable == "SSL_CERT_DIR" or os.path.isdir(trust.path)
+def _context(variable: str, path: str) -> ssl.SSLContext:
+    """`variable` is the one that names the path; "" for the certificates that come with requests."""
+    read = _of_folder if variable == "SSL_CERT_DIR" or os.path.isdir(path) else _of_file
     try:
-        context = kinds[is_folder](trust.path)
+        context = read(path)
     except ssl.SSLError:
         why = "holds no certificates in PEM"
     except OSError as error:
@@ -62,7 +54,7 @@ def _context(trust: _Trust) -> ssl.SSLContext:
     else:
         context.sslsocket_class = ClosingSocket
         return context
-    named = trust.variable or "the certificates that come with requests"
+    named = variable or "the certificates that come with requests"
     raise SettingsError(f"{named}: the file or folder {why}; correct it, or unset it")
 
 
