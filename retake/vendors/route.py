@@ -198,20 +198,20 @@ class FinalResponse(http.client.HTTPResponse):
 def check_proxies(*urls: str) -> None:
     """Check the proxies for `urls`. Raises SettingsError, which does not show a proxy's URL: it may hold a password."""
     for url in urls:
-        try:
-            proxy = select_proxy(url, get_environ_proxies(url))
-        except ValueError:  # not a URL: the call will say so
-            continue
-        if proxy:
-            _check_proxy(_variable_of(url, proxy, os.environ), proxy)
+        if proxy := _proxy_of(url):
+            _check_proxy(_variable_of(url, proxy), proxy)
 
 
 def has_proxy(url: str) -> bool:
     """Return whether the environment sets a proxy for `url`."""
+    return bool(_proxy_of(url))
+
+
+def _proxy_of(url: str) -> str | None:
     try:
-        return bool(select_proxy(url, get_environ_proxies(url)))
-    except ValueError:  # not a URL
-        return False
+        return select_proxy(url, get_environ_proxies(url))
+    except ValueError:  # not a URL: the call will say so
+        return None
 
 
 def _check_proxy(variable: str, proxy: str) -> None:
@@ -231,11 +231,11 @@ def _check_proxy(variable: str, proxy: str) -> None:
         raise SettingsError(f"{variable}: {scheme!r} is not a supported kind of proxy; write http://HOST:PORT")
 
 
-def _variable_of(url: str, proxy: str, environ: Mapping[str, str]) -> str:
+def _variable_of(url: str, proxy: str) -> str:
     """Return the name of the variable that `proxy` came from."""
     scheme = url.partition(":")[0].lower()
     for wanted in (f"{scheme}_proxy", "all_proxy"):
         for name in (wanted, wanted.upper()):
-            if environ.get(name) == proxy:
+            if os.environ.get(name) == proxy:
                 return name
     return "the system's proxy settings"
