@@ -117,10 +117,8 @@ class PiAPI:
     def health(self) -> Health:
         """See `Healthy.health`. Reads the account, or, at an endpoint that is not the vendor's, a task that does not
         exist."""
-        base, found, rest = self._endpoint.rstrip("/").rpartition(CREATE_PATH)
-        account = (
-            self._api.look_for("tell its account", base + ACCOUNT_PATH, {}, _account) if found and not rest else None
-        )
+        base = self._base()
+        account = None if base is None else self._api.look_for("tell its account", base + ACCOUNT_PATH, {}, _account)
         if account is None:
             self._api.look_for("tell the state of a task that does not exist", f"{self._endpoint}/{NO_TASK}", {}, _task)
             return self._api.health("it answers and accepts the key; it says nothing about the account")
@@ -134,14 +132,19 @@ class PiAPI:
         self._api.ask_for(what, self._task_endpoint, {"task_id": NO_TASK}, _task)
         return NO_SUCH_TASK
 
+    def _base(self) -> str | None:
+        """Return the address of the vendor's other calls; None at an endpoint that is not the vendor's."""
+        base, found, rest = self._endpoint.rstrip("/").rpartition(CREATE_PATH)
+        return base if found and not rest else None
+
     def _create(self, task_type: str, order: dict[str, Any]) -> str:
         body = {"model": "midjourney", "task_type": task_type, "input": order, "config": {"service_mode": ""}}
         return self._api.submit(f"start an {task_type} task", self._endpoint, body, _task_id)
 
     def _histories(self, start: datetime, end: datetime) -> Iterator[dict[str, Any]]:
         """Yield the tasks that the vendor lists for that time, for no longer than one call may take."""
-        base, found, rest = self._endpoint.rstrip("/").rpartition(CREATE_PATH)
-        if not found or rest:
+        base = self._base()
+        if base is None:
             return
         query = {"model": "mj", "start_time": int(start.timestamp()), "end_time": int(end.timestamp())}
         seen, end_s = 0, time.monotonic() + self._timeout_s
