@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from retake.images.cleanup import DELETED
 from retake.images.jobs import ImageJob, JobStatus
-from retake.images.messages import DEAD_QUEUE, job_id_of, message_of, way_of
+from retake.images.messages import DEAD_QUEUE, job_id_of, publish
 from retake.images.store import JobStore
 from retake.operations.port import Refusal
 from retake.rabbit.broker import Broker
@@ -39,7 +39,7 @@ class DeadMessages:
     def all(self, limit: int = MOST) -> list[DeadMessage]:
         """Return the oldest messages."""
         found = self._broker.browse(DEAD_QUEUE, limit)
-        return [self._seen(it.body, it.reason, it.origin) for it in found]
+        return [DeadMessage(_name(it.body), it.reason, it.origin, self._job_of(it.body), it.body) for it in found]
 
     def find(self, name: str) -> DeadMessage:
         """Return the message of a name, or of a beginning of it that no other has. Raises Refusal."""
@@ -70,13 +70,13 @@ class DeadMessages:
             if _name(body) != message.name:
                 return False
             if not sent:  # several dead messages may be of one job: one is enough
-                self._send(job)
+                publish(self._broker, job)
                 sent = True
             return True
 
         self._broker.pull(DEAD_QUEUE, take, MOST)
         if not sent:  # somebody else took it out meanwhile
-            self._send(job)
+            publish(self._broker, job)
 
     def requeue_all(self) -> dict[str, Refusal | None]:
         """Requeue all failed jobs that have a dead message, the oldest first. Return them, with why one was refused.
@@ -99,7 +99,7 @@ class DeadMessages:
             if name not in outcomes:
                 try:
                     self._begin_anew(job)
-                    self._send(job)
+                    publish(self._broker, job)
                     outcomes[name] = None
                 except Refusal as refusal:
                     outcomes[name] = refusal
@@ -140,13 +140,6 @@ class DeadMessages:
             if self._store.get(job.job_id) is None:  # its user has deleted it in this moment
                 table.failed(job.job_id, DELETED)
                 raise changed
-
-    def _send(self, job: ImageJob) -> None:
-        way = way_of(job.type)
-        self._broker.publish(way.exchange, way.key, message_of(job))
-
-    def _seen(self, body: bytes, reason: str, origin: str) -> DeadMessage:
-        return DeadMessage(_name(body), reason, origin, self._job_of(body), body)
 
     def _job_of(self, body: bytes) -> ImageJob | None:
         job_id = job_id_of(body)

@@ -8,7 +8,7 @@ from uuid import uuid4
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 from retake.images.jobs import LARGEST_SEED, ImageJob, JobStatus, JobType, TextRequest, text_fields
-from retake.images.messages import message_of, way_of
+from retake.images.messages import publish
 from retake.images.objects import PictureKind, input_key, remove_files, save
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import TableAway
@@ -194,8 +194,7 @@ class JobIntake:
             _log.warning("the sweeper sends the job: %s", error)
 
     def _publish(self, job: ImageJob) -> None:
-        way = way_of(job.type)
-        self._broker.publish(way.exchange, way.key, message_of(job), timeout_s=PUBLISH_S)
+        publish(self._broker, job, PUBLISH_S)
 
 
 def _new(user_id: str, job_type: JobType) -> ImageJob:

@@ -7,6 +7,7 @@ import json
 from typing import NamedTuple
 
 from retake.images.jobs import ImageJob, JobType, is_job_id
+from retake.rabbit.broker import Broker
 from retake.rabbit.topology import Binding, Exchange, Queue, Topology
 from retake.strict_json import parse
 
@@ -57,6 +58,12 @@ def message_of(job: ImageJob) -> bytes:
     asked = job.text._asdict()
     whole = json.dumps(told | {**asked, "styles": list(job.text.styles), "user_id": job.user_id}).encode()
     return whole if len(whole) <= LARGEST_MESSAGE else json.dumps(told).encode()
+
+
+def publish(broker: Broker, job: ImageJob, timeout_s: float | None = None) -> None:
+    """Send a job to the queue of its type. Raises BrokerAway."""
+    way = way_of(job.type)
+    broker.publish(way.exchange, way.key, message_of(job), timeout_s=timeout_s)
 
 
 def job_id_of(message: bytes) -> str | None:

@@ -19,7 +19,7 @@ from retake.images import scripts
 from retake.images.cleanup import CleanUp
 from retake.images.job_sets import JobGlance
 from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, is_job_id, iso
-from retake.images.messages import message_of, way_of
+from retake.images.messages import publish, way_of
 from retake.images.objects import FOLDER, remove
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import AHEAD_S, TableAway, TableRow
@@ -104,10 +104,9 @@ class Sweeper:
         return job is None or not job.under_way or self._publish(job)
 
     def _publish(self, job: ImageJob) -> bool:
-        way = way_of(job.type)
         with self._outages.noted(BrokerAway):
-            self._broker.publish(way.exchange, way.key, message_of(job))
-            _log.info("sent to %s: nobody works on the job", way.queue, extra={"job_id": job.job_id})
+            publish(self._broker, job)
+            _log.info("sent to %s: nobody works on the job", way_of(job.type).queue, extra={"job_id": job.job_id})
             return True
         return False
 

@@ -18,7 +18,7 @@ from retake.exit_codes import ExitCode
 from retake.images.claims import Taken
 from retake.images.execution import ExecutionRoom, JobExecution
 from retake.images.held_job import PAUSES_S, HeldJob, JobInterrupted, JobLost
-from retake.images.messages import job_id_of, message_of, way_of
+from retake.images.messages import job_id_of, publish
 from retake.images.redis_calls import RedisAway
 from retake.images.store import JobStore
 from retake.logs import bind
@@ -247,8 +247,7 @@ class QueueWorker:
         try:
             job = self._store.get(job_id)
             if job and job.under_way:
-                way = way_of(job.type)
-                self._broker.publish(way.exchange, way.key, message_of(job))
+                publish(self._broker, job)
         except RetakeError as error:
             _log.warning(
                 "a job that came by HTTP is left to the sweeper: %s", in_words(error), extra={"job_id": job_id}

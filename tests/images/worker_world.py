@@ -21,7 +21,7 @@ from retake.images.comfyui_servers import ComfyServers
 from retake.images.execution import ExecutionRoom
 from retake.images.graphs import load_graphs
 from retake.images.jobs import ImageJob, JobStatus, JobType, TextRequest, text_fields
-from retake.images.messages import DEAD_QUEUE, TEXT_QUEUE, TOPOLOGY, message_of, way_of
+from retake.images.messages import DEAD_QUEUE, TEXT_QUEUE, TOPOLOGY, publish
 from retake.images.redis_calls import RedisAway, open_redis
 from retake.images.settings import ImageJobSettings
 from retake.images.store import JobStore
@@ -117,8 +117,7 @@ class WorkerWorld:
         return job_id
 
     def send(self, job: ImageJob) -> None:
-        way = way_of(job.type)
-        self.broker.publish(way.exchange, way.key, message_of(job))
+        publish(self.broker, job)
 
     def sent(self, job: ImageJob) -> bool:
         self.send(job)
