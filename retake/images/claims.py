@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from retake.images import scripts
 from retake.images.jobs import JobStatus
-from retake.images.redis_calls import RedisCalls, milliseconds
+from retake.images.redis_calls import RedisCalls, milliseconds, pairs
 
 
 class Taken(StrEnum):
@@ -52,7 +52,7 @@ class JobClaims(RedisCalls):
 
     def update(self, job_id: str, token: str, silence_s: float, fields: Mapping[str, str]) -> Still:
         """Write fields of a claimed job, and renew the claim."""
-        given = [it for pair in {**fields, "updated_at": self.now()}.items() for it in pair]
+        given = pairs({**fields, "updated_at": self.now()})
         return Still(self.run(scripts.UPDATE, [job_id], [token, milliseconds(silence_s), *given]))
 
     def give_back(self, job_id: str, token: str) -> Still:
@@ -61,24 +61,19 @@ class JobClaims(RedisCalls):
 
     def end_ready(self, job_id: str, token: str, output_r2_key: str, image_type: str, executed_by: str) -> Still:
         """Move the job to ready, with its picture."""
-        return self._end(
-            job_id,
-            token,
-            scripts.READY,
-            {
-                "status": JobStatus.READY,
-                "output_r2_key": output_r2_key,
-                "image_type": image_type,
-                "executed_by_comfyui_server": executed_by,
-                "error": "",
-            },
-        )
+        fields = {
+            "status": JobStatus.READY,
+            "output_r2_key": output_r2_key,
+            "image_type": image_type,
+            "executed_by_comfyui_server": executed_by,
+            "error": "",
+        }
+        return self._end(job_id, token, scripts.READY, fields)
 
     def end_failed(self, job_id: str, token: str, error: str) -> Still:
         """Move the job to failed, with the reason."""
         return self._end(job_id, token, scripts.FAILED, {"status": JobStatus.FAILED, "error": error})
 
     def _end(self, job_id: str, token: str, into: str, fields: Mapping[str, str]) -> Still:
-        whole = {**fields, "ended_by": token, "updated_at": self.now()}
-        given = [it for pair in whole.items() for it in pair]
+        given = pairs({**fields, "ended_by": token, "updated_at": self.now()})
         return Still(self.run(scripts.END, [job_id, into], [token, job_id, *given]))

@@ -1,7 +1,8 @@
 """Calls of Redis: bounded in time, repeated once, and what their errors mean."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from redis import Redis
@@ -69,6 +70,10 @@ class RedisCalls:
             known = self._scripts[script] = self.client.register_script(script)
         return self.ask(lambda: known(keys=keys, args=arguments))
 
+    def done(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> bool:
+        """Run a script that returns 1 where it has done what it is for, and return whether it has."""
+        return bool(self.run(script, keys, arguments) == 1)
+
     def ask(self, work: Callable[[], Any]) -> Any:
         """Return what `work`, which calls Redis, returns."""
         if time.monotonic() < self._rests_until:
@@ -94,6 +99,11 @@ def refusal(error: ResponseError) -> str:
     """Return in Redis's own words why it refuses, without the script in which it did."""
     words, _, _ = str(error).partition(" script: ")
     return f"{one_line(redact(words))[:_LONGEST]} ({type(error).__name__})"
+
+
+def pairs(fields: Mapping[str, str]) -> list[str]:
+    """Return the fields of a hash as scripts take them: field, value, field, value, …"""
+    return [*chain.from_iterable(fields.items())]
 
 
 def milliseconds(seconds: float) -> int:

@@ -17,13 +17,13 @@ from retake.clock import Clock, parse_stamp
 from retake.errors import RetakeError, StorageError
 from retake.images import scripts
 from retake.images.cleanup import CleanUp
-from retake.images.job_sets import JobGlance
 from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, is_job_id, iso
 from retake.images.messages import publish, way_of
 from retake.images.objects import FOLDER, remove
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import AHEAD_S, TableAway, TableRow
 from retake.images.start import ImageServices
+from retake.images.store import JobGlance
 from retake.rabbit.broker import BrokerAway
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from retake.errors import RetakeError, StorageError
 from retake.exit_codes import ExitCode
 from retake.images import scripts
 from retake.images.forms import FormPicture
-from retake.images.redis_calls import RedisAway, WrongType, milliseconds
+from retake.images.redis_calls import RedisAway, WrongType, milliseconds, pairs
 from retake.images.settings import is_user
 from retake.images.store import JobStore
 from retake.images.unfinished import Unfinished
@@ -157,7 +157,7 @@ class Uploads:
             self._unfinished.attempt(f"answered {user_id} {uuid4()}", note)
 
     def _note(self, user_id: str, versions: Mapping[str, str], ago_ms: int) -> None:
-        given = [it for pair in versions.items() for it in pair]
+        given = pairs(versions)
         for at in range(0, len(given), _PAGE):
             page = given[at : at + _PAGE]
             self._store.run(scripts.ANSWERED, [_answers(user_id), scripts.UPLOADS_OF], [user_id, ago_ms, *page])
