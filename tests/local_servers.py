@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from retake.images.up.children import Child
+from retake.images.up.children import Child, end_all
 from retake.images.up.folder import DataFolder
 from retake.images.up.programs import MissingProgram, Programs
 from retake.images.up.redis_server import RedisServer
@@ -69,7 +69,7 @@ class RunningServer:
 
     def stop(self) -> None:
         """Stop the server in good order, as an operator does."""
-        self._children[-1].stop(time.sleep)
+        end_all(self._children[-1:], time.sleep)
 
     def kill(self) -> None:
         """Kill the server by SIGKILL; return when it is gone."""

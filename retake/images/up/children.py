@@ -61,6 +61,12 @@ class ChildCommand(NamedTuple):
     repeat_seconds: float | None = None  # the signal is sent again that often, to one that may miss it while it starts
 
 
+def bound_by(user: pwd.struct_passwd | None) -> tuple[str, ...]:
+    """Return what comes before a command that is to end with this thread, and to run as `user` if one is given."""
+    ids = (str(user.pw_uid), str(user.pw_gid)) if user else ("-1", "-1")
+    return (sys.executable, "-I", "-S", bound.__file__, str(os.getpid()), *ids)
+
+
 class Child:
     """One child. It is not started by the constructor."""
 
@@ -90,12 +96,10 @@ class Child:
         """Start it. Raises StorageError if its log cannot be written."""
         it = self.command
         it.before()
-        user = (str(it.user.pw_uid), str(it.user.pw_gid)) if it.user else ("-1", "-1")
-        binding = (sys.executable, "-I", "-S", bound.__file__, str(os.getpid()), *user)
         try:
             with open(it.log, "ab") as output:
                 self._process = subprocess.Popen(
-                    [*binding, *map(str, it.command)],
+                    [*bound_by(it.user), *map(str, it.command)],
                     cwd=it.folder,
                     env=dict(it.environ),
                     stdin=subprocess.DEVNULL,
@@ -122,10 +126,6 @@ class Child:
             if self.running:
                 self._send(signal.SIGKILL)
             self._process.wait()
-
-    def stop(self, pause: Callable[[float], None]) -> None:
-        """End it in good order, or by SIGKILL when its time is over."""
-        end_all([self], pause)
 
     def told(self, length: int = 300) -> str:
         """Return the end of its output, in one line, for an error message."""

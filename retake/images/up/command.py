@@ -26,11 +26,7 @@ from retake.ticking.process import StopSignal, exit_code_of, is_terminal
 USER = "demo"
 """The user whose key is made where IMAGES_KEYS is not set."""
 
-SERVERS: tuple[type[RedisServer] | type[RabbitServer] | type[PostgresServer], ...] = (
-    RedisServer,
-    RabbitServer,
-    PostgresServer,
-)
+SERVERS: tuple[type[LocalServer], ...] = (RedisServer, RabbitServer, PostgresServer)
 SERVERS_S = 120.0
 """Seconds within which the servers must be ready."""
 

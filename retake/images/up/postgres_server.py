@@ -4,23 +4,20 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from retake.errors import StorageError
-from retake.images.up import bound
-from retake.images.up.children import ChildCommand
-from retake.images.up.folder import DataFolder, make_folder, write_private
+from retake.images.up.children import ChildCommand, bound_by
+from retake.images.up.folder import make_folder, write_private
 from retake.images.up.programs import Programs
-from retake.images.up.servers import server_environment, unprivileged_user
+from retake.images.up.servers import LocalServer, unprivileged_user
 
 _USER = "retake"
 _INITDB_S = 120
 
 
-class PostgresServer:
+class PostgresServer(LocalServer):
     """PostgreSQL with its data in FOLDER/postgres. It refuses root: then it runs as postgres, or nobody.
 
     That user may not be able to reach the folder, in root's home for example. It gets an open descriptor of it instead,
@@ -30,16 +27,10 @@ class PostgresServer:
     name = "postgres"
     variable = "DATABASE_URL"
 
-    def __init__(self, folder: DataFolder, programs: Programs, environ: Mapping[str, str]) -> None:
-        """Raises MissingProgram."""
-        self._folder, self._environ = folder, server_environment(environ)
-        self._place, self._user = folder.path / self.name, unprivileged_user()
+    def _find(self, programs: Programs) -> None:
+        self._user = unprivileged_user()
         self._programs = programs.postgres(self._version())
         self._descriptor: int | None = None
-
-    @property
-    def port(self) -> int:
-        return self._folder.port(self.name)
 
     @property
     def url(self) -> str:
@@ -116,10 +107,9 @@ class PostgresServer:
         write_private(password, self._password.encode())
         if self._user:
             os.chown(password, self._user.pw_uid, self._user.pw_gid)
-        user = (str(self._user.pw_uid), str(self._user.pw_gid)) if self._user else ("-1", "-1")
         given = ("-U", _USER, "-A", "scram-sha-256", "--pwfile", self._seen("password"), "-E", "UTF8", "--locale=C")
         command = (str(self._programs / "initdb"), "-D", self._seen("data.new"), *given)
-        failed = self._run(sys.executable, "-I", "-S", bound.__file__, str(os.getpid()), *user, *command)
+        failed = self._run(*bound_by(self._user), *command)
         password.unlink()
         if failed:
             raise StorageError(f"PostgreSQL's data cannot be made: see {self._folder.log(self.name)}")
@@ -156,10 +146,6 @@ class PostgresServer:
             # A server's current folder is that of its data.
             if named not in ("postgres", "postmaster") or Path(f"/proc/{pid}/cwd").readlink() != data.resolve():
                 (data / "postmaster.pid").unlink()
-
-    @property
-    def _password(self) -> str:
-        return self._folder.secret(self.name)
 
 
 def is_of(major: str, told: str) -> bool:

@@ -1,15 +1,14 @@
 """A RabbitMQ of one's own, beside whichever others this machine has."""
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from retake.images.up.children import ChildCommand
-from retake.images.up.folder import DataFolder, make_folder, write_private
+from retake.images.up.folder import make_folder, write_private
 from retake.images.up.programs import Programs
-from retake.images.up.servers import exchange, server_environment
+from retake.images.up.servers import LocalServer, exchange
 
 _NODE = "retake@localhost"
 """The node's name is part of the names of its data; "localhost", since a container's host name may not resolve."""
@@ -30,22 +29,15 @@ log.console.use_colors = off
 _ERLANG = "+sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}"
 
 
-class RabbitServer:
+class RabbitServer(LocalServer):
     """RabbitMQ with its data in FOLDER/rabbitmq, and the epmd that it needs, as a child before it: its virtual machine
     would start one that outlives everything."""
 
     name = "rabbitmq"
     variable = "RABBITMQ_URL"
 
-    def __init__(self, folder: DataFolder, programs: Programs, environ: Mapping[str, str]) -> None:
-        """Raises MissingProgram."""
-        self._folder, self._environ = folder, server_environment(environ)
+    def _find(self, programs: Programs) -> None:
         self._program, self._epmd = programs.rabbitmq(), programs.epmd()
-        self._place = folder.path / self.name
-
-    @property
-    def port(self) -> int:
-        return self._folder.port(self.name)
 
     @property
     def url(self) -> str:
@@ -117,7 +109,3 @@ class RabbitServer:
         write_private(path, self._folder.secret("erlang").encode())
         with suppress(OSError):
             path.chmod(0o400)
-
-    @property
-    def _password(self) -> str:
-        return self._folder.secret(self.name)

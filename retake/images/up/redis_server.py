@@ -1,12 +1,9 @@
 """A Redis of one's own, whose data survive SIGKILL and a power cut."""
 
-from collections.abc import Mapping
-from pathlib import Path
-
 from retake.images.up.children import ChildCommand
-from retake.images.up.folder import DataFolder, make_folder, write_private
+from retake.images.up.folder import make_folder, write_private
 from retake.images.up.programs import Programs
-from retake.images.up.servers import exchange, server_environment
+from retake.images.up.servers import LocalServer, exchange
 
 _CONFIGURATION = """\
 bind 127.0.0.1
@@ -21,21 +18,14 @@ daemonize no
 """
 
 
-class RedisServer:
+class RedisServer(LocalServer):
     """Redis with its append-only file in FOLDER/redis. Other users of this machine lack its password."""
 
     name = "redis"
     variable = "REDIS_URL"
 
-    def __init__(self, folder: DataFolder, programs: Programs, environ: Mapping[str, str]) -> None:
-        """Raises MissingProgram."""
-        self._folder, self._environ = folder, server_environment(environ)
+    def _find(self, programs: Programs) -> None:
         self._program = programs.redis()
-        self._place = folder.path / self.name
-
-    @property
-    def port(self) -> int:
-        return self._folder.port(self.name)
 
     @property
     def url(self) -> str:
@@ -47,14 +37,10 @@ class RedisServer:
         write_private(self._place / "redis.conf", text.encode())
 
     def commands(self) -> list[ChildCommand]:
-        command: tuple[str | Path, ...] = (self._program, "redis.conf")
+        command = (self._program, "redis.conf")
         log = self._folder.log(self.name)
         return [ChildCommand(self.name, command, log, self._environ, self._place, ready=self.ready)]
 
     def ready(self) -> bool:
         """Return whether it answers; while it loads its data it does not."""
         return exchange(self.port, f"AUTH {self._password}\r\nPING\r\n".encode(), b"+PONG")
-
-    @property
-    def _password(self) -> str:
-        return self._folder.secret(self.name)

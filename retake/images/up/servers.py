@@ -3,34 +3,56 @@
 import os
 import pwd
 import socket
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Protocol
 
 from retake.images.up.children import ChildCommand
+from retake.images.up.folder import DataFolder
+from retake.images.up.programs import Programs
 
 PATIENCE_S = 2.0
 """Seconds that a server may take to answer whether it is ready."""
 
 
-class LocalServer(Protocol):
-    """A server of one's own on 127.0.0.1. The constructor finds its programs and writes nothing."""
+class LocalServer(ABC):
+    """A server of one's own on 127.0.0.1, with its data in FOLDER/NAME.
+
+    The constructor finds its programs and writes nothing. Raises MissingProgram.
+    """
 
     name: str
     variable: str  # the environment variable that its clients know it by
 
-    @property
-    def url(self) -> str:
-        """Return the URL with its password. It is the same at each start unless its port was taken meanwhile."""
-        ...
+    def __init__(self, folder: DataFolder, programs: Programs, environ: Mapping[str, str]) -> None:
+        self._folder, self._environ = folder, server_environment(environ)
+        self._place = folder.path / self.name
+        self._find(programs)
 
+    @property
+    def port(self) -> int:
+        return self._folder.port(self.name)
+
+    @property
+    @abstractmethod
+    def url(self) -> str:
+        """The URL with its password. It is the same at each start unless its port was taken meanwhile."""
+
+    @abstractmethod
     def prepare(self) -> None:
         """Make its folder and its configuration. What is there stays."""
-        ...
 
+    @abstractmethod
     def commands(self) -> list[ChildCommand]:
         """Return its children in the order in which they are started."""
-        ...
+
+    @abstractmethod
+    def _find(self, programs: Programs) -> None:
+        """Find its programs. Raises MissingProgram."""
+
+    @property
+    def _password(self) -> str:
+        return self._folder.secret(self.name)
 
 
 def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
