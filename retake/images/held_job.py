@@ -4,14 +4,12 @@ from collections.abc import Callable, Mapping
 from logging import getLogger
 from threading import Event, Thread
 from time import monotonic
-from types import TracebackType
 from typing import Self, TypeVar
 
 from retake.attempts import repeating
 from retake.errors import RetakeError, in_words
 from retake.images.claims import JobClaims, Still
 from retake.images.redis_calls import RedisAway
-from retake.images.wait_reason import WaitReason
 
 PAUSES_S = (0.1, 0.3, 1.0, 2.0, 5.0)
 """Seconds between tries while Redis or the bucket are unreachable; the last one for ever."""
@@ -35,6 +33,27 @@ class JobInterrupted(Exception):
     """The worker is asked to stop: the job is given back."""
 
 
+class WaitReason:
+    """Why a job waits: the log has each cause once until the job goes on, and `why` is there for as long."""
+
+    def __init__(self) -> None:
+        self.why = ""
+        """The reason; empty while the job does not wait."""
+        self._told: set[tuple[str, ...]] = set()
+
+    def note(self, why: str, told: str, *cause: str) -> None:
+        """Note why it waits; `told` is what the log says of a cause."""
+        self.why = why
+        if cause not in self._told:
+            self._told.add(cause)
+            _log.warning("%s", told)
+
+    def over(self) -> None:
+        """Note that the job goes on."""
+        self.why = ""
+        self._told.clear()
+
+
 class HeldJob:
     """The job `job_id`, claimed as `token`; while it is entered, the claim is renewed each third of `silence_s`."""
 
@@ -51,9 +70,7 @@ class HeldJob:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._left.set()
 
     def check(self) -> None:
