@@ -16,10 +16,10 @@ from retake.checking import Check, CheckFinding, CheckReport, CheckView, Examina
 from retake.checking.codes import NOTHING_HERE
 from retake.checking.engine import Progress
 from retake.checking.examination import LockFree
-from retake.clock import Clock, parse_stamp
+from retake.clock import Clock
 from retake.foreign_text import plain
 from retake.images import scripts
-from retake.images.jobs import ImageJob, JobStatus, is_job_id, iso, job_of
+from retake.images.jobs import ImageJob, JobStatus, age_s, is_job_id, iso, job_of
 from retake.images.objects import FOLDER
 from retake.images.redis_calls import open_redis
 from retake.images.rows import TableRow
@@ -254,10 +254,8 @@ def _set_of(job: ImageJob, sets: Sequence[str]) -> str | None:
 
 
 def _older(stamp: str, clock: Clock, seconds: float) -> bool:
-    try:
-        return bool(stamp) and (clock.now() - parse_stamp(stamp)).total_seconds() >= seconds
-    except (ValueError, OverflowError):
-        return False
+    age = age_s(stamp, clock.now())
+    return age is not None and age >= seconds
 
 
 def _just_before(job_id: str) -> str:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from retake.clock import parse_stamp
 from retake.strict_json import parse
 
 USUAL_SIZE = 1024  # pixels
@@ -144,6 +145,14 @@ def is_job_id(text: str) -> bool:
 def iso(moment: datetime) -> str:
     """Return a moment as hashes have it: of one length, so that such texts compare as the moments do."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def age_s(stamp: str, now: datetime) -> float | None:
+    """Return how many seconds ago a moment was, as hashes have it; None for what is not a time."""
+    try:
+        return (now - parse_stamp(stamp)).total_seconds()
+    except ValueError:
+        return None
 
 
 def _number(text: str | None, usual: int) -> int:

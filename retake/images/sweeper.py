@@ -13,11 +13,11 @@ from logging import getLogger
 from typing import TYPE_CHECKING
 
 from retake.bucket import Entry
-from retake.clock import Clock, parse_stamp
+from retake.clock import Clock
 from retake.errors import RetakeError, StorageError
 from retake.images import scripts
 from retake.images.cleanup import CleanUp
-from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, is_job_id, iso
+from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, age_s, is_job_id, iso
 from retake.images.messages import publish, way_of
 from retake.images.objects import FOLDER, remove
 from retake.images.redis_calls import RedisAway
@@ -145,14 +145,14 @@ class Sweeper:
                     yield glance
 
     def _is_over(self, glance: JobGlance, now: datetime) -> bool:
-        answered = _age(glance.delivered_at, now)
+        answered = age_s(glance.delivered_at, now)
         if answered is not None and answered >= self._settings.result_grace_seconds:
             return True
         return self._is_old(glance, now, self._settings.result_ttl_seconds)
 
     def _is_old(self, glance: JobGlance, now: datetime, seconds: float) -> bool:
         """Return whether the last change is that long ago. One that cannot be told, or is far ahead, is now."""
-        age = _age(glance.updated_at, now)
+        age = age_s(glance.updated_at, now)
         if age is None or age <= -AHEAD_S:
             self._store.touch(glance)
         return age is not None and age >= seconds
@@ -272,11 +272,3 @@ _SERVICES: dict[type[RetakeError], str] = {
 def _before(now: datetime, seconds: float) -> str:
     """Return the time so many seconds ago, as hashes have it."""
     return iso(now - timedelta(seconds=seconds))
-
-
-def _age(stamp: str, now: datetime) -> float | None:
-    """Return how many seconds ago that was; None for what is not a time."""
-    try:
-        return (now - parse_stamp(stamp)).total_seconds()
-    except (ValueError, OverflowError):
-        return None
