@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from retake.attempts import repeating
-from retake.bucket import Bucket
+from retake.bucket import ANY, Bucket
 from retake.bucket.contract import NotFound, is_key
 from retake.errors import (
     Code,
@@ -258,13 +258,13 @@ class JobExecution:
         """Save the picture, and then that the job is ready. A picture without a job is removed again."""
         key, bucket = objects.output_key(self._job.job_id, made.kind), self._room.bucket
         try:
-            self._held.patiently(lambda: objects.save(bucket, key, made.data), StorageError)
+            self._held.patiently(lambda: bucket.write(key, made.data, ANY), StorageError)
             executed_by = f"{self._room.worker} @ {place_of(made.server_url)}"
             self._held.end_ready(key, made.kind.media_type, executed_by)
         except JobLost as lost:
             if lost.gone:
                 with suppress(StorageError):  # then the sweeper removes it
-                    objects.remove(bucket, [key])
+                    bucket.delete(key)
             raise
         _log.info("the picture is saved as %s", key)
 

@@ -5,11 +5,12 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
+from retake.bucket import ANY
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 from retake.images.jobs import LARGEST_SEED, ImageJob, JobStatus, JobType, TextRequest, text_fields
 from retake.images.messages import publish
-from retake.images.objects import PictureKind, input_key, remove_files, save
+from retake.images.objects import PictureKind, input_key, remove_files
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import TableAway
 from retake.images.start import ImageServices
@@ -147,7 +148,7 @@ class JobIntake:
             return made
 
     def _save(self, key: str, data: bytes) -> None:
-        self._files.run(lambda: save(self._bucket, key, data))
+        self._files.run(lambda: self._bucket.write(key, data, ANY))
 
     def _make_and_send(self, job: ImageJob, key: str) -> str:
         keys = {

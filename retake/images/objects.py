@@ -1,9 +1,8 @@
 """The files of jobs in the bucket: pictures that came with a job, and the one that it made."""
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from retake.bucket import ANY, Bucket
+from retake.bucket import Bucket
 
 FOLDER = "jobs/"
 
@@ -53,17 +52,7 @@ def input_key(job_id: str, which: str, kind: PictureKind) -> str:
     return f"{folder_of(job_id)}input_{which}.{kind.ending}"
 
 
-def save(bucket: Bucket, key: str, data: bytes) -> None:
-    """Write a file; the same key again replaces it. Raises StorageError."""
-    bucket.write(key, data, ANY)
-
-
 def remove_files(bucket: Bucket, job_id: str) -> None:
     """Delete all files of a job. Raises StorageError; again, it does the rest."""
-    remove(bucket, [entry.key for entry in bucket.list(folder_of(job_id))])
-
-
-def remove(bucket: Bucket, keys: Iterable[str]) -> None:
-    """Delete these files. Raises StorageError."""
-    for key in keys:
-        bucket.delete(key)
+    for entry in bucket.list(folder_of(job_id)):
+        bucket.delete(entry.key)

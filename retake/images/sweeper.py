@@ -19,7 +19,7 @@ from retake.images import scripts
 from retake.images.cleanup import CleanUp
 from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, age_s, is_job_id, iso
 from retake.images.messages import publish, way_of
-from retake.images.objects import FOLDER, remove
+from retake.images.objects import FOLDER
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import AHEAD_S, TableAway, TableRow
 from retake.images.start import ImageServices
@@ -209,7 +209,8 @@ class Sweeper:
             begun, removed = self._clock.now(), 0
             for orphans in self._without_job(entries):
                 with self._outages.noted():  # one that cannot be deleted holds up no other
-                    remove(self._bucket, [it.key for it in orphans])
+                    for it in orphans:
+                        self._bucket.delete(it.key)
                     removed += len(orphans)
                 if self._outages.has(StorageError) and (self._clock.now() - begun).total_seconds() > _LONGEST_S:
                     break
