@@ -18,6 +18,7 @@ from retake.serving.body import (
     Receive,
     Send,
     TooLarge,
+    announces_more,
     refuse,
     with_whole_body,
 )
@@ -107,8 +108,7 @@ async def bounded_chunks(headers: Any, receive: Receive, limit: int) -> AsyncGen
 
     The client has BODY_S seconds, and more for what it has sent at SLOWEST bytes a second or faster.
     """
-    announced = headers.get("content-length", "0")
-    if not (announced.isascii() and announced.isdigit()) or len(announced) > 15 or int(announced) > limit:
+    if announces_more(headers.get("content-length", "0"), limit):
         raise BodyRefused(413, f"the body is larger than {limit} bytes")
     size, loop = 0, asyncio.get_running_loop()
     began = loop.time()

@@ -25,13 +25,18 @@ class TooLarge(Exception):
     """The body is larger than it may be."""
 
 
+def announces_more(content_length: str, limit: int) -> bool:
+    """Return whether a body of this Content-Length is larger than `limit`; so is one whose length is no number."""
+    plain = content_length.isascii() and content_length.isdigit() and len(content_length) <= 15
+    return not plain or int(content_length) > limit
+
+
 async def read_body(headers: MutableMapping[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
     """Return the whole body, or None if the client is gone.
 
     Raises TooLarge, with no more read than `limit`, and TimeoutError after BODY_S seconds.
     """
-    announced = headers.get(b"content-length", b"0")
-    if not announced.isdigit() or len(announced) > 15 or int(announced) > limit:
+    if announces_more(headers.get(b"content-length", b"0").decode("latin-1"), limit):
         raise TooLarge
     parts, size = [], 0
     async with asyncio.timeout(BODY_S):
