@@ -184,7 +184,7 @@ class Broker:
         limit = self._timeout_s if timeout_s is None else timeout_s
         self._await_first(limit)
         try:
-            return self._loop.call(self._open().within(limit, work), limit)
+            return self._loop.call(self._open().within(work, limit), limit)
         except LoopEnded:
             if self._connected:  # this process stood still, so that not even the loop's own limit was kept
                 raise self._open().address.away(f"no answer within {limit:g} s") from None

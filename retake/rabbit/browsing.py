@@ -30,19 +30,18 @@ async def held(
 ) -> tuple[AbstractChannel, list[AbstractIncomingMessage]]:
     """Return the first messages of the queue, and the channel that holds them: closing it gives them back. Each may
     take as long as a call. Raises BrokerAway, with all given back."""
-    within, timeout_s = connection.within, connection.timeout_s
-    channel = await within(timeout_s, connection.channel)
+    channel = await connection.within(connection.channel)
     messages: list[AbstractIncomingMessage] = []
     try:
         place = await channel.get_queue(queue, ensure=False)
         while len(messages) < limit:
-            message = await within(timeout_s, lambda: place.get(fail=False, timeout=None))
+            message = await connection.within(lambda: place.get(fail=False, timeout=None))
             if message is None:
                 break
             messages.append(message)
     except BrokerAway:
         with suppress(BrokerAway):
-            await within(timeout_s, channel.close)
+            await connection.within(channel.close)
         raise
     return channel, messages
 
@@ -55,12 +54,11 @@ async def give_back(
     One that was given back often is renewed: RabbitMQ 4 drops what was given back 20 times to a quorum queue, unless
     the queue says otherwise.
     """
-    within, timeout_s = connection.within, connection.timeout_s
     with suppress(BrokerAway):
         for message in messages:
             if _times_given_back(message) >= _MOST_GIVEN_BACK:
-                await within(timeout_s, partial(_renew, connection, queue, message))
-    await within(timeout_s, channel.close)
+                await connection.within(partial(_renew, connection, queue, message))
+    await connection.within(channel.close)
 
 
 async def _renew(connection: RabbitConnection, queue: str, message: AbstractIncomingMessage) -> None:

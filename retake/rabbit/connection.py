@@ -92,13 +92,15 @@ class RabbitConnection:
         """Wait until it is connected."""
         await self._ready.wait()
 
-    async def within(self, timeout_s: float, work: Callable[[], Awaitable[T]]) -> T:
-        """Return what `work` returns. Raises BrokerAway for all that can go wrong with a connection meanwhile."""
+    async def within(self, work: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
+        """Return what `work` returns, within the time of a call, or `timeout_s`. Raises BrokerAway for all that can go
+        wrong with a connection meanwhile."""
+        limit = self.timeout_s if timeout_s is None else timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(limit):
                 return await work()
         except TimeoutError:
-            raise self.address.away(f"no answer within {timeout_s:g} s") from None
+            raise self.address.away(f"no answer within {limit:g} s") from None
         except asyncio.CancelledError as error:
             _reraise_own(error)
             raise self.address.away("the connection was lost") from None
@@ -239,7 +241,7 @@ class _PublishingChannel:
 
     async def _closed(self, channel: AbstractChannel) -> None:
         with suppress(BrokerAway):
-            await self._connection.within(_CLOSING_S, lambda: channel.close())
+            await self._connection.within(channel.close, _CLOSING_S)
 
 
 async def _opened(connection: AbstractConnection, confirms: bool) -> AbstractChannel:

@@ -169,14 +169,13 @@ class Consumer:
                 await self._leave()
             await asyncio.sleep(self._connection.pause_s(failures))
             with suppress(BrokerAway):  # the queue may have been deleted
-                await self._connection.within(self._connection.timeout_s, self._connection.declare)
+                await self._connection.within(self._connection.declare)
 
     async def _on_a_channel(self) -> None:
         """Consume until the channel or the consumer is gone. Raises BrokerAway."""
-        within, timeout_s = self._connection.within, self._connection.timeout_s
-        queue = await within(timeout_s, self._open)
+        queue = await self._connection.within(self._open)
         self._gone.clear()
-        self._tag = await within(timeout_s, lambda: queue.consume(self._arrive))
+        self._tag = await self._connection.within(lambda: queue.consume(self._arrive))
         await self._gone.wait()
         self._tag = None
 
@@ -220,7 +219,7 @@ class Consumer:
         if tag is not None and self._channel is not None and not self._channel.is_closed:
             with suppress(BrokerAway):
                 queue = await self._channel.get_queue(self._queue, ensure=False)
-                await self._connection.within(self._connection.timeout_s, lambda: queue.cancel(tag))
+                await self._connection.within(lambda: queue.cancel(tag))
         with self._arrived:
             waiting, self._waiting = self._waiting, deque()
         for delivery in waiting:
@@ -230,4 +229,4 @@ class Consumer:
         channel, self._channel = self._channel, None
         if channel is not None:
             with suppress(BrokerAway):
-                await self._connection.within(self._connection.timeout_s, lambda: channel.close())
+                await self._connection.within(channel.close)
