@@ -78,7 +78,7 @@ def action_routes(desk: Desk, live: Live) -> APIRouter:
     router = APIRouter()
     acting = Acting(desk, Verbs(desk.operations, desk.environ, desk.policies))
 
-    @router.post("/actions/{verb}", include_in_schema=False)
+    @router.post("/actions/{verb}")
     async def act(verb: str, request: Request) -> Response:
         form = await read_form(request)
         require_own_form(desk, request, form)
@@ -111,10 +111,8 @@ def _read(request: Request, verb: str, form: Mapping[str, list[str]]) -> FormOrd
 
 def _is_program(request: Request) -> bool:
     """Whether a program asks: with the token, or for JSON. A session that takes anything is a browser's."""
-    if request.scope.get("retake.program"):
-        return True
-    headers = dict(request.scope["headers"])
-    return not wants_page(headers) and b"json" in headers.get(b"accept", b"")
+    accepts_json = b"json" in dict(request.scope["headers"]).get(b"accept", b"")
+    return bool(request.scope.get("retake.program")) or (accepts_json and not wants_page(request.scope))
 
 
 def _page_to_show(request: Request, verb: str, back: str) -> str:

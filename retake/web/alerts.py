@@ -42,14 +42,14 @@ def alerts_routes(desk: Desk) -> APIRouter:
     def panel() -> AlertPanel:
         return AlertPanel(desk.operations, desk.environ)
 
-    @router.get("/alerts", include_in_schema=False)
+    @router.get("/alerts")
     def alerts(request: Request) -> Response:
         def read() -> Seen:
             return Seen(panel().list_document(), list_view(panel()))
 
         return desk.show(request, "alerts.html", "", read)
 
-    @router.get("/alerts/{alert_id}", include_in_schema=False)
+    @router.get("/alerts/{alert_id}")
     def alert(request: Request, alert_id: str) -> Response:
         def read() -> Seen:
             try:

@@ -78,7 +78,7 @@ def _answering_head(router: APIRouter) -> APIRouter:
 
 def _add_errors(app: FastAPI, desk: Desk) -> None:
     def told(request: Request, status: int, text: str) -> Response:
-        if not from_program(dict(request.scope["headers"])):
+        if not from_program(request.scope):
             return desk.page(request, "error.html", {"status": status, "text": text}, status)
         return answer({"error": text}, status)
 

@@ -159,7 +159,7 @@ class Desk:
         is an error."""
         if seen.status >= 400:
             raise HTTPException(seen.status, seen.document["error"])
-        if not wants_page(dict(request.scope["headers"])):
+        if not wants_page(request.scope):
             return answer(seen.document, seen.status)
         return self.page(request, template, {"document": seen.document, **seen.more, "at": at}, seen.status)
 

@@ -19,11 +19,11 @@ def entrance_routes(desk: Desk, monotonic: Callable[[], float]) -> APIRouter:
     """Return /login, /logout and /healthz."""
     router, wrong = APIRouter(), WrongTokens(monotonic)
 
-    @router.get("/login", include_in_schema=False)
+    @router.get("/login")
     def ask(request: Request, next: str = "/") -> Response:  # noqa: A002  the field's name
         return desk.page(request, "login.html", {"next": own_path(next), "fault": ""})
 
-    @router.post("/login", include_in_schema=False)
+    @router.post("/login")
     async def sign_in(request: Request) -> Response:
         form = await read_form(request)
         token, target = (form.get(name, [""])[0] for name in ("token", "next"))
@@ -42,14 +42,14 @@ def entrance_routes(desk: Desk, monotonic: Callable[[], float]) -> APIRouter:
         )
         return response
 
-    @router.post("/logout", include_in_schema=False)
+    @router.post("/logout")
     async def sign_out(request: Request) -> Response:
         require_own_form(desk, request, await read_form(request), changes=False)
         response = RedirectResponse("/login", 303)
         response.delete_cookie(COOKIE, httponly=True, samesite="strict")
         return response
 
-    @router.get("/healthz", include_in_schema=False)
+    @router.get("/healthz")
     def health() -> Response:
         try:
             desk.shelf.get("healthz", lambda: desk.operations.bucket.find("config/config_gen.json", [""]))
@@ -66,7 +66,7 @@ def static_files() -> StaticFiles:
 
 
 def _not_in(desk: Desk, request: Request, text: str, target: str, status: int, headers: dict[str, str]) -> Response:
-    if wants_page(dict(request.scope["headers"])):
+    if wants_page(request.scope):
         response = desk.page(request, "login.html", {"next": target, "fault": text}, status)
     else:
         response = refused(status, text)

@@ -49,7 +49,7 @@ class Gate:
                 message = {**message, "headers": marked(message["headers"], path)}
             await send(message)
 
-        if not self._is_ours(headers.get(b"host", b"")):
+        if host_name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
             return await refuse(send_marked, 400, "this host is not one of ours: add it to WEB.hosts")
         program = self._is_program(headers)
         session = session_of(headers)
@@ -57,7 +57,7 @@ class Gate:
         scope["retake.program"], scope["retake.session"] = program, "" if program or not signed_in else session
         if signed_in or path in OPEN or path.startswith(OPEN_BELOW):
             return await self._application(scope, receive, send_marked)
-        if not from_program(headers):
+        if not from_program(scope):
             return await _to_login(scope, send_marked)
         challenge = (b"www-authenticate", b"Bearer")
         return await refuse(send_marked, 401, "send the header Authorization: Bearer with RETAKE_WEB_TOKEN", challenge)
@@ -65,9 +65,6 @@ class Gate:
     def _is_program(self, headers: Mapping[bytes, bytes]) -> bool:
         scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
         return scheme.lower() == b"bearer" and self._sessions.is_token(token.strip(b" ").decode("latin-1"))
-
-    def _is_ours(self, host: bytes) -> bool:
-        return host_name(host.decode("latin-1")) in self._hosts
 
 
 def host_name(host: str) -> str:
@@ -87,16 +84,16 @@ def session_of(headers: Mapping[bytes, bytes]) -> str:
     return found.value if found else ""
 
 
-def wants_page(headers: Mapping[bytes, bytes]) -> bool:
+def wants_page(scope: Message) -> bool:
     """Return whether a page is the answer: a program names application/json in Accept, and text/html not before it."""
-    accept = headers.get(b"accept", b"").lower()
+    accept: bytes = dict(scope["headers"]).get(b"accept", b"").lower()
     html, data = accept.find(b"text/html"), accept.find(b"application/json")
     return data < 0 or 0 <= html < data
 
 
-def from_program(headers: Mapping[bytes, bytes]) -> bool:
+def from_program(scope: Message) -> bool:
     """Return whether a program asks, which is told in JSON what went wrong."""
-    return b"authorization" in headers or not wants_page(headers)
+    return b"authorization" in dict(scope["headers"]) or not wants_page(scope)
 
 
 def own_path(text: str) -> str:

@@ -38,7 +38,7 @@ def guards_routes(desk: Desk) -> APIRouter:
     """Return /mode and /breakers."""
     router = APIRouter()
 
-    @router.get("/mode", include_in_schema=False)
+    @router.get("/mode")
     def mode(request: Request) -> Response:
         def read() -> Seen:
             panel = ModePanel(desk.operations)
@@ -47,7 +47,7 @@ def guards_routes(desk: Desk) -> APIRouter:
 
         return desk.show(request, "mode.html", "", read)
 
-    @router.get("/breakers", include_in_schema=False)
+    @router.get("/breakers")
     def breakers(request: Request) -> Response:
         def read() -> Seen:
             panel = BreakerPanel(desk.operations, desk.policies, owner())
@@ -69,7 +69,7 @@ def mode_view(document: Mapping[str, Any]) -> dict[str, Any]:
         "set_by": SET_BY[document["by"]],
         "by_hand": document["by"] == "operator",
         "why": one_line(document["why"] or "", 300),
-        "choices": [(number, words) for number, words in enumerate(WORDS)],
+        "choices": [*enumerate(WORDS)],
     }
 
 

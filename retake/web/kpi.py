@@ -139,7 +139,7 @@ def kpi_routes(desk: Desk) -> APIRouter:
     """Return /kpi and /metrics."""
     router, reader = APIRouter(), FigureReader(desk)
 
-    @router.get("/kpi", include_in_schema=False)
+    @router.get("/kpi")
     def kpi(request: Request, window: str = "") -> Response:
         try:
             window_s = read_window(window) if window else None
@@ -149,13 +149,13 @@ def kpi_routes(desk: Desk) -> APIRouter:
         try:
             at, seen = reader.seen(window_s, window)
         except StillCounting as counting:
-            if not wants_page(dict(request.scope["headers"])):
+            if not wants_page(request.scope):
                 raise
             return desk.page(request, "counting.html", {"runs": f"{counting.runs:,}"})
 
         return desk.shown(request, "kpi.html", at, seen)
 
-    @router.get("/metrics", include_in_schema=False)
+    @router.get("/metrics")
     def metrics() -> Response:
         return Response(reader.metrics(), media_type=PROMETHEUS)
 

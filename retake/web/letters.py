@@ -31,7 +31,7 @@ def letters_routes(desk: Desk) -> APIRouter:
     """Return /dead-letters."""
     router = APIRouter()
 
-    @router.get("/dead-letters", include_in_schema=False)
+    @router.get("/dead-letters")
     def letters(request: Request, page: PageNumber = 1) -> Response:
         def read() -> Seen:
             found = letters_page(desk.operations, page, A_PAGE)

@@ -134,7 +134,7 @@ def live_routes(live: Live) -> APIRouter:
     """Return /events."""
     router = APIRouter()
 
-    @router.get("/events", include_in_schema=False)
+    @router.get("/events")
     async def events() -> StreamingResponse:
         if live.full:
             return StreamingResponse(iter(["retry: 30000\n\n"]), 503, media_type="text/event-stream")

@@ -42,7 +42,7 @@ def media_routes(desk: Desk) -> APIRouter:
     """Return /media/CHANNEL/NAME."""
     router = APIRouter()
 
-    @router.api_route("/media/{channel}/{name}", methods=["GET", "HEAD"], include_in_schema=False)
+    @router.api_route("/media/{channel}/{name}", methods=["GET", "HEAD"])
     def media(channel: str, name: str, request: Request) -> Response:
         asked = _NAME.fullmatch(name)
         if not asked or b"%" in request.scope.get("raw_path", b""):  # no name of ours has anything to be encoded

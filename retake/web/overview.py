@@ -37,7 +37,7 @@ def overview_routes(desk: Desk) -> APIRouter:
     """Return "/"."""
     router = APIRouter()
 
-    @router.get("/", include_in_schema=False)
+    @router.get("/")
     def overview(request: Request, page: PageNumber = 1, q: str = "") -> Response:
         sought = one_line(q)[:100]
 

@@ -83,7 +83,7 @@ def runs_routes(desk: Desk) -> APIRouter:
     """Return /runs and /runs/ID."""
     router = APIRouter()
 
-    @router.get("/runs", include_in_schema=False)
+    @router.get("/runs")
     def runs(
         request: Request,
         page: PageNumber = 1,
@@ -100,7 +100,7 @@ def runs_routes(desk: Desk) -> APIRouter:
 
         return desk.show(request, "runs.html", (page, wanted, text), read, listings)
 
-    @router.get("/runs/{name:path}", include_in_schema=False)
+    @router.get("/runs/{name:path}")
     def run(request: Request, name: str) -> Response:
         def read() -> Seen:
             try:

@@ -20,9 +20,9 @@ def spend_routes(desk: Desk) -> APIRouter:
     """Return /spend."""
     router = APIRouter()
 
-    @router.get("/spend", include_in_schema=False)
+    @router.get("/spend")
     def spend(request: Request, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> Response:
-        page = wants_page(dict(request.scope["headers"]))
+        page = wants_page(request.scope)
 
         def read() -> Seen:
             report = spend_report(desk.operations, days)
