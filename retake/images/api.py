@@ -42,6 +42,9 @@ RETRY_AFTER_S = 5
 
 _log = getLogger(__name__)
 
+BEARER = Depends(HTTPBearer(auto_error=False, description="a key of IMAGES_KEYS"))
+"""The description of the key, which the gate checks."""
+
 Acting = Annotated[str, Depends(acts_for)]
 Key = Annotated[schema.IdempotencyKey | None, Header()]
 
@@ -66,9 +69,7 @@ def images_app(parts: ApiParts) -> FastAPI:
         threads=THREADS,
     )
     app.add_middleware(AccessGate, keys=parts.settings.keys)
-    # The gate checks the key; this describes it.
-    bearer = Depends(HTTPBearer(auto_error=False, description="a key of IMAGES_KEYS"))
-    router = APIRouter(responses=_COMMON, dependencies=[bearer], tags=["images"])
+    router = APIRouter(responses=_COMMON, dependencies=[BEARER], tags=["images"])
     _add_jobs(router, parts)
     _add_outfit(router, parts)
     _add_results(router, parts)
@@ -86,25 +87,26 @@ def images_app(parts: ApiParts) -> FastAPI:
 Responses = dict[int | str, dict[str, Any]]
 
 
-def _denied(why: str, *headers: str) -> dict[str, Any]:
+def denied(why: str, *headers: str) -> dict[str, Any]:
+    """Return the description of a refusal, with these headers."""
     described = {it: {"schema": {"type": "string"}} for it in headers}
     return {"model": schema.DeniedAnswer, "description": why, **({"headers": described} if described else {})}
 
 
 _COMMON: Responses = {
-    400: _denied("the body cannot be read"),
-    401: _denied("the key is missing or wrong", "WWW-Authenticate"),
-    408: _denied("the body came too slowly"),
-    413: _denied("the body, a file of it or their number is too large"),
+    400: denied("the body cannot be read"),
+    401: denied("the key is missing or wrong", "WWW-Authenticate"),
+    408: denied("the body came too slowly"),
+    413: denied("the body, a file of it or their number is too large"),
     422: {"model": schema.InvalidAnswer, "description": "the request is not as described"},
-    503: _denied("a service that is needed is unreachable; try again", "Retry-After"),
+    503: denied("a service that is needed is unreachable; try again", "Retry-After"),
 }
 _MAKING: Responses = {
-    403: _denied("the key stands for another userId"),
-    429: _denied("too many jobs and uploads of this user", "Retry-After"),
+    403: denied("the key stands for another userId"),
+    429: denied("too many jobs and uploads of this user", "Retry-After"),
 }
-_PICTURES: Responses = {415: _denied("a file is not a PNG, JPEG or WebP, judging by its first bytes")}
-_UNKNOWN: Responses = {404: _denied("there is none, or it is another user's")}
+_PICTURES: Responses = {415: denied("a file is not a PNG, JPEG or WebP, judging by its first bytes")}
+_UNKNOWN: Responses = {404: denied("there is none, or it is another user's")}
 
 
 # --- jobs -----------------------------------------------------------------------------------------------------------
@@ -165,7 +167,7 @@ def _add_results(router: APIRouter, parts: ApiParts) -> None:
             "description": "the picture, why there is none, or a status that another program wrote",
         },
         202: {"model": schema.WaitingAnswer, "description": "the job is under way"},
-        500: _denied("the job is ready without a picture; it is cleaned up"),
+        500: denied("the job is ready without a picture; it is cleaned up"),
     }
 
     @router.get("/jobResult", responses=answers)
@@ -228,7 +230,7 @@ def _add_images(router: APIRouter, parts: ApiParts) -> None:
     @router.get(
         "/images/{user_id}",
         response_model=schema.ImagesAnswer,
-        responses={403: _denied("the key stands for another userId")},
+        responses={403: denied("the key stands for another userId")},
     )
     def images(acting: Acting, user_id: Annotated[schema.UserId, Path()]) -> Response:
         """Return all pictures of a user. Each goes after the grace, unless it is uploaded again."""

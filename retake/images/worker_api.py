@@ -3,15 +3,14 @@
 from typing import Any
 from uuid import uuid4
 
-from fastapi import APIRouter, Depends, FastAPI
+from fastapi import APIRouter, FastAPI
 from fastapi.responses import Response
-from fastapi.security import HTTPBearer
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from retake.images import api_schema as schema
 from retake.images.access import AccessGate, check_acts_for, may
-from retake.images.api import Acting, Key, add_errors, add_refusals
+from retake.images.api import BEARER, Acting, Key, Responses, add_errors, add_refusals, denied
 from retake.images.intake import RateReached, random_seed
 from retake.images.jobs import ImageJob, JobStatus, JobType, text_fields
 from retake.images.settings import ImagesSettings
@@ -56,24 +55,21 @@ class WorkerHealthAnswer(BaseModel):
     waits: str | None
 
 
-Responses = dict[int | str, dict[str, Any]]
-
-_DENIED = {"model": schema.DeniedAnswer}
 _COMMON: Responses = {
-    401: {**_DENIED, "description": "the key is missing or wrong"},
-    408: {**_DENIED, "description": "the body came too slowly"},
-    413: {**_DENIED, "description": "the body is too large"},
-    503: {**_DENIED, "description": "Redis is unreachable, or too many jobs wait here already"},
+    401: denied("the key is missing or wrong"),
+    408: denied("the body came too slowly"),
+    413: denied("the body is too large"),
+    503: denied("Redis is unreachable, or too many jobs wait here already"),
 }
 _MAKING: Responses = {
     400: {"model": schema.InvalidAnswer, "description": "the body cannot be read"},
-    403: {**_DENIED, "description": "the key stands for another userId"},
+    403: denied("the key stands for another userId"),
     422: {"model": schema.InvalidAnswer, "description": "the request is not as described"},
-    429: {**_DENIED, "description": "too many jobs and uploads of this user"},
+    429: denied("too many jobs and uploads of this user"),
     **_COMMON,
 }
 _LOOKING: Responses = {
-    404: {**_DENIED, "description": "there is no such job, or it is another user's"},
+    404: denied("there is no such job, or it is another user's"),
     422: {"model": schema.InvalidAnswer, "description": "no UUID"},
     **_COMMON,
 }
@@ -87,8 +83,7 @@ def worker_app(settings: ImagesSettings, store: JobStore, worker: QueueWorker) -
         threads=THREADS,
     )
     app.add_middleware(AccessGate, keys=settings.keys)
-    bearer = Depends(HTTPBearer(auto_error=False, description="a key of IMAGES_KEYS"))  # the gate checks it
-    router = APIRouter(dependencies=[bearer])
+    router = APIRouter(dependencies=[BEARER])
     _add_jobs(router, store, worker, settings.images.rate_per_minute)
     app.include_router(router)
 
