@@ -23,7 +23,7 @@ from retake.images.dispatcher import Dispatcher
 from retake.images.forms import PictureForm, check_names, read_form
 from retake.images.health import ServiceHealth
 from retake.images.intake import JobIntake, JobPicture, RateReached, random_seed
-from retake.images.objects import media_type_of, picture_of
+from retake.images.objects import media_type_of
 from retake.images.results import JobResults, UnknownJob
 from retake.images.settings import ImagesSettings
 from retake.images.uploads import Uploads
@@ -259,10 +259,9 @@ def _images_answer(user_id: str, uploads: Uploads) -> Iterator[str]:
     versions: dict[str, str] = {}
     before = f'{{"userId":{json.dumps(user_id)},"images":['
     for name, data, version in uploads.read(user_id):
-        kind = picture_of(data)
         shown = {
             "key": f"{user_id}/{name}",
-            "image_type": kind.media_type if kind else media_type_of(name),
+            "image_type": media_type_of(name, data),
             "image_data_base64": b64encode(data).decode(),
         }
         yield before + json.dumps(shown)

@@ -30,8 +30,10 @@ def picture_of(data: bytes) -> PictureKind | None:
     return _WEBP if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
 
 
-def media_type_of(key: str) -> str:
-    """Return the media type that the ending of a key stands for."""
+def media_type_of(key: str, data: bytes) -> str:
+    """Return the media type of a file: that of a picture by its first bytes, of another by the ending of its key."""
+    if kind := picture_of(data):
+        return kind.media_type
     ending = key.rpartition(".")[2].lower()
     known = {it.ending: it.media_type for it in (_PNG, _JPEG, _WEBP)} | {"jpeg": _JPEG.media_type}
     return known.get(ending, "application/octet-stream")

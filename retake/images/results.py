@@ -12,7 +12,7 @@ from retake.images.access import may
 from retake.images.cleanup import DELETED, CleanUp
 from retake.images.dispatcher import Dispatcher
 from retake.images.jobs import ImageJob, JobStatus, is_job_id
-from retake.images.objects import FOLDER, media_type_of, picture_of
+from retake.images.objects import FOLDER, media_type_of
 from retake.images.start import ImageServices
 from retake.images.unfinished import Unfinished
 from retake.serving.bounded_calls import BoundedCalls
@@ -92,8 +92,7 @@ class JobResults:
             data, _ = self._files.run(lambda: self._bucket.read(key))
         except NotFound:
             raise unknown from None
-        kind = picture_of(data)
-        return data, kind.media_type if kind else media_type_of(key)
+        return data, media_type_of(key, data)
 
     # --- parts ------------------------------------------------------------------------------------------------------
 
@@ -117,12 +116,11 @@ class JobResults:
         if data is None:
             self._clean_soon(job_id)
             raise UnknownJob(f"the picture of job {job_id} is gone")
-        kind = picture_of(data)
         body = {
             "status": "completed",
             "jobId": job_id,
             "image_data_base64": b64encode(data).decode(),
-            "image_type": image_type or (kind.media_type if kind else media_type_of(key)),
+            "image_type": image_type or media_type_of(key, data),
         }
         return JobState(200, body, self._delivered(job_id, JobStatus.READY))
 
