@@ -1,7 +1,6 @@
 """What stands before the API: keys are checked, and bodies bounded in time and size, before anything else is done."""
 
 import asyncio
-import hmac
 from collections.abc import AsyncGenerator
 from typing import Any
 
@@ -19,7 +18,9 @@ from retake.serving.body import (
     Send,
     TooLarge,
     announces_more,
+    bearer,
     refuse,
+    same,
     with_whole_body,
 )
 
@@ -46,27 +47,22 @@ class AccessGate:
             return await self._application(scope, receive, send)
         headers, path = dict(scope["headers"]), scope["path"]
         if path not in OPEN_PATHS and not path.startswith(OPEN_FOLDERS):
-            user = self._user_of(headers.get(b"authorization", b""))
+            user = self._user_of(bearer(headers))
             if user is None:
                 unauthorized = "the header Authorization: Bearer does not have a key of IMAGES_KEYS"
                 return await refuse(send, 401, unauthorized, (b"www-authenticate", b"Bearer"))
             scope.setdefault("state", {})["acts_for"] = user
-        bodiless = b"content-length" not in headers and b"transfer-encoding" not in headers
-        if bodiless or (path in FORM_PATHS and scope["method"] == "POST"):
+        if path in FORM_PATHS and scope["method"] == "POST":
             return await self._application(scope, receive, send)
         try:
             await with_whole_body(self._application, scope, receive, send)
         except TooLarge:
             await refuse(send, 413, f"the body is larger than {LARGEST_BODY} bytes", (b"connection", b"close"))
 
-    def _user_of(self, authorization: bytes) -> str | None:
+    def _user_of(self, given: bytes) -> str | None:
         """Return the user whose key this is, or None. Every key is compared, each in a time that tells nothing."""
-        scheme, _, given = authorization.partition(b" ")
-        given, found = given.strip(b" "), None
-        for user, key in self._keys:
-            if hmac.compare_digest(given, key):
-                found = user
-        return found if scheme.lower() == b"bearer" else None
+        found = [user for user, key in self._keys if same(given, key)]
+        return found[0] if found else None
 
 
 # --- who may do what ------------------------------------------------------------------------------------------------

@@ -1,7 +1,5 @@
 """What stands before the API: the key is checked, and the body read within bounds, before anything else is done."""
 
-from collections.abc import MutableMapping
-
 from retake.serving.body import (
     LARGEST_BODY,
     Application,
@@ -9,6 +7,7 @@ from retake.serving.body import (
     Receive,
     Send,
     TooLarge,
+    bearer,
     refuse,
     same,
     with_whole_body,
@@ -35,20 +34,14 @@ class Gatekeeper:
             return await self._application(scope, receive, send)
         headers, path = dict(scope["headers"]), scope["path"]
         hooked = path == self._hook
-        if (path == self._prefix or path.startswith(f"{self._prefix}/")) and not self._bearer(headers):
+        if (path == self._prefix or path.startswith(f"{self._prefix}/")) and not same(bearer(headers), self._key):
             unauthorized = "the header Authorization: Bearer does not have the key of MUSIC_API_KEY"
             return await refuse(send, 401, unauthorized, (b"www-authenticate", b"Bearer"))
         if hooked and not same(headers.get(b"x-telegram-bot-api-secret-token", b""), self._hook_secret):
             return await refuse(send, 403, "the header X-Telegram-Bot-Api-Secret-Token is missing or wrong")
-        if b"content-length" not in headers and b"transfer-encoding" not in headers:
-            return await self._application(scope, receive, send)
         try:
             await with_whole_body(self._application, scope, receive, send, LARGEST_UPDATE if hooked else LARGEST_BODY)
         except TooLarge:
             if hooked:  # no update is that large, and Telegram would send it for ever
                 return await refuse(send, 200, "ignored: too large")
             return await refuse(send, 413, f"the body is larger than {LARGEST_BODY} bytes")
-
-    def _bearer(self, headers: MutableMapping[bytes, bytes]) -> bool:
-        scheme, _, key = headers.get(b"authorization", b"").partition(b" ")
-        return same(key.strip(b" "), self._key) and scheme.lower() == b"bearer"

@@ -3,7 +3,7 @@
 import asyncio
 import hmac
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 from retake.foreign_text import one_line
@@ -31,7 +31,7 @@ def announces_more(content_length: str, limit: int) -> bool:
     return not plain or int(content_length) > limit
 
 
-async def read_body(headers: MutableMapping[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
+async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
     """Return the whole body, or None if the client is gone.
 
     Raises TooLarge, with no more read than `limit`, and TimeoutError after BODY_S seconds.
@@ -55,12 +55,16 @@ async def read_body(headers: MutableMapping[bytes, bytes], receive: Receive, lim
 async def with_whole_body(
     application: Application, scope: Message, receive: Receive, send: Send, limit: int = LARGEST_BODY
 ) -> None:
-    """Pass a request on to `application` once its body is there, or answer 408; nothing if the client is gone.
+    """Pass a request on to `application` once its body is there, if it has one, or answer 408; nothing if the client is
+    gone.
 
     Raises TooLarge: then nothing was answered.
     """
+    headers = dict(scope["headers"])
+    if b"content-length" not in headers and b"transfer-encoding" not in headers:
+        return await application(scope, receive, send)
     try:
-        body = await read_body(dict(scope["headers"]), receive, limit)
+        body = await read_body(headers, receive, limit)
     except TimeoutError:
         late = f"the body did not arrive within {BODY_S:g} s"
         return await refuse(send, 408, late, (b"connection", b"close"))
@@ -72,6 +76,12 @@ async def with_whole_body(
         return given.pop() if given else await receive()
 
     return await application(scope, receive_given, send)
+
+
+def bearer(headers: Mapping[bytes, bytes]) -> bytes:
+    """Return what follows "Authorization: Bearer"; b"" where nothing does."""
+    scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
+    return given.strip(b" ") if scheme.lower() == b"bearer" else b""
 
 
 def same(given: bytes, secret: bytes) -> bool:

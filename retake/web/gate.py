@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlsplit
 
-from retake.serving.body import Application, Message, Receive, Send, refuse
+from retake.serving.body import Application, Message, Receive, Send, bearer, refuse
 from retake.web.sessions import COOKIE, Sessions
 
 LARGEST_COOKIE = 8192  # bytes of the header
@@ -51,7 +51,8 @@ class Gate:
 
         if host_name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
             return await refuse(send_marked, 400, "this host is not one of ours: add it to WEB.hosts")
-        program = self._is_program(headers)
+        token = bearer(headers).decode("latin-1")
+        program = bool(token) and self._sessions.is_token(token)
         session = session_of(headers)
         signed_in = program or self._sessions.holds(session)
         scope["retake.program"], scope["retake.session"] = program, "" if program or not signed_in else session
@@ -61,10 +62,6 @@ class Gate:
             return await _to_login(scope, send_marked)
         challenge = (b"www-authenticate", b"Bearer")
         return await refuse(send_marked, 401, "send the header Authorization: Bearer with RETAKE_WEB_TOKEN", challenge)
-
-    def _is_program(self, headers: Mapping[bytes, bytes]) -> bool:
-        scheme, _, token = headers.get(b"authorization", b"").partition(b" ")
-        return scheme.lower() == b"bearer" and self._sessions.is_token(token.strip(b" ").decode("latin-1"))
 
 
 def host_name(host: str) -> str:
