@@ -115,29 +115,25 @@ class JsonApi:
 
     def ask(self, what: str, url: str, body: Mapping[str, Any], pick: Callable[[object], T | None]) -> T:
         """POST a free query. Raises PollFailed."""
-        return self._question(what, "POST", url, pick, json=body)
+        return answered(self._vendor, what, self._answer(what, "POST", url, json=body), pick)
 
     def look(self, what: str, url: str, query: Mapping[str, Any], pick: Callable[[object], T | None]) -> T:
         """GET a free query. Raises PollFailed."""
-        return self._question(what, "GET", url, pick, params=query)
+        return answered(self._vendor, what, self._answer(what, "GET", url, params=query), pick)
 
     def look_for(self, what: str, url: str, query: Mapping[str, Any], pick: Callable[[object], T | None]) -> T | None:
         """Like `look`, but return None if the vendor itself says that there is no such thing."""
-        return self._search(what, "GET", url, pick, params=query)
+        return self._found(what, self._answer(what, "GET", url, params=query), pick)
 
     def ask_for(self, what: str, url: str, body: Mapping[str, Any], pick: Callable[[object], T | None]) -> T | None:
         """Like `ask`, but return None if the vendor itself says that there is no such thing."""
-        return self._search(what, "POST", url, pick, json=body)
+        return self._found(what, self._answer(what, "POST", url, json=body), pick)
 
-    def _search(self, what: str, method: str, url: str, pick: Callable[[object], T | None], **content: Any) -> T | None:
-        try:
-            reply = self._free(method, url, **content)
-        except NoReply as trouble:
-            raise unanswered(self._vendor, what, trouble, paid=False) from None
-        self._look_at_date(reply)
+    def _found(self, what: str, reply: Reply, pick: Callable[[object], T | None]) -> T | None:
         return None if says_missing(self._vendor, reply) else answered(self._vendor, what, reply, pick)
 
-    def _question(self, what: str, method: str, url: str, pick: Callable[[object], T | None], **content: Any) -> T:
+    def _answer(self, what: str, method: str, url: str, **content: Any) -> Reply:
+        """Return the answer to a free query, and keep its date. Raises PollFailed if there is none."""
         try:
             if self._kept and self._kept.reaches(url) and not diagnosing():
                 reply = self._kept.exchange(method, url, self._headers, self._timeout_s, JSON_LIMIT, **content)
@@ -145,11 +141,8 @@ class JsonApi:
                 reply = self._free(method, url, **content)
         except NoReply as trouble:
             raise unanswered(self._vendor, what, trouble, paid=False) from None
-        self._look_at_date(reply)
-        return answered(self._vendor, what, reply, pick)
-
-    def _look_at_date(self, reply: Reply) -> None:
         self._dated = (reply.headers.get("Date", "")[:DATE_LIMIT], time.time())
+        return reply
 
     def _free(self, method: str, url: str, **content: Any) -> Reply:
         """Send what is not paid for, if possible without requests, which takes its time to load."""
