@@ -43,6 +43,13 @@ def plain(name: str) -> str:
     return text if len(text) <= 120 else text[:120] + "…"
 
 
+def storable(text: str) -> str:
+    """Return `text` if a database, Redis and JSON can hold it. Raises ValueError."""
+    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise ValueError("has characters that cannot be stored")
+    return text
+
+
 def utf16_cut(text: str, limit: int) -> str:
     """Return `text` with at most `limit` UTF-16 code units, the units of SMS and Telegram; "…" ends a cut text, and a
     lone surrogate becomes "?"."""

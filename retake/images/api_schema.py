@@ -5,6 +5,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 
+from retake.foreign_text import storable
 from retake.images.jobs import (
     LARGEST_SEED,
     LARGEST_SIZE,
@@ -19,13 +20,6 @@ from retake.images.jobs import (
     TextRequest,
 )
 from retake.images.settings import check_user
-
-
-def storable(text: str) -> str:
-    """Return `text` if Redis, PostgreSQL and JSON can hold it. Raises ValueError."""
-    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise ValueError("has characters that cannot be stored")
-    return text
 
 
 def job_id_from(text: str) -> str:
@@ -194,7 +188,6 @@ class InvalidAnswer(BaseModel):
     detail: str | list[FieldFaultAnswer]
 
 
-_USER_FIELD: dict[str, Any] = {"userId": _USER}
 _FILE: dict[str, Any] = {"type": "string", "format": "binary", "description": "PNG, JPEG or WebP"}
 
 
@@ -202,7 +195,7 @@ def form_body(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the description of a form with the field userId and these others, all of which are required."""
     schema = {
         "type": "object",
-        "properties": _USER_FIELD | fields,
+        "properties": {"userId": _USER, **fields},
         "required": ["userId", *fields],
         "additionalProperties": False,
     }

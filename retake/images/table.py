@@ -30,6 +30,7 @@ from sqlalchemy.dialects.postgresql import JSONB
 
 from retake.clock import Clock
 from retake.errors import StorageError
+from retake.foreign_text import storable
 from retake.images.jobs import ImageJob, TextRequest, iso, job_of
 from retake.images.rows import AHEAD_S, TableAway, TableRow
 from retake.images.store import IDEMPOTENCY_S, key_hash
@@ -170,7 +171,7 @@ class JobTable:
         given = self._given(job.job_id, user_id=job.user_id, prompt=job.text.prompt, key=key_hash(idempotency_key))
         parameters = {name: it for name, it in job.text._asdict().items() if name != "prompt"}
         for it in (job.text.prompt, job.text.negative_prompt, *job.text.styles):
-            _check(it)
+            storable(it)
 
         def add(cursor: Any) -> str:
             from psycopg.types.json import Jsonb
@@ -336,9 +337,3 @@ def _job(job_id: str, row: Any) -> ImageJob:
 def _kept(words: str) -> str:
     """Return a text of Redis as PostgreSQL can keep it."""
     return words.replace("\0", "").encode("utf-8", "replace").decode()
-
-
-def _check(words: str) -> None:
-    words.encode()  # half a surrogate pair is a UnicodeEncodeError, which is a ValueError
-    if "\0" in words:
-        raise ValueError("a text with a NUL cannot be kept")

@@ -4,28 +4,27 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema
 
+from retake.foreign_text import storable
 from retake.music.states import STATES, MusicStep
 
 LONGEST_FILE_NAME = 255  # bytes
 
 
-def _storable(text: str) -> str:
+def _said(text: str) -> str:
     """Return `text` if a database can hold it and a person can read it. Raises ValueError."""
-    if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise ValueError("has characters that cannot be stored")
-    if not text.strip():
+    if not storable(text).strip():
         raise ValueError("is empty")
     return text
 
 
-def _storable_or_empty(text: str) -> str:
-    return _storable(text) if text.strip() else ""
+def _said_or_empty(text: str) -> str:
+    return storable(text) if text.strip() else ""
 
 
 def _file_name(text: str) -> str:
     if any(sign in "/\\" or not sign.isprintable() for sign in text) or text.startswith("."):
         raise ValueError("is not the plain name of a file in the audio folder")
-    if len(_storable(text).encode()) > LONGEST_FILE_NAME:
+    if len(_said(text).encode()) > LONGEST_FILE_NAME:
         raise ValueError(f"is longer than {LONGEST_FILE_NAME} bytes")
     return text
 
@@ -42,7 +41,7 @@ def _known_state(text: str) -> str:
     return text
 
 
-Title = Annotated[str, Field(min_length=1, max_length=100, examples=["Night Drive"]), AfterValidator(_storable)]
+Title = Annotated[str, Field(min_length=1, max_length=100, examples=["Night Drive"]), AfterValidator(_said)]
 Audio = Annotated[
     str,
     Field(min_length=1, max_length=LONGEST_FILE_NAME, description="a file in the audio folder", examples=["night.wav"]),
@@ -51,9 +50,9 @@ Audio = Annotated[
 Style = Annotated[
     str,
     Field(max_length=1000, description="goes into the prompts", examples=["synthwave, neon"]),
-    AfterValidator(_storable_or_empty),
+    AfterValidator(_said_or_empty),
 ]
-Note = Annotated[str, Field(min_length=1, max_length=1000, examples=["darker"]), AfterValidator(_storable)]
+Note = Annotated[str, Field(min_length=1, max_length=1000, examples=["darker"]), AfterValidator(_said)]
 VideoId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}$", examples=["dQw4w9WgXcQ"])]
 IdempotencyKey = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
 Id = Annotated[str, WithJsonSchema({"type": "integer", "minimum": 1})]  # text: what is not a number is not found
