@@ -78,7 +78,6 @@ def images_app(parts: ApiParts) -> FastAPI:
     app.include_router(router)
     _add_health(app, parts.health)
     add_refusals(app)
-    add_errors(app)
     return app
 
 
@@ -298,7 +297,7 @@ def _later(status: int, detail: str, seconds: float = RETRY_AFTER_S) -> Response
 
 
 def add_refusals(app: FastAPI) -> None:
-    """Add the answers to requests that are refused."""
+    """Add the answers to requests that are refused, and to those that fail through no fault of their own."""
 
     @app.exception_handler(UnknownJob)
     async def unknown(request: Request, error: UnknownJob) -> Response:
@@ -320,10 +319,6 @@ def add_refusals(app: FastAPI) -> None:
         refusal = refused(error.status_code, str(error.detail))
         refusal.headers.update(error.headers or {})
         return refusal
-
-
-def add_errors(app: FastAPI) -> None:
-    """Add the answers to requests that fail through no fault of their own."""
 
     @app.exception_handler(RetakeError)
     async def away(request: Request, error: RetakeError) -> Response:

@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 
 from retake.images import api_schema as schema
 from retake.images.access import AccessGate, check_acts_for, may
-from retake.images.api import BEARER, Acting, Key, Responses, add_errors, add_refusals, denied
+from retake.images.api import BEARER, Acting, Key, Responses, add_refusals, denied
 from retake.images.intake import RateReached, random_seed
 from retake.images.jobs import ImageJob, JobStatus, JobType, text_fields
 from retake.images.settings import ImagesSettings
@@ -93,7 +93,6 @@ def worker_app(settings: ImagesSettings, store: JobStore, worker: QueueWorker) -
         return answer({"name": worker.room.worker, "queue": worker.queue, **worker.glance()._asdict()})
 
     add_refusals(app)
-    add_errors(app)
     return app
 
 
