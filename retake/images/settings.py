@@ -225,9 +225,7 @@ def _access_keys(text: str, faults: list[str]) -> AccessKeys:
 
 
 def _fault_of_key(user: str, key: str, known: Mapping[str, Any]) -> str | None:
-    try:
-        check_user(user) if user != EVERYBODY else None
-    except ValueError:
+    if user != EVERYBODY and not is_user(user):
         return "has no userId before its =: 1 to 64 of A-Z, a-z, 0-9, _ and -, not jobs; or * for every user"
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         return "needs a key without spaces after its ="
