@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from logging import getLogger
 from threading import Thread
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -100,16 +101,16 @@ def check_services(services: ImageServices, clock: Clock | None = None, *, look_
     Each service is tried for IMAGES.start_seconds, all side by side. Raises ServicesAway with a line for each that is
     missing. Its exit code is that of wrong settings if one of them refuses the user, the password or the key.
     """
-    patience = _Patience(clock or SystemClock(), services.settings.images.start_seconds)
-    place = _place(services.settings.places.redis)
+    seconds, place = services.settings.images.start_seconds, _place(services.settings.places.redis)
+    patiently = partial(_wait, clock or SystemClock(), seconds)
     checks: dict[str, Callable[[], None]] = {
-        "Redis": lambda: patience.wait(lambda: _ask_redis(services.store, place)),
-        "RabbitMQ": lambda: _ask_rabbitmq(services.broker, patience.seconds),
-        "bucket": lambda: patience.wait(lambda: _look_into(services.bucket)),
+        "Redis": lambda: patiently(lambda: _ask_redis(services.store, place)),
+        "RabbitMQ": lambda: _ask_rabbitmq(services.broker, seconds),
+        "bucket": lambda: patiently(lambda: _look_into(services.bucket)),
     }
     if (table := services.table) is not None:
-        checks["PostgreSQL"] = lambda: patience.wait(lambda: table.prepare(look_only=look_only))
-    missing = _failed(checks, patience.seconds)
+        checks["PostgreSQL"] = lambda: patiently(lambda: table.prepare(look_only=look_only))
+    missing = _failed(checks, seconds)
     if missing:
         away = ServicesAway("\n".join(in_words(error) for error in missing))
         away.exit_code = most_severe(error.exit_code for error in missing)
@@ -159,25 +160,20 @@ def memory_warnings(store: JobStore) -> list[str]:
     return warnings
 
 
-class _Patience:
-    """Tries something again and again for so many seconds."""
-
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self._clock, self.seconds = clock, seconds
-
-    def wait(self, attempt: Callable[[], object]) -> None:
-        """Return when `attempt` has returned. Raises what it raised last, or at once what no waiting changes."""
-        begun = self._clock.now()
-        while True:
-            try:
-                attempt()
-            except RetakeError as error:
-                over = (self._clock.now() - begun).total_seconds() >= self.seconds
-                if over or error.exit_code != ExitCode.TRY_LATER:
-                    raise
-                self._clock.sleep(_PAUSE_S)
-            else:
-                return
+def _wait(clock: Clock, seconds: float, attempt: Callable[[], object]) -> None:
+    """Return when `attempt` has returned; it is made again and again for so many seconds. Raises what it raised last,
+    or at once what no waiting changes."""
+    begun = clock.now()
+    while True:
+        try:
+            attempt()
+        except RetakeError as error:
+            over = (clock.now() - begun).total_seconds() >= seconds
+            if over or error.exit_code != ExitCode.TRY_LATER:
+                raise
+            clock.sleep(_PAUSE_S)
+        else:
+            return
 
 
 def _failed(checks: Mapping[str, Callable[[], None]], seconds: float) -> list[RetakeError]:
