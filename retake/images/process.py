@@ -1,17 +1,32 @@
-"""What a process of the service does before anything else: its environment, and its logs."""
+"""A process of the service as a command: its environment, its logs, and its exit code."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import click
+
 from retake.logs import log_into, setup_logging
-from retake.ticking.process import is_terminal
+from retake.ticking.process import exit_code_of, is_terminal
+
+logs_option = click.option(
+    "--logs",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Also write the log to DIR/combined.log, and errors to DIR/error.log.",
+)
 
 
-def prepared(what: str, logs: Path | None) -> dict[str, str]:
-    """Return the environment, with that of `.env`, and log to stderr, also into the folder `logs` if that is given.
+def run_process(what: str, logs: Path | None, run: Callable[[dict[str, str]], int]) -> int:
+    """Call `run` with the environment, that of `.env` too, and return the exit code.
 
-    Raises SettingsError if the libraries are missing that `what` needs.
+    It logs to stderr, also into the folder `logs` if that is given. `what` needs the libraries of the extra "images".
     """
+    setup_logging(sys.stderr, human=is_terminal())
+    return exit_code_of(lambda: run(_prepared(what, logs)))
+
+
+def _prepared(what: str, logs: Path | None) -> dict[str, str]:
     from retake.extras import require
 
     require("images", what)

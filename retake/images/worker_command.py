@@ -7,10 +7,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from retake.images.process import prepared
-from retake.logs import setup_logging
+from retake.images.process import logs_option, run_process
 from retake.option_values import Seconds
-from retake.ticking.process import StopSignal, exit_code_of, is_terminal
+from retake.ticking.process import StopSignal
 
 QUEUES = ("TextQueue", "OutfitQueue")
 DRAIN_S = 60.0
@@ -43,12 +42,7 @@ class WorkerOptions(NamedTuple):
     show_default=True,
     help="How long a job may still take after a signal, until it is given back.",
 )
-@click.option(
-    "--logs",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
-    help="Also write the log to DIR/combined.log, and errors to DIR/error.log.",
-)
+@logs_option
 def worker(*, logs: Path | None, **options: Any) -> None:
     """Take image jobs of a queue and execute them on ComfyUI, one at a time, until a signal.
 
@@ -68,7 +62,14 @@ def worker(*, logs: Path | None, **options: Any) -> None:
     options["name"] = options["name"] or _asked("name", default="Worker-A")
     if not _NAME.fullmatch(options["name"]):
         raise click.BadParameter('1 to 64 of A-Z, a-z, 0-9, "_", "." and "-"', param_hint="--name")
-    sys.exit(run(WorkerOptions(**options), logs))
+
+    def run(environ: dict[str, str]) -> int:
+        from retake.images.worker_process import run_worker
+
+        stopping = StopSignal()
+        return run_worker(WorkerOptions(**options), environ, signals=lambda: stopping.count)
+
+    sys.exit(run_process("the worker", logs, run))
 
 
 def _asked(name: str, **how: Any) -> str:
@@ -76,17 +77,3 @@ def _asked(name: str, **how: Any) -> str:
     if not sys.stdin.isatty():
         raise click.UsageError(f"Missing option '--{name}'.")
     return str(click.prompt(name.capitalize(), err=True, **how))
-
-
-def run(options: WorkerOptions, logs: Path | None = None) -> int:
-    """Run the worker and return the exit code."""
-    setup_logging(sys.stderr, human=is_terminal())
-    return exit_code_of(lambda: _run(options, logs))
-
-
-def _run(options: WorkerOptions, logs: Path | None) -> int:
-    environ = prepared("the worker", logs)
-    from retake.images.worker_process import run_worker
-
-    stopping = StopSignal()
-    return run_worker(options, environ, signals=lambda: stopping.count)
