@@ -179,6 +179,11 @@ def joined(reasons: Iterable[object]) -> str:
     return "; ".join(dict.fromkeys(text for text in texts if text))
 
 
+def reasons_in(error: Mapping[str, Any]) -> list[object]:
+    """Return what may be the reasons in an error of Midjourney's sellers, for `joined`."""
+    return [error.get(name) for name in ("message", "raw_message", "detail")]
+
+
 def is_moderation(text: str) -> bool:
     """Return whether a vendor's message is about content that it does not allow."""
     return re.search(_MODERATION, text[:_WORDS_LIMIT]) is not None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from retake.errors import Code, PollFailed
 from retake.vendors import NO_SUCH_TASK, NO_TASK, Health, TaskState
-from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote
+from retake.vendors.answers import Vendor, Words, as_dict, ended_as_failed, joined, quote, reasons_in
 from retake.vendors.http import JsonApi, check_route, key_for_header
 
 if TYPE_CHECKING:
@@ -75,7 +75,8 @@ class LegNext:
         job = self._api.look(f"tell the state of job {task_id}", url, {}, _job)
         status = job["status"].lower()
         if status == "failed":
-            return TaskState(failure=ended_as_failed(self._vendor, task_id, _reasons(as_dict(job.get("error")))))
+            reasons = joined(reasons_in(as_dict(job.get("error"))))
+            return TaskState(failure=ended_as_failed(self._vendor, task_id, reasons))
         if status == "completed":
             return TaskState(result=_result(task_id, job))
         return TaskState(progress=quote(status))
@@ -102,14 +103,10 @@ def own_words(body: object) -> Words | None:
     """Read LegNext's error body: {code, message, raw_message, detail}, in some answers below "error"."""
     fields = as_dict(body)
     for error in (as_dict(fields.get("error")), fields):
-        text = _reasons(error)
+        text = joined(reasons_in(error))
         if text and "code" in error:
             return Words(str(error["code"] or ""), text)
     return None
-
-
-def _reasons(error: Mapping[str, Any]) -> str:
-    return joined((error.get("message"), error.get("raw_message"), error.get("detail")))
 
 
 def _flagged(text: str, names: str, flag: str) -> str:

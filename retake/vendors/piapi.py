@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from retake.clock import parse_stamp
 from retake.errors import Code, PollFailed
 from retake.vendors import NO_SUCH_TASK, NO_TASK, Health, Quota, TaskState
-from retake.vendors.answers import Vendor, Words, as_dict, count, ended_as_failed, joined, number, quote
+from retake.vendors.answers import Vendor, Words, as_dict, count, ended_as_failed, joined, number, quote, reasons_in
 from retake.vendors.http import JsonApi, check_route, key_for_header
 
 if TYPE_CHECKING:
@@ -165,8 +165,7 @@ def own_words(body: object) -> Words | None:
     """Read PiAPI's error body: {code, message, data?}; the reason may be in data.error."""
     fields = as_dict(body)
     error = as_dict(as_dict(fields.get("data")).get("error")) or as_dict(fields.get("error"))
-    reasons = (fields.get("message"), error.get("message"), error.get("raw_message"), error.get("detail"))
-    text = joined(reasons)
+    text = joined([fields.get("message"), *reasons_in(error)])
     if not text or not ("code" in fields or error):
         return None
     return Words(str(error.get("code") or fields.get("code") or ""), text)
@@ -226,15 +225,8 @@ def _why(task: Mapping[str, Any]) -> str:
     """Return why a task failed, from every field that either generation uses."""
     error, output = as_dict(task.get("error")), _output(task)
     listed = output.get("error_messages")
-    reasons = [
-        error.get("message"),
-        error.get("raw_message"),
-        error.get("detail"),
-        output.get("message"),
-        task.get("message"),
-    ]
-    reasons += listed if isinstance(listed, list) else [listed]
-    return joined(reasons)
+    more = listed if isinstance(listed, list) else [listed]
+    return joined([*reasons_in(error), output.get("message"), task.get("message"), *more])
 
 
 # --- the history of tasks -------------------------------------------------------------------------------------------
