@@ -86,6 +86,10 @@ class Desk:
         self._templates = _templates()
         self._numbers = count()
         self._last: dict[str, Shared] = {}
+        self._reads: dict[str, Callable[[Any], Any]] = {
+            "status": lambda before: status_report(operations, cap_usd),
+            "runs": lambda before: operations.listings(before or ()),
+        }
 
     @property
     def now(self) -> datetime:
@@ -94,26 +98,26 @@ class Desk:
 
     def status(self) -> Shared:
         """Return how everything stands, the StatusReport, lately or now. Raises as `status_report`, BucketSilent."""
-        return self._shared("status", self._read_status, self.shelf.get)
+        return self._shared("status", self.shelf.get)
 
     def status_now(self) -> StatusReport:
         """Return how everything stands now, and keep it for the pages. Raises as `status_report`."""
-        found: StatusReport = self._shared("status", self._read_status, self.shelf.renew).found
+        found: StatusReport = self._shared("status", self.shelf.renew).found
         return found
 
     def runs(self) -> Shared:
         """Return the listings of all ledgers, lately or now. Raises as `Operations.listings`, BucketSilent."""
-        return self._shared("runs", self._read_runs, self.shelf.get)
+        return self._shared("runs", self.shelf.get)
 
     def listings(self) -> Listings:
         """Return the same for what is itself being read. Raises as `Operations.listings`."""
-        found: Listings = self._shared("runs", self._read_runs, self.shelf.here).found
+        found: Listings = self._shared("runs", self.shelf.here).found
         return found
 
     def warm_up(self, wait_s: float) -> None:
         """Begin to read what the first page needs, and wait `wait_s` for it at most. What goes wrong the page tells."""
         with suppress(RetakeError):
-            self.shelf.get("status", self._numbered("status", self._read_status), wait_s)
+            self.shelf.get("status", self._reading("status"), wait_s)
 
     def changed(self) -> None:
         """Read everything again from now on, but for the status, which has just been read. The listings are read here
@@ -121,26 +125,19 @@ class Desk:
         read = {"status"}
         with suppress(RetakeError):
             if self.shelf.is_wanted("runs", WATCHED_S):
-                self._shared("runs", self._read_runs, self.shelf.renew)
+                self._shared("runs", self.shelf.renew)
                 read.add("runs")
         self.shelf.forget(besides=read)
 
-    def _read_status(self, before: Any) -> StatusReport:
-        return status_report(self.operations, self.cap_usd)
+    def _shared(self, key: str, get: Callable[[Hashable, Callable[[], Shared]], Shared]) -> Shared:
+        return get(key, self._reading(key))
 
-    def _read_runs(self, before: Listings | None) -> Listings:
-        return self.operations.listings(before or ())
+    def _reading(self, key: str) -> Callable[[], Shared]:
+        """Return what reads the status or the runs, given what was read before."""
 
-    def _shared(
-        self, key: str, read: Callable[[Any], Any], get: Callable[[Hashable, Callable[[], Any]], Any]
-    ) -> Shared:
-        found: Shared = get(key, self._numbered(key, read))
-        return found
-
-    def _numbered(self, key: str, read: Callable[[Any], Any]) -> Callable[[], Shared]:
         def numbered() -> Shared:
             at, before = self.now, self._last.get(key)
-            self._last[key] = Shared(at, next(self._numbers), read(before.found if before else None))
+            self._last[key] = Shared(at, next(self._numbers), self._reads[key](before.found if before else None))
             return self._last[key]
 
         return numbered
