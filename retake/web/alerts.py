@@ -1,7 +1,7 @@
 """The alerts: what is wrong, who was told, and who takes care of it."""
 
 from collections.abc import Collection, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
@@ -19,20 +19,6 @@ SHOWN = 200
 """How many alerts are on a page, and how many that are over."""
 
 TONES = {"warning": "warn", "error": "bad", "critical": "bad"}
-
-
-class AlertRow(NamedTuple):
-    """An alert in the list."""
-
-    id: str
-    level: str
-    tone: str
-    state: str
-    active: bool
-    acknowledged: bool
-    times: int
-    last_at: str
-    title: str
 
 
 def alerts_routes(desk: Desk) -> APIRouter:
@@ -76,20 +62,20 @@ def list_view(panel: AlertPanel) -> dict[str, Any]:
     }
 
 
-def row_of(it: Alert) -> AlertRow:
+def row_of(it: Alert) -> dict[str, Any]:
     """Return an alert as the list has it."""
     by = f" by {one_line(it.acknowledged_by, 60)}" if it.state == ACKNOWLEDGED and it.acknowledged_by else ""
-    return AlertRow(
-        it.id,
-        it.level,
-        TONES.get(it.level, "warn") if it.active else "plain",
-        f"{it.state}{by}",
-        it.active,
-        it.state == ACKNOWLEDGED,
-        it.occurrences,
-        it.last_at,
-        one_line(it.title, 200),
-    )
+    return {
+        "id": it.id,
+        "level": it.level,
+        "tone": TONES.get(it.level, "warn") if it.active else "plain",
+        "state": f"{it.state}{by}",
+        "active": it.active,
+        "acknowledged": it.state == ACKNOWLEDGED,
+        "times": it.occurrences,
+        "last_at": it.last_at,
+        "title": one_line(it.title, 200),
+    }
 
 
 def alert_view(it: Alert, operations: Operations, untold: Collection[str]) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """What holds work back: the degraded mode, and the circuit breakers."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -18,20 +18,6 @@ MOST_BREAKERS = 300  # on a page
 
 MODE_TONES = ("good", "warn", "bad", "bad")
 _TONES = {Phase.CLOSED: "good", Phase.OPEN: "bad", Phase.HALF_OPEN: "warn"}
-
-
-class BreakerRow(NamedTuple):
-    """A breaker on the page."""
-
-    name: str
-    words: str
-    tone: str
-    failures: str
-    until: str | None
-    opened: str | None
-    code: str
-    can_probe: bool
-    can_reset: bool
 
 
 def guards_routes(desk: Desk) -> APIRouter:
@@ -73,17 +59,17 @@ def mode_view(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def breaker_row(it: BreakerView) -> BreakerRow:
+def breaker_row(it: BreakerView) -> dict[str, Any]:
     """Return a breaker as the page has it."""
     document, policy = it.document(), it.policy
-    return BreakerRow(
-        it.breaker.name,
-        it.words,
-        "bad" if it.fault else _TONES[it.phase],
-        "" if it.fault else f"{len(it.recent)} within {span(policy.window_s)}; {policy.failures} open it",
-        document["open_until"],
-        document["opened_at"],
-        code_of(it.state.code),
-        it.phase is Phase.OPEN and it.prober is None and not it.state.probe_ordered,
-        it.phase is not Phase.CLOSED or bool(it.recent),
-    )
+    return {
+        "name": it.breaker.name,
+        "words": it.words,
+        "tone": "bad" if it.fault else _TONES[it.phase],
+        "failures": "" if it.fault else f"{len(it.recent)} within {span(policy.window_s)}; {policy.failures} open it",
+        "until": document["open_until"],
+        "opened": document["opened_at"],
+        "code": code_of(it.state.code),
+        "can_probe": it.phase is Phase.OPEN and it.prober is None and not it.state.probe_ordered,
+        "can_reset": it.phase is not Phase.CLOSED or bool(it.recent),
+    }

@@ -6,7 +6,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import Response
@@ -40,21 +40,6 @@ TONES = {KpiLevel.OK: "good", KpiLevel.WARNING: "warn", KpiLevel.ERROR: "bad", K
 
 WINDOWS = ("24h", "7d", "30d")
 """The windows that are offered."""
-
-
-class KpiRow(NamedTuple):
-    """A pipeline and what it came to."""
-
-    name: str
-    level: str
-    tone: str
-    ended: int
-    success: str
-    retries: str
-    mean: str
-    errors: str
-    missed: str
-    steps: Any
 
 
 class StillCounting(RetakeError):
@@ -180,20 +165,19 @@ def kpi_view(report: KpiReport, ended: Iterable[Fact]) -> dict[str, Any]:
     }
 
 
-def _row(it: PipelineFigures) -> KpiRow:
-    errors = ", ".join(f"{number} {name}" for name, number in it.errors.items() if number)
-    return KpiRow(
-        it.pipeline or "no pipeline",
-        it.level.value,
-        TONES[it.level],
-        it.ended,
-        percent(it.success_rate),
-        percent(it.retry_rate),
-        "" if it.mean_seconds is None else span(it.mean_seconds),
-        errors,
-        ", ".join(name.replace("_", " ") for name in it.targets_missed),
-        [_step(step) for step in it.steps[:30]],
-    )
+def _row(it: PipelineFigures) -> dict[str, Any]:
+    return {
+        "name": it.pipeline or "no pipeline",
+        "level": it.level.value,
+        "tone": TONES[it.level],
+        "ended": it.ended,
+        "success": percent(it.success_rate),
+        "retries": percent(it.retry_rate),
+        "mean": "" if it.mean_seconds is None else span(it.mean_seconds),
+        "errors": ", ".join(f"{number} {name}" for name, number in it.errors.items() if number),
+        "missed": ", ".join(name.replace("_", " ") for name in it.targets_missed),
+        "steps": [_step(step) for step in it.steps[:30]],
+    }
 
 
 def _step(it: StepFigures) -> tuple[str | int, ...]:

@@ -1,7 +1,6 @@
 """The dead letters: what failed for good, or was cancelled."""
 
-from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
@@ -11,20 +10,6 @@ from retake.operations.words import code_of, one_line, usd
 from retake.web.desk import Desk, PageNumber, Seen
 
 A_PAGE = 50
-
-
-class LetterRow(NamedTuple):
-    """A dead letter in the list. `value` names it among those of all channels."""
-
-    value: str
-    id: str
-    channel: str
-    how: str
-    at: datetime | None
-    step: str
-    error: str
-    paid: str
-    files: int
 
 
 def letters_routes(desk: Desk) -> APIRouter:
@@ -47,18 +32,18 @@ def letters_view(found: LettersPage) -> dict[str, Any]:
     return {"rows": [row_of(it) for it in found.letters], "at_page": found.at}
 
 
-def row_of(it: LetterView) -> LetterRow:
-    """Return a dead letter as the list has it."""
+def row_of(it: LetterView) -> dict[str, Any]:
+    """Return a dead letter as the list has it. `value` names it among those of all channels."""
     channel, letter = it.pipeline.channel or "", it.letter
     fault = letter.fault or f"{code_of(letter.error_code)}: {it.message}"
-    return LetterRow(
-        f"{channel}/{letter.id}" if channel else letter.id,
-        letter.id,
-        channel,
-        it.how,
-        letter.failed_at,
-        one_line(it.step, 60),
-        one_line(fault, 160) if letter.fault or letter.error_code or it.message else "",
-        usd(it.paid_usd) if it.paid_usd else "",
-        len(letter.files),
-    )
+    return {
+        "value": f"{channel}/{letter.id}" if channel else letter.id,
+        "id": letter.id,
+        "channel": channel,
+        "how": it.how,
+        "at": letter.failed_at,
+        "step": one_line(it.step, 60),
+        "error": one_line(fault, 160) if letter.fault or letter.error_code or it.message else "",
+        "paid": usd(it.paid_usd) if it.paid_usd else "",
+        "files": len(letter.files),
+    }

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, HTTPException, Query, Request
@@ -40,43 +40,6 @@ TONES: Mapping[str, str] = {
 }
 
 _VERBS = ((Verb.RETRY, "Retry", ""), (Verb.SKIP, "Skip", ""), (Verb.CANCEL, "Cancel", "loses"))
-
-
-class RunRow(NamedTuple):
-    """A run in the list."""
-
-    run_id: str
-    task: str
-    pipeline: str
-    status: str
-    tone: str
-    more: str  # when it is due again, and at which attempt its step is
-    changed: datetime
-    error: str
-
-
-class Happening(NamedTuple):
-    """An entry of the timeline."""
-
-    at: datetime
-    since_s: float
-    actor: str
-    attempt: str
-    what: str
-    failure: str
-    tone: str
-
-
-class PaidRow(NamedTuple):
-    """A paid call."""
-
-    asked: datetime | None
-    step: str
-    attempt: str
-    outcome: str
-    doubtful: bool
-    task: str
-    price: str
 
 
 def runs_routes(desk: Desk) -> APIRouter:
@@ -142,12 +105,18 @@ def list_view(found: RunsPage, wanted: RunsWanted, text: str, pipelines: Sequenc
     }
 
 
-def row_of(run: Run, at: StepAttempt | None) -> RunRow:
+def row_of(run: Run, at: StepAttempt | None) -> dict[str, Any]:
     """Return a run as the list has it."""
-    tone = TONES.get(run.status, "plain")
-    pipeline, task, step = one_line(run.pipeline, 80), one_line(run.task_id, 120), at.short if at else ""
-    error = one_line(code_of(run.error_code), 60)
-    return RunRow(run.run_id, task, pipeline, run.status.value, tone, step, run.updated_at, error)
+    return {
+        "run_id": run.run_id,
+        "task": one_line(run.task_id, 120),
+        "pipeline": one_line(run.pipeline, 80),
+        "status": run.status.value,
+        "tone": TONES.get(run.status, "plain"),
+        "more": at.short if at else "",  # when it is due again, and at which attempt its step is
+        "changed": run.updated_at,
+        "error": one_line(code_of(run.error_code), 60),
+    }
 
 
 def run_view(past: History, verbs: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
@@ -184,27 +153,33 @@ def possible(past: History) -> list[tuple[str, str, str]]:
     return shown
 
 
-def _happening(it: TimelineEntry, start: datetime) -> Happening:
+def _happening(it: TimelineEntry, start: datetime) -> dict[str, Any]:
     tone = "bad" if it.status == RunStatus.FAILED else "warn" if it.error else "plain"
     tone = "good" if it.status == RunStatus.SUCCEEDED else tone
     due = it.next_retry_at if it.next_retry_at and it.next_retry_at > it.at else None
-    told = one_line(it.told, 400) + (f", {ago(due, it.at)}" if due else "")
-    since_s = (it.at - start).total_seconds()
-    return Happening(it.at, since_s, one_line(it.actor, 60), str(it.step_attempt or ""), told, it.failure, tone)
+    return {
+        "at": it.at,
+        "since_s": (it.at - start).total_seconds(),
+        "actor": one_line(it.actor, 60),
+        "attempt": it.step_attempt or "",
+        "what": one_line(it.told, 400) + (f", {ago(due, it.at)}" if due else ""),
+        "failure": it.failure,
+        "tone": tone,
+    }
 
 
-def _paid(call: Call) -> PaidRow:
+def _paid(call: Call) -> dict[str, Any]:
     outcome, doubt = one_line(call.get("outcome") or "", 60), bool(call.get("possible_duplicate"))
     price = amount_of(call.get("price_usd"))
-    return PaidRow(
-        read_moment(call.get("requested_at_utc")),
-        one_line(call.get("step") or "", 60),
-        one_line(call.get("attempt") or "", 20),
-        f"{outcome}, possible duplicate" if doubt else outcome,
-        doubt or outcome in UNSURE,
-        one_line(call.get("task_id") or "", 60),
-        "" if price is None else f"{price:.3f}",
-    )
+    return {
+        "asked": read_moment(call.get("requested_at_utc")),
+        "step": one_line(call.get("step") or "", 60),
+        "attempt": one_line(call.get("attempt") or "", 20),
+        "outcome": f"{outcome}, possible duplicate" if doubt else outcome,
+        "doubtful": doubt or outcome in UNSURE,
+        "task": one_line(call.get("task_id") or "", 60),
+        "price": "" if price is None else f"{price:.3f}",
+    }
 
 
 def _media(past: History) -> dict[str, str]:
