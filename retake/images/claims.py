@@ -48,7 +48,7 @@ class JobClaims(RedisCalls):
 
     def renew(self, job_id: str, token: str, silence_s: float) -> Still:
         """Keep the job for another `silence_s` seconds, also if the claim has ended but nobody else has taken it."""
-        return Still(self.run(scripts.RENEW, [job_id], [token, milliseconds(silence_s)]))
+        return Still(self.run(scripts.UPDATE, [job_id], [token, milliseconds(silence_s)]))
 
     def update(self, job_id: str, token: str, silence_s: float, fields: Mapping[str, str]) -> Still:
         """Write fields of a claimed job, and renew the claim."""

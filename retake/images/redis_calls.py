@@ -16,6 +16,7 @@ from retake.errors import RetakeError, redact
 from retake.exit_codes import ExitCode
 from retake.foreign_text import one_line
 from retake.images.jobs import iso
+from retake.images.scripts import FUNCTIONS
 
 ANSWER_S = 3.0
 """Seconds within which Redis answers. A broken connection is tried once more, so that a call ends within twice that."""
@@ -67,7 +68,7 @@ class RedisCalls:
         """Run a script (see scripts.py) and return what it returns."""
         known = self._scripts.get(script)
         if known is None:
-            known = self._scripts[script] = self.client.register_script(script)
+            known = self._scripts[script] = self.client.register_script(FUNCTIONS + script)
         return self.ask(lambda: known(keys=keys, args=arguments))
 
     def done(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> bool:

@@ -12,34 +12,39 @@ CACHED = "jobs:status:dispatcher_cache_processing"
 FAILED = "jobs:status:failed"
 SETS = (PENDING, READY, CACHED, FAILED)
 
-_NOW = """
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-"""
+FUNCTIONS = """
+local UNDER_WAY = {pending = 1, waiting_comfyui = 1, processing_comfyui = 1, processing = 1}
 
-LONGEST_CLAIM_MS = 86_400_000
-"""The longest `worker_silence_seconds`: a claim that seems to last longer was made by a clock that was wrong, or is no
-number of ours, and has ended."""
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
 
-_LEFT = f"""
-local function left(till)
-  local it = (tonumber(till or '') or 0) - now
-  if it > 0 and it <= {LONGEST_CLAIM_MS} then return it end
+-- What a field says; 0 where it is missing, or no number.
+local function number(text)
+  return tonumber(text or '') or 0
+end
+
+-- The milliseconds that a claim has left; 0 for one that has ended. So has one that seems to last longer than a day,
+-- the longest `worker_silence_seconds`: it was made by a clock that was wrong, or is no number of ours.
+local function left(till, now)
+  local it = number(till) - now
+  if it > 0 and it <= 86400000 then return it end
   return 0
 end
-"""
 
-_OWN = """
-local claim = redis.call('HGET', KEYS[1], 'claim')
-if claim ~= ARGV[1] then return redis.call('EXISTS', KEYS[1]) == 1 and 'lost' or 'gone' end
-"""
+-- Why the job is not the worker's: 'lost' or 'gone'; nil if it is.
+local function lost(job, token)
+  if redis.call('HGET', job, 'claim') == token then return nil end
+  return redis.call('EXISTS', job) == 1 and 'lost' or 'gone'
+end
 
-_SETTLE = """
+-- Put a job where it belongs by its status. One that is ready without a picture is kept in failed, so that it is
+-- cleaned up one day; one of an unknown status is in no set.
 local function settle(key, id)
   local status = redis.call('TYPE', key).ok == 'hash' and redis.call('HGET', key, 'status')
-  local under_way = {pending = 1, waiting_comfyui = 1, processing_comfyui = 1, processing = 1}
   local set = ''
-  if status and under_way[status] then set = 'jobs:status:pending' end
+  if status and UNDER_WAY[status] then set = 'jobs:status:pending' end
   if status == 'failed' then set = 'jobs:status:failed' end
   if status == 'ready' then
     set = 'jobs:status:ready'
@@ -56,8 +61,7 @@ local function settle(key, id)
   if set ~= '' then redis.call('SADD', set, id) end
 end
 """
-"""Where a job belongs by its status. One that is ready without a picture is kept in failed, so that it is cleaned up
-one day; one of an unknown status is in no set."""
+"""What scripts have in common: `RedisCalls.run` puts it before each of them."""
 
 CREATE = """
 -- KEYS: job, idempotency or ''. ARGV: job id, seconds that the idempotency key counts, field, value, ...
@@ -91,24 +95,18 @@ redis.call('HSETNX', KEYS[1], 'sent_at', ARGV[1])
 return 1
 """
 
-CLAIM = (
-    """
+CLAIM = """
 -- KEYS: job. ARGV: token, milliseconds, deaths allowed. Returns {what, milliseconds}.
 local status = redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('HGET', KEYS[1], 'status')
 if not status then return {'gone', 0} end
 if status == 'failed' then return {'failed', 0} end
-local under_way = {pending = 1, waiting_comfyui = 1, processing_comfyui = 1, processing = 1}
-if not under_way[status] then return {'done', 0} end
-"""
-    + _NOW
-    + _LEFT
-    + """
-local claim = redis.call('HGET', KEYS[1], 'claim')
-local held = left(redis.call('HGET', KEYS[1], 'claim_until'))
+if not UNDER_WAY[status] then return {'done', 0} end
+local claim, now = redis.call('HGET', KEYS[1], 'claim'), now()
+local held = left(redis.call('HGET', KEYS[1], 'claim_until'), now)
 local what = 'claimed'
 if claim and claim ~= ARGV[1] then
   if held > 0 then return {'held', held} end
-  local deaths = tonumber(redis.call('HGET', KEYS[1], 'deaths') or '') or 0
+  local deaths = number(redis.call('HGET', KEYS[1], 'deaths'))
   deaths = deaths > 0 and deaths + 1 or 1
   redis.call('HSET', KEYS[1], 'deaths', deaths)
   if deaths >= tonumber(ARGV[3]) then what = 'exhausted' end
@@ -116,73 +114,51 @@ end
 redis.call('HSET', KEYS[1], 'claim', ARGV[1], 'claim_until', now + ARGV[2])
 return {what, 0}
 """
-)
 
-RENEW = (
-    "-- KEYS: job. ARGV: token, milliseconds."
-    + _OWN
-    + _NOW
-    + "redis.call('HSET', KEYS[1], 'claim_until', now + ARGV[2]) return 'done'"
-)
-
-UPDATE = (
-    "-- KEYS: job. ARGV: token, milliseconds, field, value, ..."
-    + _OWN
-    + _NOW
-    + """
-redis.call('HSET', KEYS[1], 'claim_until', now + ARGV[2], unpack(ARGV, 3))
+UPDATE = """
+-- KEYS: job. ARGV: token, milliseconds, field, value, ... (none, to renew the claim alone).
+local why = lost(KEYS[1], ARGV[1])
+if why then return why end
+redis.call('HSET', KEYS[1], 'claim_until', now() + ARGV[2], unpack(ARGV, 3))
 return 'done'
 """
-)
 
-GIVE_BACK = (
-    "-- KEYS: job. ARGV: token, updated_at."
-    + _OWN
-    + """
+GIVE_BACK = """
+-- KEYS: job. ARGV: token, updated_at.
+local why = lost(KEYS[1], ARGV[1])
+if why then return why end
 redis.call('HSET', KEYS[1], 'status', 'pending', 'updated_at', ARGV[2])
 redis.call('HDEL', KEYS[1], 'claim', 'claim_until')
 return 'done'
 """
-)
 
-END = (
-    """
+END = """
 -- KEYS: job, set. ARGV: token, job id, field, value, ... (of which one is `ended_by`). Again, it changes nothing.
 if redis.call('HGET', KEYS[1], 'ended_by') == ARGV[1] then return 'done' end
-"""
-    + _OWN
-    + """
+local why = lost(KEYS[1], ARGV[1])
+if why then return why end
 redis.call('HSET', KEYS[1], unpack(ARGV, 3))
 redis.call('HDEL', KEYS[1], 'claim', 'claim_until')
 redis.call('SREM', 'jobs:status:pending', ARGV[2])
 redis.call('SADD', KEYS[2], ARGV[2])
 return 'done'
 """
-)
 
-SETTLE = (
-    _SETTLE
-    + """
+SETTLE = """
 -- KEYS: job. ARGV: job id.
 settle(KEYS[1], ARGV[1])
 return 1
 """
-)
 
-UNCACHE = (
-    _SETTLE
-    + """
+UNCACHE = """
 -- KEYS: job. ARGV: job id, dispatcher, or '' for whichever let its time run out. Returns whether it is in ready again.
 if redis.call('SISMEMBER', 'jobs:status:dispatcher_cache_processing', ARGV[1]) == 0 then return 0 end
-"""
-    + _NOW
-    + """
 local by = redis.call('HGET', KEYS[1], 'cached_by') or ''
-local till = tonumber(redis.call('HGET', KEYS[1], 'cached_until') or '') or 0
+local till = number(redis.call('HGET', KEYS[1], 'cached_until'))
 if redis.call('EXISTS', KEYS[1]) == 0 then
   -- gone: it leaves the set below, whose ever it was
 elseif ARGV[2] == '' then
-  if till > now then return 0 end
+  if till > now() then return 0 end
 elseif by ~= ARGV[2] then
   return 0
 end
@@ -191,19 +167,12 @@ redis.call('HDEL', KEYS[1], 'cached_by', 'cached_until')
 settle(KEYS[1], ARGV[1])
 return redis.call('SISMEMBER', 'jobs:status:ready', ARGV[1])
 """
-)
 
-CACHE_PAGE = (
-    _SETTLE
-    + """
+CACHE_PAGE = """
 -- KEYS: ready. ARGV: cursor, count, dispatcher, milliseconds, how many the dispatcher can take. What is not ready after
 -- all leaves the set. Returns {cursor, {id, user_id, output_r2_key, image_type, ...}} of those that it has now.
 local found = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
-local room = tonumber(ARGV[5])
-"""
-    + _NOW
-    + """
-local rows = {}
+local room, till, rows = tonumber(ARGV[5]), now() + ARGV[4], {}
 for _, id in ipairs(found[2]) do
   local it = {false, false, false, false}
   if redis.call('TYPE', id).ok == 'hash' then
@@ -214,36 +183,29 @@ for _, id in ipairs(found[2]) do
   elseif room > 0 then
     room = room - 1
     redis.call('SMOVE', KEYS[1], 'jobs:status:dispatcher_cache_processing', id)
-    redis.call('HSET', id, 'cached_by', ARGV[3], 'cached_until', now + ARGV[4])
+    redis.call('HSET', id, 'cached_by', ARGV[3], 'cached_until', till)
     rows[#rows + 1] = id
     for n = 2, 4 do rows[#rows + 1] = it[n] or '' end
   end
 end
 return {found[1], rows}
 """
-)
 
-UNCACHE_PAGE = (
-    _SETTLE
-    + """
+UNCACHE_PAGE = """
 -- KEYS: the set of cached jobs. ARGV: cursor, count. Those whose dispatcher let their time run out are in ready again.
-local found = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
-"""
-    + _NOW
-    + """
+local found, now = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2]), now()
 for _, id in ipairs(found[2]) do
   local it = {false, false}
   if redis.call('TYPE', id).ok == 'hash' then it = redis.call('HMGET', id, 'status', 'cached_until') end
   if it[1] ~= 'ready' then
     settle(id, id)
-  elseif (tonumber(it[2] or '') or 0) <= now then
+  elseif number(it[2]) <= now then
     redis.call('SMOVE', KEYS[1], 'jobs:status:ready', id)
     redis.call('HDEL', id, 'cached_by', 'cached_until')
   end
 end
 return found[1]
 """
-)
 
 DELIVERED = """
 -- KEYS: job. ARGV: when, the status that was answered. Only the first time counts; none does once an operator has let
@@ -276,7 +238,7 @@ REQUEUE = """
 local status = redis.call('HGET', KEYS[1], 'status')
 if not status or status == 'ready' then return 0 end
 if status ~= 'failed' then return 1 end
-local attempt = tonumber(redis.call('HGET', KEYS[1], 'attempt') or '') or 0
+local attempt = number(redis.call('HGET', KEYS[1], 'attempt'))
 redis.call('HSET', KEYS[1], 'status', 'pending', 'updated_at', ARGV[2], 'error', '', 'attempts_before', attempt,
   'attempt', attempt + 1)
 redis.call('HDEL', KEYS[1], 'deaths', 'comfyui_deaths', 'prompt_id', 'comfyui_server', 'ended_by', 'delivered_at',
@@ -286,18 +248,13 @@ redis.call('SADD', 'jobs:status:pending', ARGV[1])
 return 1
 """
 
-PEEK = (
-    """
+PEEK = """
 -- KEYS: set. ARGV: cursor, count, statuses, and three times: jobs that have one of these statuses, and were changed and
 -- answered later than that (and changed before the third), or are claimed, are left out. Times in another form than
 -- ours are for the caller to read.
 -- Returns {cursor, {id, status, type, updated_at, delivered_at, claimed, cached, in_table, ...}}.
 local function later(stamp, than) return #stamp == 32 and string.sub(stamp, -6) == '+00:00' and stamp > than end
-local found = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
-"""
-    + _NOW
-    + _LEFT
-    + """
+local found, now = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2]), now()
 local rows = {}
 for _, id in ipairs(found[2]) do
   local it = {}
@@ -305,8 +262,8 @@ for _, id in ipairs(found[2]) do
     it = redis.call('HMGET', id, 'status', 'type', 'updated_at', 'delivered_at', 'claim_until', 'cached_until',
       'in_table')
   end
-  local claimed = left(it[5]) > 0
-  local cached = (tonumber(it[6] or '') or 0) > now
+  local claimed = left(it[5], now) > 0
+  local cached = number(it[6]) > now
   local calm = #id == 36 and it[1] and string.find(ARGV[3], ' ' .. it[1] .. ' ', 1, true)
     and (claimed or later(it[3] or '', ARGV[4]) and it[3] < ARGV[6] and (not it[4] or later(it[4], ARGV[5])))
     and (cached or KEYS[1] ~= 'jobs:status:dispatcher_cache_processing')
@@ -320,7 +277,6 @@ for _, id in ipairs(found[2]) do
 end
 return {found[1], rows}
 """
-)
 
 STATUSES = """
 -- KEYS: jobs. Returns {whether there is such a key, its status} for each.
@@ -350,13 +306,10 @@ if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('DECR', KEYS[1]) en
 UPLOADS_OF = "uploads:answered"
 """The set of users who were answered something; `uploads:answered:<user>` has the version and time of each name."""
 
-ANSWERED = (
-    """
+ANSWERED = """
 -- KEYS: answers of the user, users. ARGV: user, milliseconds ago, name, version, ... Only the first answer of a version
 -- counts, unless it is to go at once.
-"""
-    + _NOW
-    + """
+local now = now()
 for n = 3, #ARGV, 2 do
   local known = redis.call('HGET', KEYS[1], ARGV[n])
   local space = known and string.find(known, ' ', 1, true)
@@ -367,34 +320,23 @@ for n = 3, #ARGV, 2 do
 end
 if redis.call('EXISTS', KEYS[1]) == 1 then redis.call('SADD', KEYS[2], ARGV[1]) end
 """
-)
 
-BEGIN_WRITE = (
-    """
+BEGIN_WRITE = """
 -- KEYS: writers of the upload, its deleter. ARGV: token, milliseconds. Returns whether it may be written now.
 if redis.call('EXISTS', KEYS[2]) == 1 then return 0 end
-"""
-    + _NOW
-    + """
-redis.call('ZADD', KEYS[1], now + ARGV[2], ARGV[1])
+redis.call('ZADD', KEYS[1], now() + ARGV[2], ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
 """
-)
 
-BEGIN_DELETE = (
-    """
+BEGIN_DELETE = """
 -- KEYS: answers of the user, writers of the upload, its deleter. ARGV: name, its answer, token, milliseconds. Returns
 -- whether it may be deleted now: nobody writes it or deletes it, and the answer is the one that was read.
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
-"""
-    + _NOW
-    + """
-redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now)
+redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now())
 if redis.call('ZCARD', KEYS[2]) > 0 then return 0 end
 return redis.call('SET', KEYS[3], ARGV[3], 'NX', 'PX', ARGV[4]) and 1 or 0
 """
-)
 
 END_DELETE = """
 -- KEYS: answers of the user, users, deleter. ARGV: user, name, its answer, token, '1' if the answer is settled.
