@@ -135,24 +135,16 @@ class Acting:
     def answer(self, request: Request, order: FormOrder) -> Response:
         """Do what the form asks for, or show what would be lost by it. Raises RetakeError, where it is about one id."""
         items = self._verbs.items(order.verb, order.ids, order.channel)
-        agreed = self._agreed(order, items)
-        if agreed is None:
-            return self._asked(request, order, items)
+        agreed = {""}  # everything
+        if not _agrees(order):
+            losses = {} if order.program else self._losses(order.verb, items)
+            if losses and order.agreed != _digest(order.verb, losses):
+                return self._asked(request, order, len(items), losses)
+            agreed = {it.agreement for it in losses.values()}
         if len(items) == 1:
             return self._done(order, self._acted(order, items[0], agreed))
         results = each(items, lambda it: self._tried(order, it, agreed), _failed)
         return self._several(request, order, items, results)
-
-    def _agreed(self, order: FormOrder, items: Sequence[Item]) -> set[str] | None:
-        """What is agreed to: {""} is everything; None: a person must be asked first."""
-        if order.verb not in _LABELS or order.agreed.lower() in YES or (order.program and order.agreed):
-            return {""}
-        if order.program:
-            return set()
-        losses = self._losses(order.verb, items)
-        if losses and order.agreed != _digest(order.verb, losses):
-            return None
-        return {it.agreement for it in losses.values()}
 
     def _losses(self, verb: str, items: Sequence[Item]) -> dict[Item, PreparedOrder]:
         """What would be lost, by item. Of several, what is refused is left to the doing."""
@@ -168,8 +160,7 @@ class Acting:
                 found[item] = prepared
         return found
 
-    def _asked(self, request: Request, order: FormOrder, items: Sequence[Item]) -> Response:
-        losses = self._losses(order.verb, items)
+    def _asked(self, request: Request, order: FormOrder, number: int, losses: Mapping[Item, PreparedOrder]) -> Response:
         heading, hint = _LABELS[order.verb]
         values = {
             "heading": heading,
@@ -177,7 +168,7 @@ class Acting:
             "order": order,
             "losses": [f"{it.lost[:1].upper()}{it.lost[1:]}." for it in [*losses.values()][:_SHOWN]],
             "more": max(0, len(losses) - _SHOWN),
-            "others": len(items) - len(losses),
+            "others": number - len(losses),
             "agreed": _digest(order.verb, losses),
         }
         return self._desk.page(request, "confirm.html", values)
@@ -221,6 +212,11 @@ class Acting:
         text = quote(one_line(acted.what)[:_DONE_LENGTH])
         response.set_cookie(DONE_COOKIE, text, max_age=60, httponly=True, samesite="strict")
         return response
+
+
+def _agrees(order: FormOrder) -> bool:
+    """Whether the form agrees to whatever is lost, or nothing can be."""
+    return order.verb not in _LABELS or order.agreed.lower() in YES or (order.program and bool(order.agreed))
 
 
 def _failed(message: str, exit_code: int) -> ActionResult:
