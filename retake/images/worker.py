@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from logging import getLogger
 from threading import Event, Lock, Timer
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import uuid4
 
 from retake.attempts import repeating
@@ -22,7 +22,7 @@ from retake.images.messages import job_id_of, publish
 from retake.images.redis_calls import RedisAway
 from retake.images.store import JobStore
 from retake.logs import bind
-from retake.rabbit.broker import Broker, Consumer
+from retake.rabbit.broker import Broker, Consumer, Delivery
 
 MOST_WAITING = 1000
 """Jobs that came by HTTP and wait for their turn."""
@@ -47,20 +47,6 @@ class JobEnd(Enum):
     FAILED = "failed"  # it is dead-lettered
     ELSEWHERE = "elsewhere"  # it is given back
     LOST = "lost"  # it is RabbitMQ's again already
-
-
-class JobMessage(Protocol):
-    """What a job came with (retake.rabbit.broker.Delivery)."""
-
-    @property
-    def lost(self) -> bool: ...
-
-    @property
-    def redelivered(self) -> bool: ...
-
-    def ack(self) -> object: ...
-
-    def nack(self, *, requeue: bool) -> object: ...
 
 
 class WorkerGlance(NamedTuple):
@@ -140,7 +126,7 @@ class QueueWorker:
         job_id = self._next_in_line()
         if job_id:
             consumer.pause()  # else a message would wait here while other workers are idle
-            if self._do(job_id, _NoMessage()) is JobEnd.ELSEWHERE:
+            if self._do(job_id, None) is JobEnd.ELSEWHERE:
                 self._send(job_id)
         delivery = None if self._stopping.is_set() else consumer.take(_TAKE_S)
         if delivery is None:
@@ -152,8 +138,8 @@ class QueueWorker:
         else:
             self._do(wanted, delivery)
 
-    def _do(self, job_id: str, message: JobMessage) -> JobEnd:
-        """See to it that a job ends, and settle its message."""
+    def _do(self, job_id: str, message: Delivery | None) -> JobEnd:
+        """See to it that a job ends, and settle its message; None is a job that came by HTTP."""
         with bind(job_id=job_id):
             self._job = job_id
             try:
@@ -166,10 +152,11 @@ class QueueWorker:
                 end = JobEnd.ELSEWHERE
             finally:
                 self._job = None
-            _SETTLE[end](message)
+            if message is not None:
+                _SETTLE[end](message)
             return end
 
-    def _ended(self, job_id: str, message: JobMessage) -> JobEnd:
+    def _ended(self, job_id: str, message: Delivery | None) -> JobEnd:
         """Execute the job unless another worker does; return when it has ended. Raises JobInterrupted."""
         begun = False
         while True:
@@ -177,7 +164,7 @@ class QueueWorker:
             taken = self._claim(job_id, token, message)
             if taken is None:
                 return JobEnd.LOST
-            if taken is Taken.FAILED and (begun or message.redelivered):
+            if taken is Taken.FAILED and (begun or (message is not None and message.redelivered)):
                 return JobEnd.FAILED  # who failed it may have died, or lost RabbitMQ, before it was dead-lettered
             if taken in (Taken.DONE, Taken.FAILED, Taken.GONE):
                 return JobEnd.DONE
@@ -187,7 +174,7 @@ class QueueWorker:
             except JobLost as lost:
                 _log.warning("the job is not this worker's any more: it is %s", lost)
 
-    def _claim(self, job_id: str, token: str, message: JobMessage) -> Taken | None:
+    def _claim(self, job_id: str, token: str, message: Delivery | None) -> Taken | None:
         """Claim the job; wait while another worker has it, or Redis is unreachable. None: the message is lost.
 
         Raises JobInterrupted.
@@ -206,7 +193,7 @@ class QueueWorker:
                 _log.info("the job waits: %s", why)
             if self._stopping.wait(pause_s):
                 raise JobInterrupted
-            if message.lost:
+            if message is not None and message.lost:
                 return None
 
     def _execute(self, held: HeldJob, taken: Taken) -> JobEnd:
@@ -254,19 +241,7 @@ class QueueWorker:
             )
 
 
-class _NoMessage:
-    """In place of a message: the job came by HTTP."""
-
-    lost = redelivered = False
-
-    def ack(self) -> None:
-        """There is nothing to settle."""
-
-    def nack(self, *, requeue: bool) -> None:
-        """There is nothing to settle."""
-
-
-_SETTLE: dict[JobEnd, Callable[[JobMessage], object]] = {
+_SETTLE: dict[JobEnd, Callable[[Delivery], object]] = {
     JobEnd.DONE: lambda message: message.ack(),
     JobEnd.FAILED: lambda message: message.nack(requeue=False),
     JobEnd.ELSEWHERE: lambda message: message.nack(requeue=True),
