@@ -2,28 +2,34 @@
 
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
-def at_once(calls: list[Callable[[], None]]) -> None:
-    """Run every call in a thread of its own, started together; the first error is raised."""
-    errors: list[Exception] = []
+def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Run every call in a thread of its own, started together, and return what they return, in their order; the first
+    error is raised."""
+    found: dict[int, T] = {}
+    errors: list[BaseException] = []
     gate = threading.Barrier(len(calls))
 
-    def run(call: Callable[[], None]) -> None:
+    def run(number: int) -> None:
         try:
             gate.wait()
-            call()
-        except Exception as error:  # noqa: BLE001  raised again below, in the test's own thread
+            found[number] = calls[number]()
+        except BaseException as error:  # noqa: BLE001  raised again below, in the test's own thread
             errors.append(error)
 
-    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(calls))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     if errors:
         raise errors[0]
+    return [found[number] for number in range(len(calls))]
 
 
 def begin_together(processes: list[subprocess.Popen[str]]) -> None:

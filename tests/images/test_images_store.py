@@ -1,11 +1,10 @@
 """The jobs in a real Redis: every script, and what several writers at once make of a job."""
 
-import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
+from together import at_once
 
 from retake.clock import FakeClock
 from retake.images import scripts
@@ -39,22 +38,6 @@ def sets_of(store: JobStore, job_id: str) -> list[str]:
 def expired(store: JobStore, job_id: str) -> None:
     """Let the time of the job's claim be over."""
     store.client.hset(job_id, "claim_until", 1)
-
-
-def together(works: list[Callable[[], Any]]) -> list[Any]:
-    results: list[Any] = [None] * len(works)
-    start = threading.Barrier(len(works))
-
-    def run(number: int) -> None:
-        start.wait()
-        results[number] = works[number]()
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(works))]
-    for it in threads:
-        it.start()
-    for it in threads:
-        it.join()
-    return results
 
 
 def test_a_redis_that_is_full_is_told_in_its_own_words(store: JobStore) -> None:
@@ -96,7 +79,7 @@ def test_a_new_job_is_pending_with_what_was_asked(store: JobStore) -> None:
 
 
 def test_one_key_makes_one_job_also_at_once_and_after_its_end(store: JobStore) -> None:
-    ids = together([lambda: made(store, "key")] * 12)
+    ids = at_once([lambda: made(store, "key")] * 12)
     assert len(set(ids)) == 1
     assert store.counts()["jobs:status:pending"] == 1
     assert made(store, "key", "bob") != ids[0]
@@ -140,7 +123,7 @@ def test_either_the_worker_or_the_one_who_withdraws_has_the_job(store: JobStore)
     for _ in range(50):
         job = new_job()
         store.create(job, text_fields(job.text))
-        claimed, withdrawn = together(
+        claimed, withdrawn = at_once(
             [lambda it=job: store.claim(it.job_id, "t", 60, 5).taken, lambda it=job: store.withdraw(it)]
         )
         assert (claimed, withdrawn) in ((Taken.CLAIMED, False), (Taken.GONE, True))
@@ -171,7 +154,7 @@ def test_what_is_no_id_is_no_job(store: JobStore, text: str) -> None:
 
 def test_of_many_workers_one_has_the_job(store: JobStore) -> None:
     job_id = made(store)
-    taken = together([lambda n=n: store.claim(job_id, f"t{n}", 60, 5) for n in range(12)])
+    taken = at_once([lambda n=n: store.claim(job_id, f"t{n}", 60, 5) for n in range(12)])
     assert sorted(it.taken for it in taken) == [Taken.CLAIMED] + [Taken.HELD] * 11
     assert all(30 < it.held_s <= 60 for it in taken if it.taken is Taken.HELD)
 
@@ -180,7 +163,7 @@ def test_of_many_workers_that_wait_for_a_dead_one_one_has_the_job(store: JobStor
     job_id = made(store)
     store.claim(job_id, "dead", 60, 5)
     expired(store, job_id)
-    taken = together([lambda n=n: store.claim(job_id, f"t{n}", 60, 5).taken for n in range(12)])
+    taken = at_once([lambda n=n: store.claim(job_id, f"t{n}", 60, 5).taken for n in range(12)])
     assert sorted(taken) == [Taken.CLAIMED] + [Taken.HELD] * 11
     assert store.fields(job_id)["deaths"] == "1"
 
@@ -248,7 +231,7 @@ def test_a_removal_and_an_end_at_once_leave_nothing(store: JobStore) -> None:
     for _ in range(50):
         job_id = made(store)
         store.claim(job_id, "t", 60, 5)
-        together(
+        at_once(
             [
                 lambda it=job_id: store.end_ready(it, "t", "k", "image/png", "A"),
                 lambda it=job_id: store.remove(it),
@@ -262,7 +245,7 @@ def test_a_job_is_in_one_set_whatever_happens_at_once(store: JobStore) -> None:
     for _ in range(30):
         job_id = made(store)
         store.claim(job_id, "t", 60, 5)
-        together(
+        at_once(
             [
                 lambda it=job_id: store.end_failed(it, "t", "x"),
                 lambda it=job_id: store.requeue(it),
@@ -281,7 +264,7 @@ def test_of_several_that_touch_a_job_one_does(store: JobStore) -> None:
     job_id = made(store)
     [glance] = store.members(scripts.PENDING)
     store._clock.sleep(1)
-    assert sorted(together([lambda: store.touch(glance)] * 8)) == [False] * 7 + [True]
+    assert sorted(at_once([lambda: store.touch(glance)] * 8)) == [False] * 7 + [True]
     store.remove(job_id)
     assert not store.touch(glance)
     assert not store.touch(glance._replace(updated_at=""))
@@ -316,7 +299,7 @@ def test_statuses_of_many(store: JobStore) -> None:
 
 
 def test_alone_is_one_of_many_for_a_while(store: JobStore) -> None:
-    assert sorted(together([lambda: store.alone("x", 60)] * 8)) == [False] * 7 + [True]
+    assert sorted(at_once([lambda: store.alone("x", 60)] * 8)) == [False] * 7 + [True]
     store.not_alone("x")
     assert store.alone("x", 60)
 
@@ -334,7 +317,7 @@ def test_only_the_first_delivery_counts(store: JobStore) -> None:
 
 
 def test_requests_of_a_minute_are_counted_together(store: JobStore) -> None:
-    waits = together([lambda: store.allow("ann", 5)] * 12)
+    waits = at_once([lambda: store.allow("ann", 5)] * 12)
     assert len([it for it in waits if it == 0]) == 5
     assert all(0 < it <= 60 for it in waits if it)
     assert store.allow("bob", 5) == 0

@@ -1,13 +1,13 @@
 """What a pass of the sweeper puts right, what it leaves, and that several at once do nothing twice."""
 
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from uuid import uuid4
 
 import pytest
 from local_servers import RunningServer
 from service_world import NOWHERE, SETTINGS, ServiceWorld
+from together import at_once
 
 from retake.bucket import ANY
 from retake.bucket.failing import FailingBucket, Fault
@@ -77,16 +77,8 @@ def test_several_sweepers_at_once_send_each_job_once(service_world: ServiceWorld
     world = service_world
     jobs = sorted(world.job() for _ in range(40))
     world.clock.sleep(31)
-    together([world.sweeper().sweep for _ in range(5)])
+    at_once([world.sweeper().sweep for _ in range(5)])
     assert world.sent() == jobs
-
-
-def together(works: list[Callable[[], None]]) -> None:
-    threads = [threading.Thread(target=work) for work in works]
-    for it in threads:
-        it.start()
-    for it in threads:
-        it.join()
 
 
 def test_a_pass_sends_a_bounded_number(service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +234,7 @@ def test_several_sweepers_clean_up_together(service_world: ServiceWorld) -> None
     for _ in range(30):
         world.ready()
     world.clock.sleep(1000)
-    together([world.sweeper().sweep for _ in range(4)])
+    at_once([world.sweeper().sweep for _ in range(4)])
     assert (world.files(), world.keys()) == ([], [])
 
 
@@ -338,7 +330,7 @@ def test_several_sweepers_bring_in_and_send_once(table_world: ServiceWorld) -> N
     world = table_world
     rows = sorted(world.row() for _ in range(20))
     world.clock.sleep(31)
-    together([world.sweeper().sweep for _ in range(4)])
+    at_once([world.sweeper().sweep for _ in range(4)])
     assert world.sent() == rows
 
 

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from postgres import Server, new_database, or_skipped, running
 from sqlalchemy import Connection
+from together import at_once
 
 from retake.clock import FakeClock
 from retake.errors import SettingsError
@@ -101,33 +102,10 @@ def test_a_migration_imports_nothing_that_may_change() -> None:
 
 def test_several_at_once_make_the_tables_once(database_url: str, clock: FakeClock) -> None:
     tables = [JobTable(database_url, clock) for _ in range(4)]
-    together([it.prepare for it in tables])
+    at_once([it.prepare for it in tables])
     assert tables[0].add(new_job())
     for it in tables:
         it.close()
-
-
-def together(works: list[Callable[[], Any]]) -> list[Any]:
-    """Run all at once; return what they return, in their order. Raises what one of them raises."""
-    results: list[Any] = [None] * len(works)
-    errors: list[BaseException] = []
-    start = threading.Barrier(len(works))
-
-    def run(number: int) -> None:
-        start.wait()
-        try:
-            results[number] = works[number]()
-        except BaseException as error:  # noqa: BLE001  raised below
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(len(works))]
-    for it in threads:
-        it.start()
-    for it in threads:
-        it.join()
-    if errors:
-        raise errors[0]
-    return results
 
 
 # --- the life of a row ----------------------------------------------------------------------------------------------
@@ -209,7 +187,7 @@ def test_one_key_one_job(table: JobTable) -> None:
 
 def test_a_key_asked_at_once_makes_one_row(table: JobTable, database_url: str) -> None:
     jobs = [new_job() for _ in range(8)]
-    assert len(set(together([lambda it=it: table.add(it, "key") for it in jobs]))) == 1
+    assert len(set(at_once([lambda it=it: table.add(it, "key") for it in jobs]))) == 1
     with psycopg.connect(database_url) as connection:
         assert connection.execute("SELECT count(*) FROM jobs2").fetchone() == (1,)
 
