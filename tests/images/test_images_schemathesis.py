@@ -1,28 +1,18 @@
 """Schemathesis reads /openapi.json and sends what fits it and what does not, with and without keys: no answer is a 5xx,
 and each answer is one of the description's."""
 
-import os
-import random
 from collections.abc import Callable
 
 import schemathesis
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from images_world import ALL, KEYS, PNG, ImagesWorld
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
+from schemathesis_search import CHECKS, calls_of, cases_of, sought
 from worker_world import WorkerWorld
 
 from retake.images.settings import ImageJobSettings, ImagesSettings
 from retake.images.worker_api import worker_app
 
-SEED = int(os.environ.get("RETAKE_SEED", "0")) or random.randrange(1, 2**31)
-EXAMPLES = 20  # of each call, half of them as described
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 CALLS = [
     *("GET /health", "POST /jobsRedis", "POST /jobs", "POST /jobChangeOutfit", "GET /jobResult", "DELETE /jobResult"),
     *("POST /upload", "GET /images/{user_id}", "GET /image/raw/{key}"),
@@ -30,42 +20,29 @@ CALLS = [
 
 
 def test_no_request_makes_the_service_fail(instances: Callable[..., ImagesWorld], database_url: str) -> None:
-    print(f"RETAKE_SEED={SEED}")  # noqa: T201 (shown where the test fails)
     api = instances(database_url)
     assert api.table is not None
     api.table.prepare()
-    description = schemathesis.openapi.from_url(f"{api.base}/openapi.json")
-    assert sorted(CALLS) == sorted(
-        f"{it.ok().method.upper()} {it.ok().path}" for it in description.get_all_operations()
-    )
-    for call in CALLS:
-        send_to(api, description, call)
+    operations = calls_of(schemathesis.openapi.from_url(f"{api.base}/openapi.json"))
+    assert sorted(CALLS) == sorted(operations)
+    for call, operation in operations.items():
+        send_to(api, operation, call)
 
 
 def test_no_request_makes_a_worker_fail(world: WorkerWorld) -> None:
     images = ImageJobSettings(rate_per_minute=1_000_000)
     with world.running() as worker:
         app = worker_app(ImagesSettings(images=images, keys=KEYS), world.store, worker)
-        description = schemathesis.openapi.from_asgi("/openapi.json", app)
-        calls = {f"{it.ok().method.upper()} {it.ok().path}": it.ok() for it in description.get_all_operations()}
+        calls = calls_of(schemathesis.openapi.from_asgi("/openapi.json", app))
         assert calls.keys() == {"POST /CreateImageFromPrompt", "GET /status/{job_id}", "GET /health"}
         for call, operation in calls.items():
             send_to_worker(operation, world.job(send=0), call)
 
 
 def send_to_worker(operation: schemathesis.APIOperation, known: str, call: str) -> None:
-    modes = schemathesis.GenerationMode
-
-    @seed(SEED)
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @sought
     @given(
-        case=st.one_of(operation.as_strategy(modes.POSITIVE), operation.as_strategy(modes.NEGATIVE)),
+        case=cases_of(operation),
         job_id=st.one_of(st.none(), st.just(known)),
         signed=st.sampled_from([True, True, True, False]),
     )
@@ -79,25 +56,15 @@ def send_to_worker(operation: schemathesis.APIOperation, known: str, call: str) 
     send()
 
 
-def send_to(api: ImagesWorld, description: schemathesis.BaseSchema, call: str) -> None:
-    method, _, path = call.partition(" ")
-    operation = description[path][method]
-    modes = schemathesis.GenerationMode
+def send_to(api: ImagesWorld, operation: schemathesis.APIOperation, call: str) -> None:
     ids = [api.job(), api.job("/jobs"), api.put(status="resting")]
     api.finish(ids[0])
     api.upload(("a.png", PNG))
     files = ["alice/a.png", f"jobs/{ids[0]}/output.png", "alice/none.png"]
 
-    @seed(SEED)
-    @settings(
-        max_examples=EXAMPLES,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
+    @sought
     @given(
-        case=st.one_of(operation.as_strategy(modes.POSITIVE), operation.as_strategy(modes.NEGATIVE)),
+        case=cases_of(operation),
         job_id=st.one_of(st.none(), st.sampled_from(ids)),
         key=st.one_of(st.none(), st.sampled_from(files)),
         signed=st.sampled_from([True, True, True, False]),
