@@ -101,7 +101,7 @@ class _KeptConnection(RawIOBase):
         self.origin = origin
         self._stream, self._piece_s, self._until = stream, timeout_s / 2, 0.0
         stream.settimeout(self._piece_s)
-        self._buffered = BufferedReader(self)
+        self._reader = _LastingReader(self)
 
     def ask(self, method: str, request: bytes, limit: int) -> tuple[Reply, bool]:
         """Return the answer, and whether the connection can be used again."""
@@ -118,9 +118,9 @@ class _KeptConnection(RawIOBase):
         reply = Reply(response.status, response.headers, body)  # type: ignore[arg-type]  # a mapping all the same
         return reply, response.isclosed() and not response.will_close
 
-    def makefile(self, mode: str) -> "_LastingFile":
-        """Return the file that http.client reads the answer from, and closes at its end."""
-        return _LastingFile(self._buffered)
+    def makefile(self, mode: str) -> "_LastingReader":
+        """Return the file that http.client reads the answer from."""
+        return self._reader
 
     def readable(self) -> bool:
         return True
@@ -135,20 +135,8 @@ class _KeptConnection(RawIOBase):
         super().close()
 
 
-class _LastingFile:
-    """A file that stays open when one of its readers closes it."""
-
-    def __init__(self, file: "BufferedReader[Any]") -> None:
-        self.read, self.readline, self.readinto, self.peek, self.read1 = (
-            file.read,
-            file.readline,
-            file.readinto,
-            file.peek,
-            file.read1,
-        )
-
-    def flush(self) -> None:
-        """Do nothing."""
+class _LastingReader(BufferedReader):
+    """A reader that stays open when http.client closes it at the end of an answer."""
 
     def close(self) -> None:
         """Do nothing."""
