@@ -127,7 +127,7 @@ _KEY_OF = "SELECT key_hash FROM jobs2_keys WHERE job_id = %(id)s AND user_id = %
 _TOUCH = "UPDATE jobs2 SET updated_at = %(now)s WHERE id = %(id)s"
 _FORGET = """
 DELETE FROM jobs2_keys WHERE ctid = ANY (ARRAY(
-SELECT ctid FROM jobs2_keys WHERE created_at <= %(before)s LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+SELECT ctid FROM jobs2_keys WHERE created_at <= %(before)s LIMIT 1000 FOR UPDATE SKIP LOCKED))
 """
 
 
@@ -192,22 +192,19 @@ class JobTable:
 
     def ready(self, job_id: str, output_r2_key: str, executed_by: str) -> None:
         """Note that the job of a pending row is ready."""
-        given = self._given(job_id, key=_kept(output_r2_key), by=_kept(executed_by))
-        self._do(lambda cursor: cursor.execute(_READY, given))
+        self._change(_READY, job_id, key=_kept(output_r2_key), by=_kept(executed_by))
 
     def completed(self, job_id: str, output_r2_key: str = "", executed_by: str = "") -> None:
         """Note that a job which was ready is about to be cleaned up."""
-        given = self._given(job_id, key=_kept(output_r2_key) or None, by=_kept(executed_by) or None)
-        self._do(lambda cursor: cursor.execute(_COMPLETED, given))
+        self._change(_COMPLETED, job_id, key=_kept(output_r2_key) or None, by=_kept(executed_by) or None)
 
     def failed(self, job_id: str, error: str) -> None:
         """Note that the job of a pending or ready row has failed, and why."""
-        given = self._given(job_id, error=_kept(error))
-        self._do(lambda cursor: cursor.execute(_FAILED, given))
+        self._change(_FAILED, job_id, error=_kept(error))
 
     def again(self, job_id: str) -> None:
         """Let the job of a failed row start over: an operator's order, and the one change of a row that has ended."""
-        self._do(lambda cursor: cursor.execute(_AGAIN, self._given(job_id)))
+        self._change(_AGAIN, job_id)
 
     def open_rows(self, before: str, after: str = "", limit: int = 500) -> list[TableRow]:
         """Return the pending and ready rows whose id is higher than `after`, in the order of their ids. `before` is a
@@ -237,9 +234,13 @@ class JobTable:
 
         return self._do(bring, _CREATE_S)
 
-    def forget_keys(self, limit: int = 1000) -> None:
-        """Delete idempotency keys that do not count any more."""
-        self._do(lambda cursor: cursor.execute(_FORGET, {**self._given(""), "limit": limit}))
+    def forget_keys(self) -> None:
+        """Delete idempotency keys that do not count any more, a thousand at most."""
+        self._change(_FORGET)
+
+    def _change(self, statement: str, job_id: str = "", **more: Any) -> None:
+        given = self._given(job_id, **more)
+        self._do(lambda cursor: cursor.execute(statement, given))
 
     def _given(self, job_id: str, **more: Any) -> dict[str, Any]:
         now = self._clock.now()
