@@ -84,16 +84,11 @@ class RedisCalls:
         except RedisError as error:
             if not isinstance(error, ResponseError):
                 self._rests_until = time.monotonic() + REST_S
-            elif "WRONGTYPE" in str(error):
+                why = f"Redis does not answer ({type(error).__name__}): check that it runs, and REDIS_URL"
+                raise RedisAway(why) from None
+            if "WRONGTYPE" in str(error):
                 raise WrongType("Redis has a key of another type in this place: rename or delete it") from None
-            raise RedisAway(in_short(error)) from None
-
-
-def in_short(error: RedisError) -> str:
-    """Return what is wrong with Redis, without its URL."""
-    if isinstance(error, ResponseError):
-        return f"Redis refuses: {refusal(error)}"
-    return f"Redis does not answer ({type(error).__name__}): check that it runs, and REDIS_URL"
+            raise RedisAway(f"Redis refuses: {refusal(error)}") from None
 
 
 def refusal(error: ResponseError) -> str:
