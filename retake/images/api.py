@@ -22,7 +22,7 @@ from retake.images.access import AccessGate, acts_for, check_acts_for
 from retake.images.dispatcher import Dispatcher
 from retake.images.forms import PictureForm, check_names, read_form
 from retake.images.health import ServiceHealth
-from retake.images.intake import JobIntake, JobPicture, RateReached, random_seed
+from retake.images.intake import JobIntake, JobPicture, RateReached
 from retake.images.objects import media_type_of
 from retake.images.results import JobResults, UnknownJob
 from retake.images.settings import ImagesSettings
@@ -120,7 +120,7 @@ def _add_jobs(router: APIRouter, parts: ApiParts) -> None:
     def make_job(body: schema.JobBody, acting: Acting, idempotency_key: Key = None) -> Response:
         """Ask for a picture of a prompt."""
         check_acts_for(acting, body.userId)
-        return made(parts.intake.text(body.userId, body.request(random_seed()), idempotency_key or ""))
+        return made(parts.intake.text(body.userId, body.request(), idempotency_key or ""))
 
     @router.post("/jobs", status_code=201, response_model=schema.MadeAnswer, responses=_MAKING)
     def make_job_in_table(body: schema.JobBody, acting: Acting, idempotency_key: Key = None) -> Response:
@@ -128,8 +128,7 @@ def _add_jobs(router: APIRouter, parts: ApiParts) -> None:
         check_acts_for(acting, body.userId)
         if parts.table is None:
             return _later(503, "there is no PostgreSQL: DATABASE_URL is not set")
-        asked = body.request(random_seed())
-        return made(parts.intake.in_table(parts.table, body.userId, asked, idempotency_key or ""))
+        return made(parts.intake.in_table(parts.table, body.userId, body.request(), idempotency_key or ""))
 
 
 def _add_outfit(router: APIRouter, parts: ApiParts) -> None:

@@ -1,5 +1,6 @@
 """What the API of the image-job service takes and gives, as pydantic models: its checks, and its description."""
 
+from secrets import randbelow
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -66,8 +67,8 @@ class JobBody(BaseModel):
     steps: Annotated[int, Field(strict=True, ge=1, le=MOST_STEPS)] = USUAL_STEPS
     seed: Annotated[int, Field(strict=True, ge=0, le=LARGEST_SEED, description="none: a random one")] | None = None
 
-    def request(self, random_seed: int) -> TextRequest:
-        """Return what is asked for; `random_seed` is used if no seed is given."""
+    def request(self) -> TextRequest:
+        """Return what is asked for, with a random seed if none is given."""
         return TextRequest(
             prompt=self.prompt,
             negative_prompt=self.negativePrompt or "",
@@ -75,7 +76,7 @@ class JobBody(BaseModel):
             width=self.width,
             height=self.height,
             steps=self.steps,
-            seed=random_seed if self.seed is None else self.seed,
+            seed=randbelow(LARGEST_SEED + 1) if self.seed is None else self.seed,
         )
 
 

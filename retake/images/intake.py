@@ -1,14 +1,13 @@
 """Taking jobs in: into Redis, the bucket, jobs2, and to their queue, in an order that loses none and leaves nothing."""
 
 from logging import getLogger
-from random import SystemRandom
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import uuid4
 
 from retake.bucket import ANY
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
-from retake.images.jobs import LARGEST_SEED, ImageJob, JobStatus, JobType, TextRequest, text_fields
+from retake.images.jobs import ImageJob, JobStatus, JobType, TextRequest, text_fields
 from retake.images.messages import publish
 from retake.images.objects import PictureKind, input_key, remove_files
 from retake.images.redis_calls import RedisAway
@@ -27,7 +26,6 @@ UNDO_S = 2.0
 """Seconds that a request which has failed already spends on removing what it has saved; the rest is done later."""
 
 _log = getLogger(__name__)
-_random = SystemRandom()
 
 
 class RateReached(RetakeError):
@@ -45,11 +43,6 @@ class JobPicture(NamedTuple):
 
     data: bytes
     kind: PictureKind
-
-
-def random_seed() -> int:
-    """Return the seed of a job that names none."""
-    return _random.randint(0, LARGEST_SEED)
 
 
 class JobIntake:

@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from retake.images import api_schema as schema
 from retake.images.access import AccessGate, check_acts_for, may
 from retake.images.api import BEARER, Acting, Key, Responses, add_refusals, denied
-from retake.images.intake import RateReached, random_seed
+from retake.images.intake import RateReached
 from retake.images.jobs import ImageJob, JobStatus, JobType, text_fields
 from retake.images.settings import ImagesSettings
 from retake.images.store import JobStore
@@ -108,7 +108,7 @@ def _add_jobs(router: APIRouter, store: JobStore, worker: QueueWorker, per_minut
         if job_id is None:
             if wait_s := store.allow(body.userId, per_minute):
                 raise RateReached(wait_s)
-            asked = body.request(random_seed())
+            asked = body.request()
             job = ImageJob(str(uuid4()), JobStatus.PENDING, JobType.TEXT, body.userId, text=asked)
             job_id = store.create(job, text_fields(asked), key)
             if job_id != job.job_id:
