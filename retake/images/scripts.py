@@ -13,6 +13,9 @@ FAILED = "jobs:status:failed"
 SETS = (PENDING, READY, CACHED, FAILED)
 
 FUNCTIONS = """
+local SETS = {
+  'jobs:status:pending', 'jobs:status:ready', 'jobs:status:dispatcher_cache_processing', 'jobs:status:failed'
+}
 local UNDER_WAY = {pending = 1, waiting_comfyui = 1, processing_comfyui = 1, processing = 1}
 
 local function now()
@@ -20,7 +23,12 @@ local function now()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- What a field says; 0 where it is missing, or no number.
+-- What these fields of a job say; nothing where the key is no hash.
+local function read(key, ...)
+  return redis.call('TYPE', key).ok == 'hash' and redis.call('HMGET', key, ...) or {}
+end
+
+-- What a field says as a number; 0 where it is missing, or no number.
 local function number(text)
   return tonumber(text or '') or 0
 end
@@ -42,7 +50,7 @@ end
 -- Put a job where it belongs by its status. One that is ready without a picture is kept in failed, so that it is
 -- cleaned up one day; one of an unknown status is in no set.
 local function settle(key, id)
-  local status = redis.call('TYPE', key).ok == 'hash' and redis.call('HGET', key, 'status')
+  local status, output = unpack(read(key, 'status', 'output_r2_key'))
   local set = ''
   if status and UNDER_WAY[status] then set = 'jobs:status:pending' end
   if status == 'failed' then set = 'jobs:status:failed' end
@@ -51,11 +59,9 @@ local function settle(key, id)
     if redis.call('SISMEMBER', 'jobs:status:dispatcher_cache_processing', id) == 1 then
       set = 'jobs:status:dispatcher_cache_processing'
     end
-    local output = redis.call('HGET', key, 'output_r2_key')
     if not output or output == '' then set = 'jobs:status:failed' end
   end
-  for _, other in ipairs({'pending', 'ready', 'dispatcher_cache_processing', 'failed'}) do
-    local name = 'jobs:status:' .. other
+  for _, name in ipairs(SETS) do
     if name ~= set then redis.call('SREM', name, id) end
   end
   if set ~= '' then redis.call('SADD', set, id) end
@@ -97,7 +103,7 @@ return 1
 
 CLAIM = """
 -- KEYS: job. ARGV: token, milliseconds, deaths allowed. Returns {what, milliseconds}.
-local status = redis.call('TYPE', KEYS[1]).ok == 'hash' and redis.call('HGET', KEYS[1], 'status')
+local status = read(KEYS[1], 'status')[1]
 if not status then return {'gone', 0} end
 if status == 'failed' then return {'failed', 0} end
 if not UNDER_WAY[status] then return {'done', 0} end
@@ -174,10 +180,7 @@ CACHE_PAGE = """
 local found = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
 local room, till, rows = tonumber(ARGV[5]), now() + ARGV[4], {}
 for _, id in ipairs(found[2]) do
-  local it = {false, false, false, false}
-  if redis.call('TYPE', id).ok == 'hash' then
-    it = redis.call('HMGET', id, 'status', 'user_id', 'output_r2_key', 'image_type')
-  end
+  local it = read(id, 'status', 'user_id', 'output_r2_key', 'image_type')
   if it[1] ~= 'ready' or not it[3] or it[3] == '' then
     settle(id, id)
   elseif room > 0 then
@@ -195,8 +198,7 @@ UNCACHE_PAGE = """
 -- KEYS: the set of cached jobs. ARGV: cursor, count. Those whose dispatcher let their time run out are in ready again.
 local found, now = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2]), now()
 for _, id in ipairs(found[2]) do
-  local it = {false, false}
-  if redis.call('TYPE', id).ok == 'hash' then it = redis.call('HMGET', id, 'status', 'cached_until') end
+  local it = read(id, 'status', 'cached_until')
   if it[1] ~= 'ready' then
     settle(id, id)
   elseif number(it[2]) <= now then
@@ -218,10 +220,7 @@ REMOVE = """
 -- KEYS: job. ARGV: job id, '1' if it stays unless it is ready or failed.
 local status = redis.call('HGET', KEYS[1], 'status')
 if ARGV[2] == '1' and status ~= 'ready' and status ~= 'failed' then return 0 end
-redis.call('SREM', 'jobs:status:pending', ARGV[1])
-redis.call('SREM', 'jobs:status:ready', ARGV[1])
-redis.call('SREM', 'jobs:status:dispatcher_cache_processing', ARGV[1])
-redis.call('SREM', 'jobs:status:failed', ARGV[1])
+for _, name in ipairs(SETS) do redis.call('SREM', name, ARGV[1]) end
 return redis.call('DEL', KEYS[1])
 """
 
@@ -257,11 +256,7 @@ local function later(stamp, than) return #stamp == 32 and string.sub(stamp, -6) 
 local found, now = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2]), now()
 local rows = {}
 for _, id in ipairs(found[2]) do
-  local it = {}
-  if redis.call('TYPE', id).ok == 'hash' then
-    it = redis.call('HMGET', id, 'status', 'type', 'updated_at', 'delivered_at', 'claim_until', 'cached_until',
-      'in_table')
-  end
+  local it = read(id, 'status', 'type', 'updated_at', 'delivered_at', 'claim_until', 'cached_until', 'in_table')
   local claimed = left(it[5], now) > 0
   local cached = number(it[6]) > now
   local calm = #id == 36 and it[1] and string.find(ARGV[3], ' ' .. it[1] .. ' ', 1, true)

@@ -112,7 +112,7 @@ class JobStore(JobSets):
             "created_at": job.created_at or now,
             "updated_at": now,
         }
-        known = _idempotency(job.user_id, idempotency_key)
+        known = _idempotency(job.user_id, key_hash(idempotency_key))
         given = [job.job_id, IDEMPOTENCY_S, *pairs({**common, **fields})]
         return str(self.run(scripts.CREATE, [job.job_id, known], given))
 
@@ -120,7 +120,7 @@ class JobStore(JobSets):
         """Return the id of the job that the user made with this key within a day, or None."""
         if not idempotency_key:
             return None
-        found = self.ask(lambda: self.client.get(_idempotency(user_id, idempotency_key)))
+        found = self.ask(lambda: self.client.get(_idempotency(user_id, key_hash(idempotency_key))))
         return found if isinstance(found, str) else None
 
     def bring_in(self, job: ImageJob, hashed_key: str = "") -> bool:
@@ -129,7 +129,7 @@ class JobStore(JobSets):
         if self.fields(job.job_id):
             return False
         if hashed_key:
-            place = f"jobs:idempotency:{job.user_id}:{hashed_key}"
+            place = _idempotency(job.user_id, hashed_key)
             self.ask(lambda: self.client.set(place, job.job_id, nx=True, ex=IDEMPOTENCY_S))
         self.create(job, {**text_fields(job.text), "in_table": "1"})
         return True
@@ -140,7 +140,7 @@ class JobStore(JobSets):
 
     def withdraw(self, job: ImageJob, idempotency_key: str = "") -> bool:
         """Undo `create`, unless the job was sent or a worker has it already; return whether it is undone."""
-        keys = [job.job_id, _idempotency(job.user_id, idempotency_key)]
+        keys = [job.job_id, _idempotency(job.user_id, key_hash(idempotency_key))]
         return self.done(scripts.WITHDRAW, keys, [job.job_id])
 
     def remove(self, job_id: str, *, ended: bool = False) -> bool:
@@ -176,5 +176,5 @@ def key_hash(idempotency_key: str) -> str:
     return sha256(idempotency_key.encode("utf-8", "surrogatepass")).hexdigest() if idempotency_key else ""
 
 
-def _idempotency(user_id: str, key: str) -> str:
-    return f"jobs:idempotency:{user_id}:{key_hash(key)}" if key else ""
+def _idempotency(user_id: str, hashed_key: str) -> str:
+    return f"jobs:idempotency:{user_id}:{hashed_key}" if hashed_key else ""
