@@ -1,14 +1,16 @@
 """Calls of a service that may be slow or unreachable, with a bound on how long a request waits for them."""
 
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextvars import copy_context
+from time import monotonic
 from typing import TypeVar
 
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
+
+REST_S = 1.0
 
 _T = TypeVar("_T")
 
@@ -23,28 +25,20 @@ class BoundedCalls:
     """Runs calls in threads of their own and waits at most `seconds` for each; `what` is the service, for messages.
 
     A call that was not waited for goes on in its thread, so at most `most` calls are under way at a time. After one
-    that was too slow, the next ones of `rest_s` seconds fail at once: otherwise requests that wait for a thread would
+    that was too slow, the next ones of REST_S seconds fail at once: otherwise requests that wait for a thread would
     wait many times as long as one call does.
     """
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        seconds: float,
-        most: int,
-        rest_s: float = 1.0,
-        monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._what, self._seconds, self._rest_s, self._monotonic = what, seconds, rest_s, monotonic
+    def __init__(self, what: str, *, seconds: float, most: int) -> None:
+        self._what, self._seconds = what, seconds
         self._free = threading.BoundedSemaphore(most)
         self._rests_until = 0.0
 
     def run(self, work: Callable[[], _T], seconds: float | None = None) -> _T:
         """Return what `work` returns, or raise what it raises. Raises NotInTime."""
         seconds = self._seconds if seconds is None else seconds
-        until = self._monotonic() + seconds
-        if self._monotonic() < self._rests_until:
+        until = monotonic() + seconds
+        if monotonic() < self._rests_until:
             raise NotInTime(f"{self._what} did not answer a moment ago; try again")
         if not self._free.acquire(timeout=seconds):
             raise self._too_slow(seconds)
@@ -57,7 +51,7 @@ class BoundedCalls:
             self._free.release()
             raise self._too_slow(seconds) from None
         try:
-            return outcome.result(max(0.0, until - self._monotonic()))
+            return outcome.result(max(0.0, until - monotonic()))
         except TimeoutError:
             if outcome.done():  # it is the error of `work`, or came in the last moment
                 return outcome.result()
@@ -72,5 +66,5 @@ class BoundedCalls:
             self._free.release()
 
     def _too_slow(self, seconds: float) -> NotInTime:
-        self._rests_until = self._monotonic() + self._rest_s
+        self._rests_until = monotonic() + REST_S
         return NotInTime(f"{self._what} did not answer within {seconds:g} s; try again")
