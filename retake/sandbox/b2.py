@@ -19,12 +19,11 @@ from urllib.parse import quote, unquote
 import click
 
 from retake.bucket.b2.price import PriceClass, price_class
-from retake.calls import CallCounter
 from retake.sandbox.b2_api import B2NativeApi, name_of, refusal
 from retake.sandbox.b2_orders import KINDS, parse_order
 from retake.sandbox.b2_store import SimulatedAccount
 from retake.sandbox.http_messages import Request, Response, gateway_page
-from retake.sandbox.orders import SILENT_FAULTS, Order, VendorFault
+from retake.sandbox.orders import SILENT_FAULTS, Order, PlacedOrders, VendorFault
 from retake.sandbox.request_handler import ResponseDelivery, control
 from retake.sandbox.server import Server
 
@@ -68,7 +67,7 @@ class B2Sandbox:
         self._api = B2NativeApi(self.store, self.url)
         self._lock = threading.RLock()
         self._calls: list[RecordedB2Call] = []
-        self._placed: list[tuple[Order, CallCounter]] = []
+        self._orders = PlacedOrders(parse_order)
         for name in buckets:
             self.make_bucket(name)
 
@@ -95,14 +94,10 @@ class B2Sandbox:
 
     def order(self, text: str) -> Order:
         """Place an order (grammar: b2_orders.py); the newest that matches a call applies. Raises ValueError."""
-        order = parse_order(text)
-        with self._lock:
-            self._placed.append((order, CallCounter()))
-        return order
+        return self._orders.place(text)
 
     def withdraw_orders(self) -> None:
-        with self._lock:
-            self._placed.clear()
+        self._orders.withdraw()
 
     def calls(self) -> list[RecordedB2Call]:
         """Return every call that has ended so far."""
@@ -114,7 +109,7 @@ class B2Sandbox:
             answers = {"calls": lambda: [call._asdict() for call in self.calls()]}
             return ResponseDelivery(control(request, answers, self.order, self.withdraw_orders))
         name, file = name_of(request), _file_of(request)
-        fault = self._fault(KINDS.get(name, ""))
+        fault = self._orders.fault(KINDS.get(name, ""))
         self.meanwhile(name, file)
         if fault and fault.name == "slow":
             self._pause(fault.seconds)
@@ -143,12 +138,6 @@ class B2Sandbox:
         if fault.name == "new-url":
             return refusal(503, "service_unavailable", "no tomes available")
         return gateway_page(fault.status) if fault.html else refusal(fault.status or 500)
-
-    def _fault(self, kind: str) -> VendorFault | None:
-        """Count a call, and return the fault ordered for it."""
-        with self._lock:
-            counted = [(order, seen.next(kind)) for order, seen in self._placed if order.kind == kind]
-        return next((order.fault for order, n in reversed(counted) if order.meets(n)), None)
 
 
 def _file_of(request: Request) -> str:

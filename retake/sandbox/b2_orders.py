@@ -8,11 +8,7 @@ b2-upload=caps            403: the account's cap is used up
 b2-download#1=slow=2.5    takes 2.5 s longer
 """
 
-from contextlib import suppress
-
-from retake.calls import parse_parts
-from retake.sandbox import orders
-from retake.sandbox.orders import Order, VendorFault
+from retake.sandbox.orders import OrderGrammar
 
 KINDS = {
     "b2_authorize_account": "b2-authorize",
@@ -48,24 +44,5 @@ SHARED = ("cut-before", "cut-after", "hang", "hang-after", "not-json")
 """Faults with the same meaning as in retake.sandbox.orders, besides HTTP statuses and slow=SECONDS."""
 
 
-def parse_order(text: str) -> Order:
-    """Parse KIND[#CALLS]=FAULT. Raises ValueError, which says what is wrong and what is possible."""
-    parts = parse_parts(text)
-    if not parts or parts.kind not in KINDS.values():
-        raise ValueError(f"{parts.kind if parts else text!r} is not a kind of call. {_possible()}")
-    return Order(parts.kind, _parse_fault(parts.fault), parts.spans)
-
-
-def _parse_fault(text: str) -> VendorFault:
-    if text in FAULTS:
-        return VendorFault(text)
-    with suppress(ValueError):
-        fault = orders.parse_fault(text)
-        if fault.name in (*SHARED, "status", "slow"):
-            return fault
-    raise ValueError(f"{text!r} is not a fault of B2. {_possible()}")
-
-
-def _possible() -> str:
-    kinds = ", ".join(sorted(set(KINDS.values())))
-    return f"Kinds: {kinds}. Faults: an HTTP status from 400 to 599, slow=SECONDS, {', '.join((*SHARED, *FAULTS))}."
+parse_order = OrderGrammar("B2", tuple(sorted({*KINDS.values()})), FAULTS, SHARED).parse
+"""Parses KIND[#CALLS]=FAULT. Raises ValueError, which says what is wrong and what is possible."""

@@ -15,14 +15,13 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, Self
 
-from retake.calls import CallCounter
 from retake.sandbox.comfyui_api import ComfyApi, plain_error
 from retake.sandbox.comfyui_engine import ComfyEngine, ComfyExecution
 from retake.sandbox.comfyui_graph import refusal
 from retake.sandbox.comfyui_orders import PROMPT_FAULTS, SERVER_FAULTS, parse_order
 from retake.sandbox.comfyui_socket import ComfySocket
 from retake.sandbox.http_messages import Request, Response, gateway_page
-from retake.sandbox.orders import SILENT_FAULTS, Order, VendorFault
+from retake.sandbox.orders import SILENT_FAULTS, Order, PlacedOrders, VendorFault
 from retake.sandbox.request_handler import ResponseDelivery, control
 from retake.sandbox.server import HOST, Server
 
@@ -60,7 +59,7 @@ class ComfySandbox:
         self._api = ComfyApi(self._engine)
         self._lock = threading.Lock()
         self._calls: deque[ComfyCall] = deque(maxlen=_CALLS_KEPT)
-        self._placed: list[tuple[Order, CallCounter]] = []
+        self._orders = PlacedOrders(parse_order)
 
     def __enter__(self) -> Self:
         self._engine.start()
@@ -74,14 +73,10 @@ class ComfySandbox:
 
     def order(self, text: str) -> Order:
         """Place an order (grammar: comfyui_orders.py); the newest that matches a call applies. Raises ValueError."""
-        order = parse_order(text)
-        with self._lock:
-            self._placed.append((order, CallCounter()))
-        return order
+        return self._orders.place(text)
 
     def withdraw_orders(self) -> None:
-        with self._lock:
-            self._placed.clear()
+        self._orders.withdraw()
 
     def restart(self) -> None:
         """Forget queue and history, and cut every WebSocket, as a restart of the server does."""
@@ -112,7 +107,7 @@ class ComfySandbox:
             return ResponseDelivery(self._control(request))
         is_socket = request.path.removeprefix("/api") == "/ws"
         kind, answer = ("comfy.ws", None) if is_socket else self._api.find(request)
-        fault = self._fault(kind)
+        fault = self._orders.fault(kind)
         if fault and fault.name == "slow":
             self._closing.wait(fault.seconds)
         if fault and fault.name in SERVER_FAULTS and kind != "comfy.prompt":
@@ -135,15 +130,9 @@ class ComfySandbox:
         answers: dict[str, Callable[[], Any]] = {
             "executions": lambda: [vars(it) for it in self.started()],
             "calls": lambda: [it._asdict() for it in self.calls(request.query.get("kind"))],
-            "orders": lambda: [str(order) for order, _ in self._placed],
+            "orders": self._orders.texts,
         }
         return control(request, answers, self.order, self.withdraw_orders)
-
-    def _fault(self, kind: str) -> VendorFault | None:
-        """Count a call, and return the fault ordered for it."""
-        with self._lock:
-            counted = [(order, seen.next(kind)) for order, seen in self._placed if order.kind == kind]
-        return next((order.fault for order, n in reversed(counted) if order.meets(n)), None)
 
     def _delivery(self, request: Request, done: Response | None, fault: VendorFault | None) -> ResponseDelivery:
         if fault and fault.name in SILENT_FAULTS:

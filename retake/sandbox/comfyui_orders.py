@@ -8,11 +8,7 @@ comfy.view#1=500                 the first picture is not handed out
 comfy.stats=hang                 the server answers no check
 """
 
-from contextlib import suppress
-
-from retake.calls import parse_parts
-from retake.sandbox import orders
-from retake.sandbox.orders import Order, VendorFault
+from retake.sandbox.orders import Order, OrderGrammar
 
 KINDS = (
     *("comfy.prompt", "comfy.history", "comfy.queue", "comfy.jobs", "comfy.view", "comfy.upload"),
@@ -36,27 +32,12 @@ SHARED = ("cut-before", "cut-after", "hang", "hang-after", "not-json", "no-id")
 """Faults with the same meaning as in retake.sandbox.orders, besides HTTP statuses and slow=SECONDS."""
 
 
+_GRAMMAR = OrderGrammar("ComfyUI", KINDS, (*PROMPT_FAULTS, *SERVER_FAULTS), SHARED)
+
+
 def parse_order(text: str) -> Order:
     """Parse KIND[#CALLS]=FAULT. Raises ValueError, which says what is wrong and what is possible."""
-    parts = parse_parts(text)
-    if not parts or parts.kind not in KINDS:
-        raise ValueError(f"{parts.kind if parts else text!r} is not a kind of call. {_possible()}")
-    fault = _parse_fault(parts.fault)
-    if fault.name in ("no-id", *PROMPT_FAULTS) and parts.kind != "comfy.prompt":
-        raise ValueError(f"{fault} is only possible for comfy.prompt")
-    return Order(parts.kind, fault, parts.spans)
-
-
-def _parse_fault(text: str) -> VendorFault:
-    if text in PROMPT_FAULTS or text in SERVER_FAULTS:
-        return VendorFault(text)
-    with suppress(ValueError):
-        fault = orders.parse_fault(text)
-        if fault.name in (*SHARED, "slow") or (fault.name == "status" and not fault.reason):
-            return fault
-    raise ValueError(f"{text!r} is not a fault of ComfyUI. {_possible()}")
-
-
-def _possible() -> str:
-    faults = ", ".join((*SHARED, *PROMPT_FAULTS, *SERVER_FAULTS))
-    return f"Kinds: {', '.join(KINDS)}. Faults: an HTTP status from 400 to 599 (502-html), slow=SECONDS, {faults}."
+    order = _GRAMMAR.parse(text)
+    if order.fault.name in ("no-id", *PROMPT_FAULTS) and order.kind != "comfy.prompt":
+        raise ValueError(f"{order.fault} is only possible for comfy.prompt")
+    return order

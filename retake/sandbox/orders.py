@@ -13,9 +13,12 @@ CALLS counts the calls of that kind since the order was placed, from 1.
 """
 
 import re
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from typing import NamedTuple
 
-from retake.calls import Parts, Span, meets, parse_parts
+from retake.calls import CallCounter, Parts, Span, meets, parse_parts
 
 KINDS = (
     *("imagine", "upscale", "fetch", "runway", "poll", "chat", "download"),
@@ -118,3 +121,64 @@ def _possible() -> str:
         f"(502-html), one with a reason of YouTube's (403-quotaExceeded), slow=SECONDS, "
         f"{', '.join([*FAULTS, *UPLOAD_FAULTS])}. Several orders are given one by one."
     )
+
+
+class OrderGrammar(NamedTuple):
+    """The orders of a stand-in with calls of its own, KIND[#CALLS]=FAULT as above."""
+
+    vendor: str
+    kinds: tuple[str, ...]
+    faults: Collection[str]  # those of its own
+    shared: Collection[str]  # those of FAULTS, besides HTTP statuses and slow=SECONDS
+
+    def parse(self, text: str) -> Order:
+        """Parse an order. Raises ValueError, which says what is wrong and what is possible."""
+        parts = parse_parts(text)
+        if not parts or parts.kind not in self.kinds:
+            raise ValueError(f"{parts.kind if parts else text!r} is not a kind of call. {self._possible()}")
+        return Order(parts.kind, self._fault(parts.fault), parts.spans)
+
+    def _fault(self, text: str) -> VendorFault:
+        if text in self.faults:
+            return VendorFault(text)
+        with suppress(ValueError):
+            fault = parse_fault(text)
+            if fault.name in (*self.shared, "slow") or (fault.name == "status" and not fault.reason):
+                return fault
+        raise ValueError(f"{text!r} is not a fault of {self.vendor}. {self._possible()}")
+
+    def _possible(self) -> str:
+        faults = ", ".join((*self.shared, *self.faults))
+        kinds = ", ".join(self.kinds)
+        return f"Kinds: {kinds}. Faults: an HTTP status from 400 to 599 (502-html), slow=SECONDS, {faults}."
+
+
+class PlacedOrders:
+    """The orders of a stand-in that keeps them in memory. Thread safe."""
+
+    def __init__(self, parse: Callable[[str], Order]) -> None:
+        self._parse, self._lock = parse, threading.Lock()
+        self._placed: list[tuple[Order, CallCounter]] = []
+
+    def place(self, text: str) -> Order:
+        """Place an order; the newest that matches a call applies. Raises ValueError."""
+        order = self._parse(text)
+        with self._lock:
+            self._placed.append((order, CallCounter()))
+        return order
+
+    def withdraw(self) -> None:
+        """Drop all orders: no fault from now on."""
+        with self._lock:
+            self._placed.clear()
+
+    def texts(self) -> list[str]:
+        """Return the orders in their text form."""
+        with self._lock:
+            return [str(order) for order, _ in self._placed]
+
+    def fault(self, kind: str) -> VendorFault | None:
+        """Count a call, and return the fault ordered for it."""
+        with self._lock:
+            counted = [(order, seen.next(kind)) for order, seen in self._placed if order.kind == kind]
+        return next((order.fault for order, n in reversed(counted) if order.meets(n)), None)
