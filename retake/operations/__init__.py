@@ -4,10 +4,12 @@
     pipelines.py   `Operations`: the pipelines that are looked at together, their ledgers, the day's book
 
 Views, each with its JSON document:
-    status.py   runs.py   report.py (history, incident report)   spend.py   letters.py   breakers.py
-    kpi.py (the figures of retake.kpi)   last_errors.py
+    status.py   runs.py, run_pages.py   report.py (history, incident report)   spend.py   letters.py   breakers.py
+    alerts.py   modes.py   kpi.py (the figures of retake.kpi)   last_errors.py   reports.py (of a day or a week)
+    host_checks.py, store_checks.py, vendor_checks.py (what the doctor finds)
 
-Actions: orders.py (retry, skip, cancel, rollback, requeue), breakers.py (probe, reset).
+Actions: orders.py (retry, skip, cancel, rollback, requeue), letters.py (drop), unlocking.py, breakers.py (probe, reset),
+alerts.py (acknowledge, close, test, deliver), modes.py (set, auto), spend.py (the latest day).
 
     operations = open_operations(settings, clock)            # retake.story.operations
     meant = target(operations, "20260101-0930")
