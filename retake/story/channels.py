@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 import retake
 from retake.bucket import Bucket, Lease
 from retake.clock import Clock
-from retake.errors import RetakeError, VendorError
+from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 from retake.keys import Keys
 from retake.logs import bind
@@ -169,7 +169,7 @@ class ChannelRound:
             if isinstance(permit, VendorOff):
                 return False
             state = permit.around(ask) if permit else ask()
-        except (RetakeError, VendorError):
+        except RetakeError:
             return False
         if permit:
             permit.ended(None, answered=state.running)
