@@ -1,8 +1,11 @@
 """Starting several things at the same moment: threads, or processes that wait for it."""
 
+import os
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -32,12 +35,23 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
     return [found[number] for number in range(len(calls))]
 
 
-def begin_together(processes: list[subprocess.Popen[str]]) -> None:
-    """Let every process go on once all of them have written "ready"."""
-    for process in processes:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
+def said_at_once(code: str, *arguments: str, number: int) -> list[str]:
+    """Run a program in several processes, which go on once all of them have written "ready"; return what each says."""
+    command, environment = [sys.executable, "-c", code, *arguments], {**os.environ, "PYTHONPATH": os.getcwd()}
+    with ExitStack() as stack:
+        processes = [
+            stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
+            )
+            for _ in range(number)
+        ]
+        for process in processes:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+        said = [process.stdout.read().strip() for process in processes if process.stdout is not None]
+    assert [process.returncode for process in processes] == [0] * number
+    return said

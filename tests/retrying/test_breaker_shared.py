@@ -1,17 +1,14 @@
 """The circuit breaker over state stores: across ticks, threads, processes and deaths, and when the store is away."""
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from together import begin_together
+from together import said_at_once
 
 from retake.bucket import ANY
 from retake.bucket.directory import DirectoryBucket
@@ -339,25 +336,10 @@ def test_of_several_processes_one_makes_the_probe(scene: Scene, tmp_path: Path) 
     for _ in range(10):
         with pytest.raises(RobotError):
             breaker.call(fails)
-    command = [sys.executable, "-c", CHILD, str(tmp_path / "bucket")]
-    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
-    with ExitStack() as stack:
-        processes = [
-            stack.enter_context(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
-            )
-            for _ in range(4)
-        ]
-        said = said_at_once(processes)
+    said = said_at_once(CHILD, str(tmp_path / "bucket"), number=4)
     assert sorted(line == "through" for line in said) == [False, False, False, True], said
     scene.clock.sleep(60 + breaker.policy.probe_s)
     assert breaker.call(works) == "done"
-
-
-def said_at_once(processes: list[subprocess.Popen[str]]) -> list[str]:
-    """What each says, having begun together with the others."""
-    begin_together(processes)
-    return [process.stdout.read().strip() for process in processes if process.stdout is not None]
 
 
 def test_failures_of_several_machines_add_up(scene: Scene) -> None:

@@ -1,17 +1,14 @@
 """Registers: small states shared by threads and processes, in memory, in a bucket in memory, and in a directory."""
 
 import json
-import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from together import begin_together
+from together import said_at_once
 
 from retake.bucket import ANY, Conflict
 from retake.bucket.directory import DirectoryBucket
@@ -229,17 +226,7 @@ while done < int(sys.argv[2]):
 
 
 def test_of_several_processes_that_change_a_state_none_loses_its_change(tmp_path: Path) -> None:
-    root, environment = str(tmp_path / "bucket"), {**os.environ, "PYTHONPATH": os.getcwd()}
-    command = [sys.executable, "-c", CHILD, root, "25"]
-    with ExitStack() as stack:
-        processes = [
-            stack.enter_context(
-                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True)
-            )
-            for _ in range(3)
-        ]
-        begin_together(processes)
-    assert [process.returncode for process in processes] == [0, 0, 0]
+    said_at_once(CHILD, str(tmp_path / "bucket"), "25", number=3)
     assert json.loads((tmp_path / "bucket/states/a.json").read_bytes()) == {"count": 75}
 
 
