@@ -75,3 +75,9 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script.touch(mode=0o755)
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(script))
     return script
+
+
+@pytest.fixture
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What fsync does cannot be seen without a power cut, and thousands of them take long on a busy disk."""
+    monkeypatch.setattr(os, "fsync", lambda file: None)

@@ -1,8 +1,6 @@
-import os
 import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import settings
 
 TESTS = Path(__file__).parents[1]
@@ -12,9 +10,3 @@ sys.path += [folder for folder in (str(TESTS / "bucket"), str(TESTS / "story")) 
 # A machine that is busy elsewhere is no fault of the code: an example may take as long as it takes.
 settings.register_profile("paid", deadline=None, print_blob=True)
 settings.load_profile("paid")
-
-
-@pytest.fixture
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fsync does cannot be seen without a power cut, and thousands of them take long on a busy disk."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)

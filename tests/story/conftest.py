@@ -1,8 +1,6 @@
-import os
 import sys
 from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, settings
 
 TESTS = Path(__file__).parents[1]
@@ -11,9 +9,3 @@ sys.path += [folder for folder in (str(TESTS), str(TESTS / "bucket")) if folder 
 # A machine that is busy elsewhere is no fault of the code: an example may take as long as it takes.
 settings.register_profile("story", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("story")
-
-
-@pytest.fixture
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fsync does cannot be seen without a power cut, and thousands of them take long on a busy disk."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)
