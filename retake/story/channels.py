@@ -165,7 +165,7 @@ class ChannelRound:
             return self._vendors.midjourney().fetch(task_id)
 
         try:
-            permit = self._breakers.permit(vendor_of_step(Step.FETCH))
+            permit = self._breakers.permit(vendor_of_step(Step.FETCH)) if self._breakers else None
             if isinstance(permit, VendorOff):
                 return False
             state = permit.around(ask) if permit else ask()

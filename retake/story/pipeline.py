@@ -45,11 +45,11 @@ from retake.story.spending import CapWatch, known
 from retake.story.store import DocumentStore, ProcessingFlag
 from retake.story.tidy import tidy, tidy_plan
 from retake.ticking.tick import Orders, ScriptResult, Scripts, Tick
-from retake.ticking.vendor_breakers import VendorOff
 
 if TYPE_CHECKING:
     from retake.paid.day_book import Known
     from retake.story.run_mirror import RunMirror
+    from retake.ticking.vendor_breakers import VendorOff
 
 _log = getLogger(__name__)
 
@@ -153,7 +153,7 @@ class StoryPipeline:
 
     vendor = staticmethod(vendor_of)
 
-    def off(self, action: Action, breaker: VendorOff) -> Tick:
+    def off(self, action: Action, breaker: "VendorOff") -> Tick:
         return _waiting(Action(Act.WAIT, action.step, breaker.why, ExitCode.TRY_LATER, breaker.until))
 
     def act(self, action: Action) -> Tick | None:

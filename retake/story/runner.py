@@ -21,12 +21,12 @@ from retake.story.spending import CapWatch, story_spending
 from retake.story.store import DocumentStore, aside_prefix
 from retake.story.tidy import tidy_plan
 from retake.ticking.tick import NO_ORDERS, Ledgers, Orders, Scripts, Tick, TickRunner
-from retake.ticking.vendor_breakers import VendorBreakers
 from retake.ticking.watch import AfterWork, TickWatch
 
 if TYPE_CHECKING:
     from retake.story.run_mirror import RunMirror
     from retake.ticking.rest import IdleLook
+    from retake.ticking.vendor_breakers import VendorBreakers
 
 
 def unobserved(documents: Documents, action: Action) -> None:
@@ -155,7 +155,7 @@ class StoryRunner:
             from retake.story.diagnosis import log_decision
 
             log_decision(documents, action, mode.mode)
-        if off := self._breakers.off(vendor_of(action)):
+        if off := self._off(vendor_of(action)):
             action = Action(Act.WAIT, action.step, off)
         about = documents.gen.generation_id or "no generation"
         lines = [f"{about}: would {action.act} ({action.why})"]
@@ -164,14 +164,21 @@ class StoryRunner:
             lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
             why = (begin_held(mode, video_mock=mock) or over(Step.CONTENT)) if plan.room else ""
             first = f"would begin {new_id(self._clock.now(), TakenIds(store, plan.staged))}"
-            off = self._breakers.off(vendor_of_step(Step.CONTENT))
+            off = self._off(vendor_of_step(Step.CONTENT))
             first = f"would begin nothing: {why}" if why else f"{first}, then wait ({off})" if off else first
             lines.append(first if plan.room else f"{store.paths.folder_666} holds a ready group: would begin nothing")
         return lines
 
+    def _off(self, vendor: str | None) -> str:
+        return self._breakers.off(vendor) if self._breakers else ""
 
-def story_breakers(settings: Settings, bucket: Bucket, clock: Clock, owner: str) -> VendorBreakers:
-    """Return the vendors' breakers. `bucket` is the whole bucket, whatever the channel."""
+
+def story_breakers(settings: Settings, bucket: Bucket, clock: Clock, owner: str) -> "VendorBreakers | None":
+    """Return the vendors' breakers, if the settings want any. `bucket` is the whole bucket, whatever the channel."""
+    if settings.breaker.failures is None:
+        return None
+    from retake.ticking.vendor_breakers import VendorBreakers
+
     return VendorBreakers(settings.breaker, bucket, clock, owner, settings.workflow.script_timeout_seconds)
 
 

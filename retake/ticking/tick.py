@@ -16,10 +16,10 @@ from retake.clock import Clock
 from retake.errors import ErrorRecord, LeaseHeld
 from retake.exit_codes import ExitCode
 from retake.logs import bind
-from retake.ticking.vendor_breakers import VendorBreakers, VendorOff, VendorPermit
 
 if TYPE_CHECKING:
     from retake.runs import Ledger
+    from retake.ticking.vendor_breakers import VendorBreakers, VendorOff, VendorPermit
 
 _log = getLogger(__name__)
 
@@ -118,7 +118,7 @@ class Pipeline(Protocol[A]):
         """Return the vendor that the action calls, or None."""
         ...
 
-    def off(self, action: A, breaker: VendorOff) -> Tick:
+    def off(self, action: A, breaker: "VendorOff") -> Tick:
         """Return the tick's result where the vendor's breaker is open."""
         ...
 
@@ -146,7 +146,8 @@ class Pipeline(Protocol[A]):
 
 class TickRunner(Generic[A]):
     """Runs ticks of the pipeline whose lease in `bucket` is called `lease_name`. `open_pipeline` makes the pipeline
-    again for each tick; `owner` names who takes the lease; `take` takes it, by default by `Bucket.lease`."""
+    again for each tick; `owner` names who takes the lease; `take` takes it, by default by `Bucket.lease`. Without
+    `breakers` each vendor is called."""
 
     def __init__(
         self,
@@ -154,7 +155,7 @@ class TickRunner(Generic[A]):
         lease_name: str,
         owner: str,
         open_pipeline: Callable[[Lease], Pipeline[A]],
-        breakers: VendorBreakers,
+        breakers: "VendorBreakers | None",
         take: Callable[[str, str], Lease] | None = None,
     ) -> None:
         self._take = take or bucket.lease
@@ -198,12 +199,14 @@ class TickRunner(Generic[A]):
         return tick._replace(generation_id=fields["generation_id"]) if tick else None
 
     def _carry_out(self, pipeline: Pipeline[A], action: A) -> Tick | None:
-        permit = self._breakers.permit(pipeline.vendor(action))
-        if isinstance(permit, VendorOff):
-            return pipeline.off(action, permit)
-        return self._act(pipeline, action, permit) if permit else pipeline.act(action)
+        permit = self._breakers.permit(pipeline.vendor(action)) if self._breakers else None
+        if permit is None:
+            return pipeline.act(action)
+        from retake.ticking.vendor_breakers import VendorOff
 
-    def _act(self, pipeline: Pipeline[A], action: A, permit: VendorPermit) -> Tick | None:
+        return pipeline.off(action, permit) if isinstance(permit, VendorOff) else self._act(pipeline, action, permit)
+
+    def _act(self, pipeline: Pipeline[A], action: A, permit: "VendorPermit") -> Tick | None:
         """Act by permit of the vendor's breaker, and tell it how the call ended."""
         before = pipeline.error
         tick = permit.around(lambda: pipeline.act(action))
