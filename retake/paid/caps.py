@@ -12,8 +12,7 @@ Which day it is, is said by the store's own clock where it has one, else by this
 latest one that has a book: a clock that was set back, or two machines whose clocks differ at midnight, do not begin
 with nothing spent. Of the books only the latest is read, however many there are.
 
-A call's price is reserved before it is made and settled or released when its result is on record. Both count against
-the caps, so nothing that happens in between can make the sum too small.
+What is reserved counts against the caps as what is settled does: nothing in between can make the sum too small.
 """
 
 import os

@@ -1,12 +1,7 @@
 """A step as a script: the world it works with, its journals of paid calls, and how it runs.
 
 A script runs by a tick under the tick's lease, or by hand under its own. Everything that touches the world comes in
-through `StepContext`: the settings, the documents, the vendors, the clock, the guard of paid calls. So a test or a
-simulation decides what the world is.
-
-The journal records the story's paid calls for the guard: `pending_call`, `spend` and `paid_calls` of
-config_midjourney.json. Each method is one save of the document: the intent, its price and its reservation are on record
-together, and so are the answer and what it makes of the generation.
+through `StepContext`, so that a test or a simulation decides what the world is.
 """
 
 import os
@@ -136,8 +131,11 @@ _ACCEPTED: Mapping[Step, Accepted] = {
 
 
 class StoryJournal:
-    """`retake.paid.guard.Journal` in config_midjourney.json. `record` makes the error record of a failure of the
-    present step."""
+    """`retake.paid.guard.Journal` in config_midjourney.json: `pending_call`, `spend` and `paid_calls`.
+
+    Each method is one save: the intent, its price and its reservation are on record together, and so are the answer and
+    what it makes of the generation. `record` makes the error record of a failure of the present step.
+    """
 
     def __init__(
         self, store: DocumentStore, vendors: Vendors, clock: Clock, record: Callable[[VendorError], dict[str, Any]]

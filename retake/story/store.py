@@ -133,10 +133,8 @@ class PublicList:
 
 
 class ProcessingFlag:
-    """`processing_lock` in config_public.json during one tick, for people and other programs to see.
-
-    What excludes others is the lease.
-    """
+    """`processing_lock` in config_public.json during one tick, for people and other programs to see: what excludes
+    others is the lease."""
 
     def __init__(self, store: DocumentStore) -> None:
         self.was_up = False
@@ -226,8 +224,7 @@ class DocumentStore:
         return f"{self.paths.folder_666}{generation_id}.{suffix}"
 
     def read_midjourney(self, key: str) -> MidjourneyDocument | None:
-        """Return a copy of config_midjourney.json that is kept elsewhere, or None if it is not there. Raises
-        StateError."""
+        """Return a copy of config_midjourney.json that is kept elsewhere, or None. Raises StateError."""
         doc = self.parsed(key, parse_midjourney)
         return None if self.versions[key] is ABSENT else doc
 
@@ -295,13 +292,11 @@ class DocumentStore:
         return doc
 
     def save_object(self, key: str, value: dict[str, Any]) -> None:
-        """Save what `read_object` read before. It need not outlast a power cut. Raises LeaseLost, Conflict,
-        StorageError."""
+        """Save what `read_object` read. It need not outlast a power cut. Raises LeaseLost, Conflict, StorageError."""
         self._save(key, encode(value), synced=False)
 
     def save_file(self, key: str, data: bytes | BinaryIO) -> None:
-        """Write a file of a generation over whatever is there; an open file is not held in memory. Raises LeaseLost,
-        StorageError."""
+        """Write a file of a generation over what is there; an open file streams. Raises LeaseLost, StorageError."""
         self.lease.check()
         self.view = self.bucket
         if isinstance(data, bytes):
