@@ -1,7 +1,6 @@
 """The command lines of the manager and of the three scripts."""
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -65,12 +64,9 @@ def main(folder: str, /, **options: Any) -> None:
 
 # --- the scripts ----------------------------------------------------------------------------------------------
 
-_Command = Callable[..., None]
-
-
-def _channel(command: _Command) -> _Command:
-    told = "Which one of the CHANNELS; RETAKE_CHANNEL says it too."
-    return click.option("--channel", metavar="NAME", callback=not_empty, help=told)(command)
+_channel = click.option(
+    "--channel", metavar="NAME", callback=not_empty, help="Which one of the CHANNELS; RETAKE_CHANNEL says it too."
+)
 
 
 @click.command("content", context_settings=CONTEXT)
