@@ -3,24 +3,22 @@
 from typing import Any
 
 import pytest
+from story_ticks import ORDERED, at
 from story_world import Heard, World
 
 from retake.errors import PollFailed, RetakeError, TaskFailed
 from retake.story.documents import Status, Step
 from retake.story.media import fetch
 
-ORDERED = "2026-01-01T00:00:00Z"
 PICTURES = {"task_id": "imagine-1", "task_type": "imagine", "task_result": {"image_url": "https://cdn/grid.png"}}
 
 
 def flying(kind: str = "imagine", *outcomes: str, **more: Any) -> World:
-    world = World()
     task = {"task_id": f"{kind}-7", "task_type": kind, "requested_at_utc": ORDERED}
     doc = {"midjourney_task": task, "status": f"waiting_for_{kind}"}
     if kind == "upscale":
         doc["midjourney_results"] = PICTURES
-    world.put("config/config_gen.json", {"generation_id": "20260101-0000"})
-    world.put("config/config_midjourney.json", {**doc, **more})
+    world = at("", **{**doc, **more})
     world.vendors.plan("fetch", *outcomes)
     return world
 
