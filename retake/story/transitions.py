@@ -225,12 +225,8 @@ def link_renewed(doc: MidjourneyDocument, result: Mapping[str, Any]) -> Midjourn
 
 
 def picture_still_awaited(doc: MidjourneyDocument, now: datetime) -> MidjourneyDocument:
-    """Record an answered poll. A task without the time of its order, or with one that is still to come, is dated from
-    now, so that it can time out."""
-    task, asked = doc.raw["midjourney_task"], _task(doc).requested_at
-    if asked is None or asked > now:
-        doc = doc.updated(midjourney_task={**task, "requested_at_utc": stamp(now)})
-    return _poll_answered(doc, Step.FETCH)
+    """Record an answered poll."""
+    return _poll_answered(_dated(doc, "midjourney_task", doc.task, now), Step.FETCH)
 
 
 def picture_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
@@ -240,12 +236,8 @@ def picture_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> M
 
 
 def video_polled(doc: MidjourneyDocument, now: datetime) -> MidjourneyDocument:
-    """Record an answered poll. A task without the time of its order, or with one that is still to come, is dated from
-    now, so that it can be overdue."""
-    task = doc.runway_task
-    if task and (task.requested_at is None or task.requested_at > now):
-        doc = doc.updated(runway_task={**doc.raw["runway_task"], "requested_at_utc": stamp(now)})
-    return _poll_answered(doc, Step.RUNWAY_POLL)
+    """Record an answered poll."""
+    return _poll_answered(_dated(doc, "runway_task", doc.runway_task, now), Step.RUNWAY_POLL)
 
 
 def polls_counted(doc: MidjourneyDocument, polls_failed: int) -> MidjourneyDocument:
@@ -402,6 +394,14 @@ def _final(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
 
 def _cleared(doc: MidjourneyDocument, *steps: Step) -> MidjourneyDocument:
     return doc.updated(retries={step: n for step, n in doc.retries.items() if step not in steps})
+
+
+def _dated(doc: MidjourneyDocument, key: str, task: Task | None, now: datetime) -> MidjourneyDocument:
+    """Date a task from now that has not the time of its order, or one that is still to come, so that it can be
+    overdue."""
+    if task is None or (task.requested_at and task.requested_at <= now):
+        return doc
+    return doc.updated(**{key: {**doc.raw[key], "requested_at_utc": stamp(now)}})
 
 
 def _poll_answered(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
