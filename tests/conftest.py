@@ -68,6 +68,24 @@ def shared_rabbit() -> Iterator["RabbitServer"]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def s3_endpoint() -> Iterator[str]:
+    """A server of S3 for all tests of this process, of whichever folder."""
+    from s3_server import moto_server  # what hardly a test needs
+
+    with moto_server() as url:
+        yield url
+
+
+@pytest.fixture
+def s3_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keys that it takes, in the environment."""
+    from s3_server import KEYS
+
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+
+
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A shell script in ffmpeg's place, to be written by the test."""

@@ -5,7 +5,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,8 +21,6 @@ from retake.errors import LeaseHeld
 from retake.runs.run import STEP_DONE
 from retake.runs.sql_ledger import open_sql_ledger
 from retake.strict_json import parse
-
-sys.path.append(str(ROOT / "tests" / "bucket"))  # the stand-in of S3
 
 PROGRAMS = sorted((ROOT / "examples").glob("*.py"))
 SHOWING = [path.name for path in PROGRAMS if path.name != "vendor.py"]

@@ -1,24 +1,15 @@
 """Alerts in a bucket of S3, over real HTTP: several machines at once."""
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 from delivery_world import send_once
+from s3_server import new_bucket
 
 from retake.bucket import open_bucket
 
-sys.path.append(str(Path(__file__).parents[1] / "bucket"))
-from s3_server import KEYS, moto_server, new_bucket
-
 
 @pytest.fixture
-def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    with moto_server() as endpoint:
-        yield new_bucket(endpoint)
+def url(s3_endpoint: str, s3_keys: None) -> str:
+    return new_bucket(s3_endpoint)
 
 
 def test_of_several_machines_one_sends(url: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from late_b2 import LateB2
-from s3_server import KEYS, moto_server, new_bucket
+from s3_server import new_bucket
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, LeaseTerms
 from retake.bucket.b2.bucket import B2Bucket
@@ -184,17 +184,9 @@ def test_what_tries_b2_out_and_what_is_none_of_ours(b2: LateB2, monkeypatch: pyt
 # --- S3 ---
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with moto_server() as url:
-        yield url
-
-
 @pytest.fixture
-def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    return new_bucket(endpoint)
+def s3(s3_endpoint: str, s3_keys: None) -> str:
+    return new_bucket(s3_endpoint)
 
 
 def claims(bucket: S3Bucket) -> S3ClaimStore:

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import pytest
-from s3_server import KEYS, moto_server, new_bucket
+from s3_server import new_bucket
 from s3_zoo import (
     Answer,
     Asked,
@@ -36,21 +36,13 @@ Make = Callable[..., S3Bucket]
 
 
 @pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with moto_server() as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-def proxy(endpoint: str) -> Iterator[Zoo]:
-    with zoo(endpoint) as it:
+def proxy(s3_endpoint: str) -> Iterator[Zoo]:
+    with zoo(s3_endpoint) as it:
         yield it
 
 
 @pytest.fixture(autouse=True)
-def _fresh(monkeypatch: pytest.MonkeyPatch, proxy: Zoo) -> None:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
+def _fresh(s3_keys: None, proxy: Zoo) -> None:
     proxy.animal = tame
     proxy.requests.clear()
     forget()
@@ -120,8 +112,8 @@ def test_the_door_opens(url: str) -> None:
 # --- what the store says, in words -----------------------------------------------------------------------------------
 
 
-def test_a_bucket_that_is_not_there(endpoint: str) -> None:
-    bucket = S3Bucket(f"s3://nothing-here/p?endpoint={endpoint}")
+def test_a_bucket_that_is_not_there(s3_endpoint: str) -> None:
+    bucket = S3Bucket(f"s3://nothing-here/p?endpoint={s3_endpoint}")
     calls: list[Callable[[], object]] = [lambda: bucket.read("a"), lambda: bucket.list(""), lambda: bucket.delete("a")]
     calls += [lambda: bucket.write("a", b"", ANY), lambda: bucket.lease("story", "me")]
     for call in calls:

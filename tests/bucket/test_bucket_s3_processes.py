@@ -5,12 +5,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from s3_server import KEYS, moto_server, new_bucket
+from s3_server import KEYS, new_bucket
 
 from retake.bucket import ANY, Bucket, Lease, LeaseTerms, open_bucket
 from retake.errors import LeaseHeld, StorageError
@@ -20,11 +19,8 @@ PROCESSES = 10
 
 
 @pytest.fixture
-def url(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    with moto_server() as endpoint:
-        yield new_bucket(endpoint)
+def url(s3_endpoint: str, s3_keys: None) -> str:
+    return new_bucket(s3_endpoint)
 
 
 def start(url: str, ttl: float, what: str) -> "subprocess.Popen[str]":

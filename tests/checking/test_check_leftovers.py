@@ -12,7 +12,7 @@ from late_b2 import LateB2
 from money import BOOK, DOCUMENT, FIRST, change, write
 from reading_world import ask, context_of, run_console, shown
 from s3_server import KEYS as S3_KEYS
-from s3_server import moto_server, new_bucket
+from s3_server import new_bucket
 from test_check_money import ROWS as MONEY
 from test_check_reliability import ROWS as RELIABILITY
 from test_check_reliability import watched_world
@@ -79,17 +79,9 @@ def b2() -> Iterator[LateB2]:
         yield place
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with moto_server() as url:
-        yield url
-
-
 @pytest.fixture
-def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> S3Bucket:
-    for name, value in S3_KEYS.items():
-        monkeypatch.setenv(name, value)
-    return S3Bucket(new_bucket(endpoint))
+def s3(s3_endpoint: str, s3_keys: None) -> S3Bucket:
+    return S3Bucket(new_bucket(s3_endpoint))
 
 
 def test_a_lease_that_ran_out_on_b2(b2: LateB2) -> None:
@@ -199,8 +191,8 @@ def test_a_bucket_that_b2_does_not_have(tmp_path: Path, b2: LateB2) -> None:
     assert "nobodys" in ended.stderr.decode()
 
 
-def test_a_bucket_that_s3_does_not_have(tmp_path: Path, endpoint: str) -> None:
-    ended = run_check(tmp_path, f"s3://nobodys/place?endpoint={endpoint}", **S3_KEYS)
+def test_a_bucket_that_s3_does_not_have(tmp_path: Path, s3_endpoint: str) -> None:
+    ended = run_check(tmp_path, f"s3://nobodys/place?endpoint={s3_endpoint}", **S3_KEYS)
     assert ended.returncode == ExitCode.TRY_LATER
     assert "there is no such bucket" in ended.stderr.decode()
 

@@ -12,7 +12,7 @@ import pytest
 import test_ledger_bucket_crash as crash
 from damage import Damage, Site, assert_found, busy_world, trouble
 from run_damage import ROBOT, ROWS, SEGMENT, THIRD, WAITING, create, edited, ledger_of, site_with_runs, written
-from s3_server import moto_server
+from s3_server import new_bucket
 
 from retake.bucket import ANY, Bucket, Entry
 from retake.bucket.b2.bucket import open_b2
@@ -20,7 +20,6 @@ from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.s3 import S3Bucket
-from retake.bucket.s3.client import connect, parse_url
 from retake.bucket.wrappers import CountingBucket
 from retake.checking import Check, CheckReport, Scope
 from retake.checking.bucket_runs import BucketRuns
@@ -65,19 +64,9 @@ def test_damage_is_found_on_b2(row: Damage) -> None:
         assert_found(row, site_with_runs(open_b2(url, environ=sandbox.environment())))
 
 
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with moto_server() as url:
-        yield url
-
-
 @pytest.fixture
-def s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> S3Bucket:
-    for name, value in {"ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "CONFIG_FILE": "/dev/null"}.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    url = f"s3://check-{next(_numbers)}/some/place?endpoint={endpoint}"
-    connect(parse_url(url), connect_s=5, read_s=10).create_bucket(Bucket=parse_url(url).bucket)
-    return S3Bucket(url)
+def s3(s3_endpoint: str, s3_keys: None) -> S3Bucket:
+    return S3Bucket(new_bucket(s3_endpoint))
 
 
 @pytest.mark.parametrize("row", FAR, ids=str)

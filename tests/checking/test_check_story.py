@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 from damage import Damage, Site, assert_found, trouble
-from s3_server import KEYS as S3_KEYS
-from s3_server import moto_server, new_bucket
+from s3_server import new_bucket
 from story_sites import (
     ARCHIVED,
     FAILED,
@@ -269,17 +268,12 @@ def b2_bucket(b2: B2Sandbox, damage: Damage) -> Bucket:
     return open_b2(b2.storage_url(damage.name.replace(" ", "-")), environ=b2.environment())
 
 
-@pytest.fixture(scope="module")
-def s3() -> Iterator[str]:
-    with moto_server() as endpoint:
-        yield endpoint
-
-
 @pytest.mark.parametrize("damage", STORED, ids=str)
-def test_damage_is_found_on_s3(damage: Damage, world: World, s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {**S3_KEYS, "NO_PROXY": "*"}.items():
-        monkeypatch.setenv(name, value)
-    assert_found(damage, Site(world, S3Bucket(new_bucket(s3))))
+def test_damage_is_found_on_s3(
+    damage: Damage, world: World, s3_endpoint: str, s3_keys: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+    assert_found(damage, Site(world, S3Bucket(new_bucket(s3_endpoint))))
 
 
 def test_a_healthy_bucket_has_no_finding(world: World) -> None:

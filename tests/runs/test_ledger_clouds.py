@@ -10,12 +10,10 @@ from itertools import count
 
 import pytest
 from ledger_contract import Connect, LedgerContract
-from s3_server import moto_server
+from s3_server import new_bucket
 
 from retake.bucket.b2.bucket import open_b2
 from retake.bucket.s3 import S3Bucket
-from retake.bucket.s3.client import connect as connect_s3
-from retake.bucket.s3.client import parse_url
 from retake.clock import FakeClock
 from retake.errors import LeaseHeld
 from retake.runs.bucket_ledger import BucketLedger
@@ -28,12 +26,6 @@ _numbers = count(1)
 def sandbox() -> Iterator[B2Sandbox]:
     with B2Sandbox() as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def endpoint() -> Iterator[str]:
-    with moto_server() as url:
-        yield url
 
 
 TRIED = (
@@ -71,18 +63,11 @@ class TestOnB2(CloudContract):
         return lambda: BucketLedger(open_b2(url, environ=sandbox.environment()), clock)
 
 
+@pytest.mark.usefixtures("s3_keys")
 class TestOnS3(CloudContract):
-    @pytest.fixture(autouse=True)
-    def _keys(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFIG_FILE": "/dev/null"}
-        for name, value in keys.items():
-            monkeypatch.setenv(name, value)
-
     @pytest.fixture
-    def connect(self, endpoint: str, clock: FakeClock) -> Connect:
-        url = f"s3://runs-{next(_numbers)}/some/place?endpoint={endpoint}"
-        client, name = connect_s3(parse_url(url), connect_s=5, read_s=10), parse_url(url).bucket
-        client.create_bucket(Bucket=name)
+    def connect(self, s3_endpoint: str, clock: FakeClock) -> Connect:
+        url = new_bucket(s3_endpoint)
         return lambda: BucketLedger(S3Bucket(url), clock)
 
 
