@@ -93,7 +93,7 @@ def facts_of(run: RunRecord) -> list[Fact]:
     for event in run.events:
         at = micros(event.at)
         if event.kind == STEP_DONE:
-            facts.append(Fact(at, ("done", pipeline, _done_step(run, event.payload))))
+            facts.append(Fact(at, ("done", pipeline, _robot(run) or _name(event.payload.get("step")))))
         else:
             failing = _failed_step(run, event.payload)
             facts.append(Fact(at, ("failed", pipeline, failing, *_class_and_code(event.payload))))
@@ -105,10 +105,6 @@ def facts_of(run: RunRecord) -> list[Fact]:
     if run.status is RunStatus.FAILED and failing:
         facts.append(Fact(ended_at, ("given_up", pipeline, failing)))
     return facts
-
-
-def _done_step(run: RunRecord, payload: Mapping[str, object]) -> str:
-    return _robot(run) or _name(payload.get("step"))
 
 
 def _failed_step(run: RunRecord, record: Mapping[str, object]) -> str:
