@@ -145,11 +145,18 @@ _READING = ("read", "list", "find", "lease", "holder", "join", "now")
 
 
 class LeasedBucket(Wrapper):
-    """`bucket`, which is only changed under `lease`. Changes raise LeaseLost once the lease is lost."""
+    """`bucket`, which is only changed under `lease`. Changes raise LeaseLost once the lease is lost. A `with` block
+    releases it at its end."""
 
     def __init__(self, bucket: Bucket, lease: Lease) -> None:
         super().__init__(bucket)
         self._lease = lease
+
+    def __enter__(self) -> "LeasedBucket":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._lease.release()
 
     def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
         if operation not in _READING:

@@ -9,11 +9,10 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
 
-from retake.bucket import ABSENT, Bucket, Conflict, Entry
+from retake.bucket import ABSENT, Conflict, Entry
 from retake.bucket.contract import is_key
 from retake.bucket.wrappers import LeasedBucket
 from retake.checking.examination import CheckFinding, Examination, found
@@ -141,15 +140,10 @@ class BillExamination(Examination):
 
     # --- for the books of the days ---
 
-    @contextmanager
-    def leased(self, view: CheckView) -> Iterator[Bucket]:
-        """Provide the pipeline's part of the bucket under its lease. Raises LeaseHeld, StorageError."""
+    def leased(self, view: CheckView) -> LeasedBucket:
+        """Return the pipeline's part of the bucket under its lease. Raises LeaseHeld, StorageError."""
         bucket = view.below(self.places.prefix).bucket
-        lease = bucket.lease(self.places.lease, f"{os.uname().nodename}:{os.getpid()}")
-        try:
-            yield LeasedBucket(bucket, lease)
-        finally:
-            lease.release()
+        return LeasedBucket(bucket, bucket.lease(self.places.lease, f"{os.uname().nodename}:{os.getpid()}"))
 
     def refresh(self, view: CheckView) -> PaidSoFar | None:
         """Bring the table in line with what is there now, reading only what has changed; return what the document says,

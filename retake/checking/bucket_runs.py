@@ -248,9 +248,7 @@ class BucketRuns(Examination):
         bucket = self._leasable()
         with ExitStack() as held:
             for name in self._leases:
-                lease = bucket.lease(name, self._owner)
-                held.callback(lease.release)
-                bucket = LeasedBucket(bucket, lease)
+                bucket = held.enter_context(LeasedBucket(bucket, bucket.lease(name, self._owner)))
             yield bucket
 
 

@@ -32,14 +32,11 @@ _LOCK = {
 }
 _SAID = "SELECT scope, pipeline, run_status, sum(runs) FROM run_counts WHERE scope <> 'replaced' GROUP BY 1, 2, 3"
 _THERE = """
-    SELECT 'all', '', run_status, count(*) FROM task_runs GROUP BY run_status
+    SELECT 'all' AS scope, '' AS pipeline, run_status, count(*) AS runs FROM task_runs GROUP BY run_status
     UNION ALL SELECT 'pipeline', pipeline, run_status, count(*) FROM task_runs GROUP BY pipeline, run_status"""
-_AGAIN = """
+_AGAIN = f"""
     INSERT INTO run_counts (scope, pipeline, run_status, slot, runs)
-    SELECT it.scope, it.pipeline, it.run_status, 0, it.runs FROM (
-        SELECT 'all' AS scope, '' AS pipeline, run_status, count(*) AS runs FROM task_runs GROUP BY run_status
-        UNION ALL SELECT 'pipeline', pipeline, run_status, count(*) FROM task_runs GROUP BY pipeline, run_status
-    ) it"""
+    SELECT it.scope, it.pipeline, it.run_status, 0, it.runs FROM ({_THERE}) it"""  # noqa: S608  # constants
 
 
 def table_faults(connection: Connection, where: str) -> Iterator[CheckFinding]:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
-from sqlalchemy.exc import DBAPIError
 
 from retake.checking.database_tables import DAMAGED, VERSION, count_again, count_faults, table_faults
 from retake.checking.examination import CheckFinding, Examination, found
@@ -34,7 +33,7 @@ from retake.checking.run_rules import (
 from retake.checking.view import CheckView
 from retake.errors import StateError, StorageError, redact
 from retake.foreign_text import one_line, plain
-from retake.runs.database import Database, in_words, open_database
+from retake.runs.database import Database, driver_errors, open_database
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import CHANGED, Event, Run, run_id_of
 from retake.runs.run_document import EVENT_FIELDS, RUN_FIELDS, count_from
@@ -142,7 +141,7 @@ class SqlRuns(Examination):
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
         with closing(open_database(self._url, read_only=False, setting=self._setting)) as database:
             if subject == self._counts:
-                with _words(database):
+                with driver_errors(database):
                     return count_again(database)
             return _recounted(database, subject)
 
@@ -208,7 +207,7 @@ class SqlRuns(Examination):
             if there not in (None, newest):
                 yield found(VERSION, where, f"its tables are of version {there}, and not {newest}")
             elif there:
-                with _words(database), database.engine.connect() as connection:
+                with driver_errors(database), database.engine.connect() as connection:
                     yield from table_faults(connection, where)
 
     @contextmanager
@@ -220,21 +219,12 @@ class SqlRuns(Examination):
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
         """Provide a connection that sees the database as it is at one moment."""
-        with self._database() as database, _words(database), database.engine.connect() as connection:
+        with self._database() as database, driver_errors(database), database.engine.connect() as connection:
             connection.exec_driver_sql(_BEGIN[database.dialect.name])
             try:
                 yield connection
             finally:
                 connection.rollback()
-
-
-@contextmanager
-def _words(database: Database) -> Iterator[None]:
-    """Raise StorageError for the driver's errors."""
-    try:
-        yield
-    except DBAPIError as error:
-        raise in_words(error.orig or error, database.name, database.setting) from error.orig
 
 
 @contextmanager
@@ -255,7 +245,7 @@ def _rows(connection: Connection, query: str, name: str) -> list[Sequence[Any]]:
 def _recounted(database: Database, run_id: str) -> list[str]:
     """Count a run's events again, while its row is locked. Of a history that breaks the rules only the number of the
     last event can be told."""
-    with _words(database), database.engine.connect() as connection:
+    with driver_errors(database), database.engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if database.dialect.name == "sqlite" else "BEGIN")
         lock = f"SELECT run_id FROM task_runs WHERE run_id = :name{_LOCK[database.dialect.name]}"  # noqa: S608
         connection.execute(text(lock), {"name": run_id}).all()

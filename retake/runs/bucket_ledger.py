@@ -346,11 +346,8 @@ class BucketLedger(Ledger):
             if self._lease:
                 yield LeasedBucket(self._bucket, self._lease)
                 return
-            lease = _lease(self._bucket, self._lease_name, self._clock)
-            try:
-                yield LeasedBucket(self._bucket, lease)
-            finally:
-                lease.release()
+            with LeasedBucket(self._bucket, _lease(self._bucket, self._lease_name, self._clock)) as bucket:
+                yield bucket
 
     def _change(
         self, bucket: Bucket, run: Run, change: Callable[[RunDocument], RunDocument], *, any_version: bool = False

@@ -5,7 +5,8 @@ import os
 import sqlite3
 import stat
 import weakref
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from logging import getLogger
 from pathlib import Path
 from typing import Any
@@ -188,6 +189,15 @@ class CursorTransaction:
         with suppress(self._errors):  # the connection was lost, or SQLite has rolled back already
             self._cursor.execute("ROLLBACK")
         self._borrowed.__exit__(type(error), error, error.__traceback__)
+
+
+@contextmanager
+def driver_errors(database: Database) -> Iterator[None]:
+    """Raise StorageError for the driver's errors, which SQLAlchemy wraps."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise in_words(error.orig or error, database.name, database.setting) from error.orig
 
 
 def in_words(error: BaseException, name: str, setting: str = LEDGER_SETTING) -> RetakeError:

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sqlalchemy import Connection, MetaData
-from sqlalchemy.exc import DBAPIError
 
 from retake.errors import StateError, StorageError
-from retake.runs.database import Database, in_words, nowhere, open_database
+from retake.runs.database import Database, driver_errors, nowhere, open_database
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.tables import metadata
 
@@ -121,17 +120,14 @@ def version(database: Database, schema: TableSchema | None = None) -> str | None
 @contextmanager
 def _changing(database: Database) -> Iterator[Connection]:
     """Yield a connection of SQLAlchemy's in a transaction that excludes other migrations."""
-    try:
-        with database.engine.connect() as connection:
-            if database.dialect.name == "sqlite":
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
-            else:
-                connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED")  # see what others commit meanwhile
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
-            yield connection
-            connection.commit()
-    except DBAPIError as error:
-        raise in_words(error.orig or error, database.name, database.setting) from error
+    with driver_errors(database), database.engine.connect() as connection:
+        if database.dialect.name == "sqlite":
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        else:
+            connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED")  # see what others commit meanwhile
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
+        yield connection
+        connection.commit()
 
 
 def _upgrade(connection: Connection, schema: TableSchema) -> None:

@@ -170,12 +170,12 @@ class B2Bucket(B2Looks, ServiceBucket):
         return None if date is None else datetime.fromtimestamp(date, UTC)
 
     def list(self, prefix: str) -> list[Entry]:
-        found = self._calls.versions(self._prefix + check_prefix(prefix) if prefix else self._prefix)
+        found = self._calls.versions(self._prefix + check_prefix(prefix))
         return sorted(_entries(sorted(found, key=lambda it: it.name), self._prefix))
 
     def scan(self, prefix: str, after: str = "") -> Iterator[Entry]:
         """See `Scans.scan`. B2 lists by name, so that the versions of one name stand together."""
-        start = self._prefix + check_prefix(prefix) if prefix else self._prefix
+        start = self._prefix + check_prefix(prefix)
         pages = self._calls.pages(start, after and self._prefix + after)
         found = _entries(chain.from_iterable(pages), self._prefix)
         yield from (entry for entry in found if entry.key > after)
