@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from io import BytesIO
 
 from retake.bucket.contract import Entry, Expect, FileWrites, Objects, Room, check_key
+from retake.bucket.scanning import Scans
 
 
 class NoDisk:
@@ -23,6 +24,9 @@ class ServiceBucket(NoDisk):
     def find(self: Objects, stem: str, endings: Iterable[str]) -> list[Entry]:
         keys = {check_key(f"{stem}{ending}") for ending in endings}
         return [entry for entry in self.list(stem) if entry.key in keys] if keys else []
+
+    def list(self: Scans, prefix: str) -> list[Entry]:
+        return sorted(self.scan(prefix))
 
 
 class UnlimitedRoom:

@@ -22,8 +22,8 @@ from retake.bucket import LeaseTerms
 from retake.bucket.claims.lease import ClaimLease, LeaseClock
 from retake.bucket.claims.protocol import join, take
 from retake.bucket.claims.store import Claims, ClaimStore, Stamped
-from retake.bucket.s3.claims import S3ClaimStore
 from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
+from retake.bucket.s3.leases import S3ClaimStore
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
 START = 1000

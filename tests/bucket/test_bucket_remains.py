@@ -15,7 +15,7 @@ from retake.bucket.claims.protocol import take
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.s3 import S3Bucket, leases
-from retake.bucket.s3.claims import S3ClaimStore
+from retake.bucket.s3.leases import S3ClaimStore
 from retake.bucket.scanning import CLAIM, DRAFT, SCRATCH, STRANGER, Remnant, clear, remains
 from retake.bucket.wrappers import CountingBucket
 from retake.errors import LeaseHeld, LeaseLost

@@ -4,8 +4,8 @@ from typing import Any, cast
 
 import pytest
 
-from retake.bucket.s3.claims import S3ClaimStore
 from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
+from retake.bucket.s3.leases import S3ClaimStore
 from retake.bucket.s3.looks import LookingS3Claims
 from retake.errors import StorageError
 

@@ -8,7 +8,7 @@ Below `<prefix>.retake/` are the claims of the leases.
 """
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from io import BytesIO
@@ -169,16 +169,12 @@ class B2Bucket(B2Looks, ServiceBucket):
         date = self._calls.date
         return None if date is None else datetime.fromtimestamp(date, UTC)
 
-    def list(self, prefix: str) -> list[Entry]:
-        found = self._calls.versions(self._prefix + check_prefix(prefix))
-        return sorted(_entries(sorted(found, key=lambda it: it.name), self._prefix))
-
     def scan(self, prefix: str, after: str = "") -> Iterator[Entry]:
         """See `Scans.scan`. B2 lists by name, so that the versions of one name stand together."""
         start = self._prefix + check_prefix(prefix)
         pages = self._calls.pages(start, after and self._prefix + after)
-        found = _entries(chain.from_iterable(pages), self._prefix)
-        yield from (entry for entry in found if entry.key > after)
+        for _, versions in groupby(chain.from_iterable(pages), key=lambda it: it.name):
+            yield from (entry for entry in entry_of(state_of(versions), self._prefix) if entry.key > after)
 
     def versions_from(self, start: str) -> Iterator[Sequence[tuple[str, str]]]:
         """See `PagedVersions.versions_from`. Each version that B2 keeps of a name is listed."""
@@ -194,12 +190,6 @@ class B2Bucket(B2Looks, ServiceBucket):
 
     def _name(self, key: str) -> str:
         return self._prefix + check_key(key)
-
-
-def _entries(found: Iterable[Version], prefix: str) -> Iterator[Entry]:
-    """Yield what is present; `found` are the versions by name, those of one name together."""
-    for _, versions in groupby(found, key=lambda it: it.name):
-        yield from entry_of(state_of(versions), prefix)
 
 
 _KEYS = ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY")

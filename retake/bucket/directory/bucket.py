@@ -35,13 +35,13 @@ from retake.bucket.directory.disk import (
     restamp,
     set_mode,
     stat_file,
+    status,
     storage_errors,
     sync_folder,
     version_of,
     write_draft,
 )
 from retake.bucket.directory.locks import DirectoryLeases, unlock, wait_for_lock
-from retake.bucket.directory.stamps import DirectoryStamps
 from retake.bucket.moves import check_moves, copy_and_delete
 from retake.clock import Clock, SystemClock
 
@@ -100,7 +100,7 @@ class DirectoryWrites(DirectoryMarks):
             return self._writer.publish(draft, key, expect, synced=synced)
 
 
-class DirectoryBucket(DirectoryWrites, DirectoryStamps):
+class DirectoryBucket(DirectoryWrites):
     """The bucket in the folder `path`. The first write makes the folder if the one above it exists.
 
     Any number of processes and threads may use it. Retake's own changes happen one at a time under a short lock, so
@@ -193,6 +193,18 @@ class DirectoryBucket(DirectoryWrites, DirectoryStamps):
             require_root(self._tree.root)
             self._tree.refuse_links(prefix)
             yield from self._tree.walk(prefix, folder, after)
+
+    def stamped(self, keys: Sequence[str]) -> tuple[str, float]:
+        """See `StampedPlaces.stamped`."""
+        beside = {f"{key.rpartition('/')[0]}/": None for key in keys if not key.endswith("/")}
+        texts, latest = [], 0.0
+        with storage_errors(f"look at {keys[0]} and others of {self.url}"):
+            for key in (*keys, *beside):
+                path = os.path.join(self._tree.root, key.rstrip("/"))
+                found = status(path, follow_links=self._tree.follow_links)
+                texts.append(f"{version_of(found)}-{found.st_ctime_ns:x}" if found else "-")
+                latest = max(latest, found.st_mtime, found.st_ctime) if found else latest
+        return " ".join(texts), latest
 
 
 @contextmanager

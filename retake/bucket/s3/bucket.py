@@ -127,9 +127,6 @@ class S3Bucket(S3Looks, ServiceBucket):
         date = date_of(self._objects.ask("ask for the time", here, "list_objects_v2", Prefix=here, MaxKeys=1))
         return None if date is None else datetime.fromtimestamp(date, UTC)
 
-    def list(self, prefix: str) -> list[Entry]:
-        return sorted(self.scan(prefix))
-
     def versions_from(self, start: str) -> Iterator[Sequence[tuple[str, str]]]:
         """See `PagedVersions.versions_from`."""
         prefix = self._place.prefix

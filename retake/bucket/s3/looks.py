@@ -10,10 +10,9 @@ from retake.bucket.claims.lease import KillTimer
 from retake.bucket.claims.names import place_of
 from retake.bucket.claims.store import Claims
 from retake.bucket.contract import Sight
-from retake.bucket.s3.claims import S3ClaimStore
 from retake.bucket.s3.client import S3Client, S3Place
 from retake.bucket.s3.conditions import conditions
-from retake.bucket.s3.leases import S3Leases
+from retake.bucket.s3.leases import S3ClaimStore, S3Leases
 from retake.bucket.side_by_side import meanwhile, side_by_side
 from retake.clock import Clock
 
