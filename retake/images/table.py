@@ -192,19 +192,22 @@ class JobTable:
 
     def ready(self, job_id: str, output_r2_key: str, executed_by: str) -> None:
         """Note that the job of a pending row is ready."""
-        self._change(_READY, job_id, key=_kept(output_r2_key), by=_kept(executed_by))
+        given = self._given(job_id, key=_kept(output_r2_key), by=_kept(executed_by))
+        self._do(lambda cursor: cursor.execute(_READY, given))
 
     def completed(self, job_id: str, output_r2_key: str = "", executed_by: str = "") -> None:
         """Note that a job which was ready is about to be cleaned up."""
-        self._change(_COMPLETED, job_id, key=_kept(output_r2_key) or None, by=_kept(executed_by) or None)
+        given = self._given(job_id, key=_kept(output_r2_key) or None, by=_kept(executed_by) or None)
+        self._do(lambda cursor: cursor.execute(_COMPLETED, given))
 
     def failed(self, job_id: str, error: str) -> None:
         """Note that the job of a pending or ready row has failed, and why."""
-        self._change(_FAILED, job_id, error=_kept(error))
+        given = self._given(job_id, error=_kept(error))
+        self._do(lambda cursor: cursor.execute(_FAILED, given))
 
     def again(self, job_id: str) -> None:
         """Let the job of a failed row start over: an operator's order, and the one change of a row that has ended."""
-        self._change(_AGAIN, job_id)
+        self._do(lambda cursor: cursor.execute(_AGAIN, self._given(job_id)))
 
     def open_rows(self, before: str, after: str = "", limit: int = 500) -> list[TableRow]:
         """Return the pending and ready rows whose id is higher than `after`, in the order of their ids. `before` is a
@@ -236,11 +239,7 @@ class JobTable:
 
     def forget_keys(self) -> None:
         """Delete idempotency keys that do not count any more, a thousand at most."""
-        self._change(_FORGET)
-
-    def _change(self, statement: str, job_id: str = "", **more: Any) -> None:
-        given = self._given(job_id, **more)
-        self._do(lambda cursor: cursor.execute(statement, given))
+        self._do(lambda cursor: cursor.execute(_FORGET, self._given("")))
 
     def _given(self, job_id: str, **more: Any) -> dict[str, Any]:
         now = self._clock.now()
