@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from logging import getLogger
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 from uuid import uuid4
 
 from retake.clock import Clock, SystemClock
@@ -82,12 +82,10 @@ def api_parts(services: ImageServices, clock: Clock, sweep: Callable[[], None] |
     )
 
 
-def run_api(
-    options: ApiOptions, environ: Mapping[str, str], *, signals: Callable[[], int], out: TextIO = sys.stdout
-) -> int:
+def run_api(options: ApiOptions, environ: Mapping[str, str], *, signals: Callable[[], int]) -> int:
     """Serve until `signals()`, the number of signals so far, is not 0, and return the exit code.
 
-    "Listening on URL" goes to `out` once requests are served. Raises PortTaken, SettingsError, ServicesAway.
+    "Listening on URL" goes to stdout once requests are served. Raises PortTaken, SettingsError, ServicesAway.
     """
     settings = load_images_settings(environ, NEEDED)
     for warning in settings.warnings:
@@ -101,7 +99,7 @@ def run_api(
             if not check_unless_stopped(services, signals):
                 return ExitCode.OK
             parts = api_parts(services, clock)
-            told = partial(announce, f"Listening on {address_of(listener, options.host)}", out)
+            told = partial(announce, f"Listening on {address_of(listener, options.host)}", sys.stdout)
             server = ApiServer(images_app(parts), listener, signals=signals, on_start=told, grace_s=GRACE_S)
             parts.dispatcher.start()
             try:

@@ -8,7 +8,6 @@ from functools import partial
 from logging import getLogger
 from random import SystemRandom
 from threading import Thread
-from typing import TextIO
 
 from retake.errors import RetakeError, SettingsError, in_words
 from retake.exit_codes import ExitCode
@@ -33,12 +32,10 @@ _PIECE_S = 0.2
 _log = getLogger(__name__)
 
 
-def run_worker(
-    options: WorkerOptions, environ: Mapping[str, str], *, signals: Callable[[], int], out: TextIO = sys.stdout
-) -> int:
+def run_worker(options: WorkerOptions, environ: Mapping[str, str], *, signals: Callable[[], int]) -> int:
     """Work until a signal comes, and return the exit code.
 
-    `signals` returns how many signals have come. "Listening on URL" goes to `out` once requests are served. Raises
+    `signals` returns how many signals have come. "Listening on URL" goes to stdout once requests are served. Raises
     ServicesAway, PortTaken, SettingsError.
     """
     settings, graphs = load_images_settings(environ, _NEEDED), load_graphs()
@@ -53,7 +50,7 @@ def run_worker(
         if not check_unless_stopped(services, signals):
             return ExitCode.OK
         with listen(options.host, options.port) as listener:
-            return WorkerProcess(options, services, graphs).serve(listener, signals, out)
+            return WorkerProcess(options, services, graphs).serve(listener, signals)
     finally:
         services.close()
 
@@ -69,7 +66,7 @@ class WorkerProcess:
         self._presence, self._since, self._address = Presence(services.store), services.store.now(), ""
         self._failed = False
 
-    def serve(self, listener: socket.socket, signals: Callable[[], int], out: TextIO) -> int:
+    def serve(self, listener: socket.socket, signals: Callable[[], int]) -> int:
         """Work and answer requests until a signal comes; return the exit code."""
         url = address_of(listener, self._options.host)
         self._address = url.removeprefix("http://")
@@ -79,7 +76,7 @@ class WorkerProcess:
             app,
             listener,
             signals=lambda: signals() or int(self._failed),
-            on_start=partial(announce, f"Listening on {url}", out),
+            on_start=partial(announce, f"Listening on {url}", sys.stdout),
             on_stop=lambda: self._worker.stop(self._options.drain),
         )
         thread = Thread(target=self._work, name="worker", daemon=True)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
-from typing import NamedTuple, TextIO
+from typing import NamedTuple
 
 from retake.exit_codes import ExitCode
 from retake.operations.pipelines import Operations
@@ -37,14 +37,7 @@ class WebOptions(NamedTuple):
     policies: Mapping[str, BreakerPolicy] = {}  # of breakers that are not a vendor's, by name
 
 
-def serve(
-    operations: Operations,
-    settings: WebSettings,
-    options: WebOptions,
-    *,
-    signals: Callable[[], int],
-    out: TextIO = sys.stdout,
-) -> int:
+def serve(operations: Operations, settings: WebSettings, options: WebOptions, *, signals: Callable[[], int]) -> int:
     """Serve the dashboard until a signal comes, and return the exit code. Raises PortTaken, SettingsError."""
     seconds = settings.look_seconds or (_DIRECTORY_S if operations.bucket.url.startswith("file:") else _FAR_S)
     with listen(options.host, options.port) as listener:
@@ -62,7 +55,7 @@ def serve(
         desk.warm_up(WARM_UP_S)
         live = Live(lambda: fingerprint(operations, desk.status_now()), seconds, desk.changed)
         app = web_app(desk, live, _hosts(options.host, settings.hosts))
-        told = partial(announce, f"{address_of(listener, options.host)}/", out)
+        told = partial(announce, f"{address_of(listener, options.host)}/", sys.stdout)
         server = ApiServer(app, listener, signals=signals, on_start=told, on_stop=live.close, grace_s=GRACE_S)
         try:
             server.serve_until_stopped()

@@ -55,12 +55,12 @@ class StillCounting(RetakeError):
 class FigureReader:
     """Reads figures for many viewers: one count at a time, kept in memory, and never written to the bucket.
 
-    A count of all runs may take minutes; nobody waits for it longer than `_PATIENCE_S`. `rest` is called with seconds.
+    A count of all runs may take minutes; nobody waits for it longer than `_PATIENCE_S`.
     """
 
-    def __init__(self, desk: Desk, rest: Callable[[float], None] = time.sleep) -> None:
+    def __init__(self, desk: Desk) -> None:
         self._reader = KpiReader(desk.operations, read_only=True, progress=self._counted)
-        self._shelf, self._desk, self._rest = desk.shelf.beside(), desk, rest
+        self._shelf, self._desk = desk.shelf.beside(), desk
         self._lock = threading.Lock()
         self._last: OrderedDict[Hashable, Any] = OrderedDict()
         self._runs, self._goes_on = 0, False
@@ -116,7 +116,7 @@ class FigureReader:
             raise BucketSilent("the dashboard ends")
         self._goes_on, self._runs = True, self._runs + runs
         if runs and self._runs % _AT_ONCE == 0:
-            self._rest(min(1.0, max(0.0, time.thread_time() - self._since)))
+            time.sleep(min(1.0, max(0.0, time.thread_time() - self._since)))
             self._since = time.thread_time()
 
 
