@@ -133,7 +133,7 @@ def parse(data: bytes | str) -> object:
     """
     try:
         text = data if isinstance(data, str) else data.decode(json.detect_encoding(data), "surrogatepass")
-        value = json.loads(text, parse_constant=_not_finite, parse_float=_finite)
+        value = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
         if "\\ud" in text.lower() or _LONE.search(text):
             value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -144,10 +144,6 @@ def parse(data: bytes | str) -> object:
 def _finite(text: str) -> float | None:
     value = float(text)
     return value if math.isfinite(value) else None
-
-
-def _not_finite(_: str) -> None:
-    return None
 
 
 def as_dict(value: object) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from retake.operations.letters import LettersPage, LetterView, letters_page
+from retake.operations.letters import LetterView, letters_page
 from retake.operations.words import code_of, one_line, usd
 from retake.web.desk import Desk, PageNumber, Seen
 
@@ -20,16 +20,11 @@ def letters_routes(desk: Desk) -> APIRouter:
     def letters(request: Request, page: PageNumber = 1) -> Response:
         def read() -> Seen:
             found = letters_page(desk.operations, page, A_PAGE)
-            return Seen(found.document(), letters_view(found))
+            return Seen(found.document(), {"rows": [row_of(it) for it in found.letters], "at_page": found.at})
 
         return desk.show(request, "dead_letters.html", page, read)
 
     return router
-
-
-def letters_view(found: LettersPage) -> dict[str, Any]:
-    """Return what the list needs."""
-    return {"rows": [row_of(it) for it in found.letters], "at_page": found.at}
 
 
 def row_of(it: LetterView) -> dict[str, Any]:

@@ -25,7 +25,9 @@ class LocalServer(ABC):
     variable: str  # the environment variable that its clients know it by
 
     def __init__(self, folder: DataFolder, programs: Programs, environ: Mapping[str, str]) -> None:
-        self._folder, self._environ = folder, server_environment(environ)
+        self._folder = folder
+        # Nothing of the caller's settings or keys.
+        self._environ = {"PATH": environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
         self._place = folder.path / self.name
         self._find(programs)
 
@@ -53,11 +55,6 @@ class LocalServer(ABC):
     @property
     def _password(self) -> str:
         return self._folder.secret(self.name)
-
-
-def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return what a server sees of the environment: nothing of the caller's settings or keys."""
-    return {"PATH": environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
 
 
 def unprivileged_user() -> pwd.struct_passwd | None:
