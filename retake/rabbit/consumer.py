@@ -26,9 +26,13 @@ class Delivery:
     """A message that was taken. It is given back by itself if the connection, or this process, is lost before `ack`."""
 
     def __init__(
-        self, message: AbstractIncomingMessage, channel: AbstractChannel, loop: LoopThread, timeout_s: float
+        self,
+        message: AbstractIncomingMessage,
+        channel: AbstractChannel,
+        loop: LoopThread,
+        connection: RabbitConnection,
     ) -> None:
-        self._message, self._channel, self._loop, self._timeout_s = message, channel, loop, timeout_s
+        self._message, self._channel, self._loop, self._connection = message, channel, loop, connection
         self._settling = Lock()
         self._settled = False
 
@@ -60,8 +64,8 @@ class Delivery:
                 _log.debug("a message that is settled or lost is left alone")
                 return False
             try:
-                self._loop.call(_sent(send, self._timeout_s), self._timeout_s)
-            except (LoopEnded, BrokerAway, OSError, RuntimeError) as error:
+                self._loop.call(self._connection.within(send), self._connection.timeout_s)
+            except (LoopEnded, BrokerAway) as error:
                 _log.debug("a message could not be settled, it comes again: %s", type(error).__name__)
                 return False
             self._settled = True
@@ -79,14 +83,6 @@ def _tell(queue: str, error: BrokerAway, failures: int) -> None:
         _log.warning("the queue %s is not consumed; it is tried again: %s", queue, error)
     else:
         _log.debug("%s is not consumed: %s", queue, error)
-
-
-async def _sent(send: Callable[[], Awaitable[None]], timeout_s: float) -> None:
-    try:
-        async with asyncio.timeout(timeout_s):
-            await send()
-    except asyncio.CancelledError:
-        raise ConnectionResetError from None
 
 
 class Consumer:
@@ -200,7 +196,7 @@ class Consumer:
             _log.warning("a message of %d bytes in %s is not taken: it is too large", len(message.body), self._queue)
             await message.nack(requeue=False)
             return
-        delivery = Delivery(message, self._channel, self._loop, self._connection.timeout_s)
+        delivery = Delivery(message, self._channel, self._loop, self._connection)
         with self._arrived:
             wanted = self._wanted
             if wanted:
