@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from logging import getLogger
 from typing import NamedTuple
@@ -92,31 +93,27 @@ def run_api(options: ApiOptions, environ: Mapping[str, str], *, signals: Callabl
         _log.warning("%s", warning)
     if options.check:
         return _checked(settings, signals)
-    with listen(options.host, options.port) as listener:
-        clock = SystemClock()
-        services = open_services(settings, "retake images api", with_table=True, clock=clock)
+    clock = SystemClock()
+    with (
+        listen(options.host, options.port) as listener,
+        closing(open_services(settings, "retake images api", with_table=True, clock=clock)) as services,
+    ):
+        if not check_unless_stopped(services, signals):
+            return ExitCode.OK
+        parts = api_parts(services, clock)
+        told = partial(announce, f"Listening on {address_of(listener, options.host)}", sys.stdout)
+        server = ApiServer(images_app(parts), listener, signals=signals, on_start=told, grace_s=GRACE_S)
+        parts.dispatcher.start()
         try:
-            if not check_unless_stopped(services, signals):
-                return ExitCode.OK
-            parts = api_parts(services, clock)
-            told = partial(announce, f"Listening on {address_of(listener, options.host)}", sys.stdout)
-            server = ApiServer(images_app(parts), listener, signals=signals, on_start=told, grace_s=GRACE_S)
-            parts.dispatcher.start()
-            try:
-                server.serve_until_stopped()
-            finally:
-                parts.dispatcher.stop()
-                parts.dispatcher.close()
+            server.serve_until_stopped()
         finally:
-            services.close()
+            parts.dispatcher.stop()
+            parts.dispatcher.close()
     return ExitCode.OK
 
 
 def _checked(settings: ImagesSettings, signals: Callable[[], int]) -> int:
-    services = open_services(settings, "retake images api --check", with_table=True)
-    try:
+    with closing(open_services(settings, "retake images api --check", with_table=True)) as services:
         if check_unless_stopped(services, signals, look_only=True):
             _log.info("Redis, RabbitMQ, the bucket%s: all is well", " and PostgreSQL" if services.table else "")
-    finally:
-        services.close()
     return ExitCode.OK

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from logging import getLogger
 from threading import Thread
@@ -87,11 +87,8 @@ def open_services(
 def services_of_operator(environ: Mapping[str, str], clock: Clock) -> Iterator[ImageServices]:
     """Yield what an operator's command works with, by `environ` and .env; closed at the end. Raises SettingsError."""
     settings = load_images_settings({**load_environment(), **environ}, ("REDIS_URL", "RABBITMQ_URL"))
-    services = open_services(settings, "console", with_table=True, clock=clock)
-    try:
+    with closing(open_services(settings, "console", with_table=True, clock=clock)) as services:
         yield services
-    finally:
-        services.close()
 
 
 def check_services(services: ImageServices, clock: Clock | None = None, *, look_only: bool = False) -> None:

@@ -4,6 +4,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from logging import getLogger
 from random import SystemRandom
@@ -45,14 +46,11 @@ def run_worker(options: WorkerOptions, environ: Mapping[str, str], *, signals: C
         raise SettingsError(
             "no ComfyUI server is named: set IMAGES.comfyui_urls, IMAGES.comfyui_discovery_url or RETAKE_COMFYUI_URLS"
         )
-    services = open_services(settings, f"worker {options.name}")
-    try:
+    with closing(open_services(settings, f"worker {options.name}")) as services:
         if not check_unless_stopped(services, signals):
             return ExitCode.OK
         with listen(options.host, options.port) as listener:
             return WorkerProcess(options, services, graphs).serve(listener, signals)
-    finally:
-        services.close()
 
 
 class WorkerProcess:
