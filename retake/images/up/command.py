@@ -10,7 +10,7 @@ from shlex import quote
 from typing import NamedTuple
 
 from retake.exit_codes import ExitCode
-from retake.extras import require
+from retake.images.process import run_process
 from retake.images.settings import EVERYBODY, ImagesSettings, load_images_settings
 from retake.images.up.children import ChildCommand, Supervisor
 from retake.images.up.folder import DataFolder, is_free
@@ -19,9 +19,9 @@ from retake.images.up.programs import MissingProgram, Programs
 from retake.images.up.rabbit_server import RabbitServer
 from retake.images.up.redis_server import RedisServer
 from retake.images.up.servers import LocalServer, exchange
-from retake.logs import mask, setup_logging
+from retake.logs import mask
 from retake.output import write
-from retake.ticking.process import StopSignal, exit_code_of, is_terminal
+from retake.ticking.process import StopSignal
 
 USER = "demo"
 """The user whose key is made where IMAGES_KEYS is not set."""
@@ -47,18 +47,13 @@ class UpOptions(NamedTuple):
 
 def up(options: UpOptions) -> int:
     """Run the service until a signal ends it; return the exit code."""
-    setup_logging(sys.stderr, human=is_terminal())
-    return exit_code_of(lambda: _up(options))
+    return run_process("the image-job service", None, lambda environ: _up(options, environ))
 
 
-def _up(options: UpOptions) -> int:
-    stopping = StopSignal()
-    require("images", "the image-job service")
-    from retake.serving.environment import load_environment
+def _up(options: UpOptions, environ: Mapping[str, str]) -> int:
     from retake.serving.server import PortTaken
 
-    environ = load_environment()
-    setup_logging(sys.stderr, human=is_terminal(), environ=environ)
+    stopping = StopSignal()
     settings = load_images_settings(environ)
     folder = DataFolder(options.data)
     programs = Programs(environ)
