@@ -224,14 +224,16 @@ _CREDIT = (
     r"(?i)insufficient[ _-]?(quota|credits?|balance|funds)|(not enough|out of|no more) (credits?|quota|balance|funds)"
     r"|(quota|credits?|balance) (is |are )?(not enough|insufficient|exhausted)|billing_hard_limit|credit_?insufficient"
 )
-_POLL_CODES = {
+COMMON_CODES = {
     401: Code.UNAUTHORIZED,
-    402: Code.OUT_OF_CREDIT,
     403: Code.UNAUTHORIZED,
     408: Code.CONFLICT,
     409: Code.CONFLICT,
     429: Code.RATE_LIMIT,
 }
+"""What a status means from any vendor."""
+
+_POLL_CODES = COMMON_CODES | {402: Code.OUT_OF_CREDIT}
 _SUBMIT_CODES = _POLL_CODES | {404: Code.CONFIGURATION, 405: Code.CONFIGURATION}
 _UNKNOWN_TASK = "It does not know the task: it was deleted, or the endpoint is wrong."
 _ADVICE = {

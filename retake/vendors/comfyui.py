@@ -16,7 +16,7 @@ from uuid import UUID, uuid5
 from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed
 from retake.extras import require
 from retake.vendors import ImageFile, PromptEvents, PromptPhase, PromptState
-from retake.vendors.answers import NoReply, Reply, as_dict, parse, quote, retry_after_s
+from retake.vendors.answers import COMMON_CODES, NoReply, Reply, as_dict, parse, quote, retry_after_s
 from retake.vendors.download import is_page
 from retake.vendors.http import JSON_LIMIT, bare, check_route, exchange
 
@@ -30,17 +30,9 @@ POLL_S = 1.0  # from one look at the server to the next, without events
 CHECK_S = 5.0  # the same with events, one of which may be lost
 _STEP_S = 1.0  # from one call of `meanwhile` to the next
 
-_CODES = {
-    400: Code.INVALID_INPUT,
-    401: Code.UNAUTHORIZED,
-    403: Code.UNAUTHORIZED,
-    404: Code.CONFIGURATION,
-    405: Code.CONFIGURATION,
-    408: Code.CONFLICT,
-    409: Code.CONFLICT,
-    413: Code.INVALID_INPUT,
-    422: Code.INVALID_INPUT,
-    429: Code.RATE_LIMIT,
+_CODES = COMMON_CODES | {
+    **dict.fromkeys((400, 413, 422), Code.INVALID_INPUT),
+    **dict.fromkeys((404, 405), Code.CONFIGURATION),
 }
 _ADVICE = {
     Code.INVALID_INPUT: "The same request will be refused again.",

@@ -17,6 +17,7 @@ from retake.extras import require
 from retake.foreign_text import utf16_cut
 from retake.vendors import Health
 from retake.vendors.answers import (
+    COMMON_CODES,
     SECRET_LENGTH,
     NoReply,
     Reply,
@@ -48,14 +49,7 @@ _CHAT = re.compile(
 _TOO_LATE = ("query is too old", "query id is invalid")
 _LARGEST_ID = 2**63 - 1
 _FOREIGN_TEXT = 16_384  # characters of a text in an update that are kept
-_CODES = {
-    401: Code.UNAUTHORIZED,
-    403: Code.UNAUTHORIZED,
-    404: Code.UNAUTHORIZED,
-    408: Code.CONFLICT,
-    409: Code.CONFLICT,
-    429: Code.RATE_LIMIT,
-}
+_CODES = COMMON_CODES | {404: Code.UNAUTHORIZED}
 _ADVICE = {
     Code.UNAUTHORIZED: f"Check {KEY_NAME}, and that the bot may write to MUSIC.telegram_chat_id.",
     Code.CONFLICT: "Only one process can ask for a bot's updates, and none while it has a webhook.",
