@@ -88,16 +88,8 @@ class ImageJob(NamedTuple):
 
 
 def text_fields(asked: TextRequest) -> dict[str, str]:
-    """Return the fields of the hash that say what picture is asked for."""
-    return {
-        "prompt": asked.prompt,
-        "negative_prompt": asked.negative_prompt,
-        "styles": json.dumps(list(asked.styles)),
-        "width": str(asked.width),
-        "height": str(asked.height),
-        "steps": str(asked.steps),
-        "seed": str(asked.seed),
-    }
+    """Return the fields of the hash that say what picture is asked for; they have the names of TextRequest's."""
+    return {name: json.dumps(it) if isinstance(it, tuple) else str(it) for name, it in asked._asdict().items()}
 
 
 def job_of(job_id: str, fields: Mapping[str, str]) -> ImageJob:
