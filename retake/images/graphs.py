@@ -42,16 +42,9 @@ class Graphs(NamedTuple):
     def of_text(self, job: ImageJob, attempt: int) -> Graph:
         """Return the graph of a text job. The styles are appended to the prompt, after commas."""
         asked = job.text
-        values: dict[str, object] = {
-            "prompt": ", ".join([asked.prompt, *asked.styles]),
-            "negative_prompt": asked.negative_prompt,
-            "width": asked.width,
-            "height": asked.height,
-            "steps": asked.steps,
-            "seed": asked.seed,
-            "filename_prefix": file_prefix(job.job_id, attempt),
-        }
-        return filled(self.text, values)
+        prompt = ", ".join([asked.prompt, *asked.styles])
+        more = {"prompt": prompt, "filename_prefix": file_prefix(job.job_id, attempt)}
+        return filled(self.text, {**asked._asdict(), **more})
 
     def of_outfit(self, job: ImageJob, attempt: int, person: str, garment: str) -> Graph:
         """Return the graph of an outfit job; `person` and `garment` are the names that ComfyUI has given the pictures.

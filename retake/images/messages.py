@@ -52,11 +52,10 @@ def way_of(job_type: str) -> Way:
 def message_of(job: ImageJob) -> bytes:
     """Return the message for a job: its id, and the parameters of a text job, which workers read in its hash. Those of
     another program's job may be too large: then it is the id alone."""
-    told: dict[str, object] = {"job_id": job.job_id}
+    told = {"job_id": job.job_id}
     if job.type == JobType.OUTFIT:
         return json.dumps(told).encode()
-    asked = job.text._asdict()
-    whole = json.dumps(told | {**asked, "styles": list(job.text.styles), "user_id": job.user_id}).encode()
+    whole = json.dumps({**told, **job.text._asdict(), "user_id": job.user_id}).encode()
     return whole if len(whole) <= LARGEST_MESSAGE else json.dumps(told).encode()
 
 
