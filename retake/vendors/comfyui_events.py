@@ -90,11 +90,7 @@ def opened(url: str, client_id: str, timeout_s: float) -> ClientConnection | Non
         place = f"{'wss' if secure else 'ws'}://{host}{parts.path}/ws?clientId={quote(client_id, safe='')}"
         where = (parts.hostname or "", parts.port or (443 if secure else 80))
         made = socket.create_connection(where, timeout=min(CONNECT_TIMEOUT_S, timeout_s))
-        try:
-            cutter.watch(made)
-        except TimeoutError:
-            made.close()
-            raise
+        cutter.watch(made)
         made.settimeout(None)
         return connect(
             place,

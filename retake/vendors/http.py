@@ -387,8 +387,10 @@ class Cutter:
         return self._is_open
 
     def watch(self, connection: socket.socket) -> None:
-        """Let `cut` shut `connection` down. Raises TimeoutError after `cut`."""
+        """Let `cut` shut `connection` down. After `cut`, close it and raise TimeoutError."""
         with self._lock:
+            if self._is_cut:
+                connection.close()
             self._check()
             # A copy of the descriptor: wrapping a socket for TLS detaches the socket object.
             self._sockets.append(socket.socket(fileno=os.dup(connection.fileno())))

@@ -64,7 +64,11 @@ def ask(method: str, url: str, *, timeout_s: float, limit: int, headers: Mapping
         body = json.dumps(content["json"], allow_nan=False).encode()
         every |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
     question = _Question(method, url, body, every)
-    tls = _tls() if url.startswith("https:") else None
+    tls = None
+    if url.startswith("https:"):
+        from retake.vendors.certificates import trusted
+
+        tls = trusted()
 
     def work(cutter: Cutter) -> Reply:
         with _connection(url, timeout_s, cutter, tls) as connection:
@@ -74,12 +78,6 @@ def ask(method: str, url: str, *, timeout_s: float, limit: int, headers: Mapping
                 raise _no_reply(error, url, timeout_s, sent=True) from None
 
     return told(question, lambda: in_time(url, timeout_s, work))
-
-
-def _tls() -> "SSLContext":
-    from retake.vendors.certificates import trusted
-
-    return trusted()
 
 
 def _place(url: str) -> tuple[str, int]:

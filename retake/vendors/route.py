@@ -166,11 +166,7 @@ def _cuttable(kind: Any, cutter: Cutter) -> Any:
 
         def _new_conn(self) -> Any:
             connection = super()._new_conn()
-            try:
-                cutter.watch(connection)
-            except TimeoutError:
-                connection.close()
-                raise
+            cutter.watch(connection)
             return connection
 
         def connect(self) -> None:

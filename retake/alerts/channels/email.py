@@ -112,11 +112,7 @@ class _MailSession(smtplib.SMTP):
 
     def _get_socket(self, host: str, port: int, timeout: float) -> socket.socket:
         connection: socket.socket = super()._get_socket(host, port, timeout)  # type: ignore[misc]
-        try:
-            self._cutter.watch(connection)
-        except TimeoutError:
-            connection.close()
-            raise
+        self._cutter.watch(connection)
         address = connection.getsockname()[0]
         self.local_hostname = f"[IPv6:{address}]" if ":" in address else f"[{address}]"
         if self._options["security"] != "tls" or self._tls is None:
