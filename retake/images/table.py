@@ -14,18 +14,7 @@ from pathlib import Path
 from threading import Lock, Timer
 from typing import Any, TypeVar
 
-from sqlalchemy import (
-    CheckConstraint,
-    Column,
-    DateTime,
-    Index,
-    MetaData,
-    Table,
-    Text,
-    Uuid,
-    event,
-    text,
-)
+import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
 from retake.clock import Clock
@@ -46,38 +35,38 @@ _CREATE_S = 10.0  # seconds that a job may take to be created in Redis, while it
 T = TypeVar("T")
 
 
-metadata = MetaData()
+metadata = sa.MetaData()
 
 
-def _moment(name: str) -> Column[Any]:
-    return Column(name, DateTime(timezone=True), nullable=False, server_default=text("now()"))
+def _moment(name: str) -> sa.Column[Any]:
+    return sa.Column(name, sa.DateTime(timezone=True), nullable=False, server_default=sa.text("now()"))
 
 
-jobs2 = Table(
+jobs2 = sa.Table(
     "jobs2",
     metadata,
-    Column("id", Uuid, primary_key=True),
-    Column("user_id", Text, nullable=False),
-    Column("prompt", Text, nullable=False),
-    Column("parameters", JSONB, nullable=False, server_default=text("'{}'::jsonb")),
-    Column("status", Text, nullable=False, server_default=text("'pending'")),
-    Column("error", Text),
-    Column("output_r2_key", Text),
-    Column("executed_by_comfyui_server", Text),
+    sa.Column("id", sa.Uuid, primary_key=True),
+    sa.Column("user_id", sa.Text, nullable=False),
+    sa.Column("prompt", sa.Text, nullable=False),
+    sa.Column("parameters", JSONB, nullable=False, server_default=sa.text("'{}'::jsonb")),
+    sa.Column("status", sa.Text, nullable=False, server_default=sa.text("'pending'")),
+    sa.Column("error", sa.Text),
+    sa.Column("output_r2_key", sa.Text),
+    sa.Column("executed_by_comfyui_server", sa.Text),
     _moment("created_at"),
     _moment("updated_at"),
-    CheckConstraint("status IN ('pending', 'ready', 'completed', 'failed')", name="ck_jobs2_status"),
+    sa.CheckConstraint("status IN ('pending', 'ready', 'completed', 'failed')", name="ck_jobs2_status"),
 )
-keys = Table(
+keys = sa.Table(
     "jobs2_keys",
     metadata,
-    Column("user_id", Text, primary_key=True),
-    Column("key_hash", Text, primary_key=True),
-    Column("job_id", Uuid, nullable=False),
+    sa.Column("user_id", sa.Text, primary_key=True),
+    sa.Column("key_hash", sa.Text, primary_key=True),
+    sa.Column("job_id", sa.Uuid, nullable=False),
     _moment("created_at"),
 )
-Index("ix_jobs2_open", jobs2.c.id, postgresql_where=text("status IN ('pending', 'ready')"))
-Index("ix_jobs2_keys_created", keys.c.created_at)
+sa.Index("ix_jobs2_open", jobs2.c.id, postgresql_where=sa.text("status IN ('pending', 'ready')"))
+sa.Index("ix_jobs2_keys_created", keys.c.created_at)
 
 SCHEMA = TableSchema(
     ("0001",), "retake_images_schema", Path(__file__).parent / "migrations", metadata, "the image-job service"
@@ -140,7 +129,7 @@ class JobTable:
         self._clock = clock
         self._database = open_database(url, read_only=False, setting="DATABASE_URL", connect_s=ANSWER_S)
 
-        @event.listens_for(self._database.engine, "connect")
+        @sa.event.listens_for(self._database.engine, "connect")
         def bound(connection: Any, _record: Any) -> None:
             connection.execute(f"SET statement_timeout = {ANSWER_S * 1000}")
             connection.execute(f"SET idle_in_transaction_session_timeout = {round(2000 * _CREATE_S)}")
