@@ -111,8 +111,7 @@ def _read(request: Request, verb: str, form: Mapping[str, list[str]]) -> FormOrd
 
 def _is_program(request: Request) -> bool:
     """Whether a program asks: with the token, or for JSON. A session that takes anything is a browser's."""
-    accepts_json = b"json" in dict(request.scope["headers"]).get(b"accept", b"")
-    return bool(request.scope.get("retake.program")) or (accepts_json and not wants_page(request.scope))
+    return bool(request.scope.get("retake.program")) or not wants_page(request.scope)
 
 
 def _page_to_show(request: Request, verb: str, back: str) -> str:

@@ -158,6 +158,12 @@ def test_the_mode_is_set_once_however_often_it_is_tapped() -> None:
         assert [site.order("mode", id=it).status_code for it in ("4", "-1", "x", "2.0")] == [422] * 4
 
 
+@pytest.mark.parametrize("accept", ["application/json", "Application/JSON"])
+def test_a_session_that_asks_for_json_gets_the_document(accept: str) -> None:
+    with dashboard(STATES["no generation"]()) as site:
+        assert site.press("mode", {"Accept": accept}, id="2").json()["mode"] == 2
+
+
 def test_an_unlock_says_whose_lease_it_breaks_first() -> None:
     world = claimed()
     world.bucket.lease("story", "host-a:17")
