@@ -114,8 +114,9 @@ class Shelf:
         self._beside.append(Shelf(self._seconds, self._monotonic, readers=1))
         return self._beside[-1]
 
-    def begin(self, key: Hashable, read: Callable[[], Any], basis: int = 0) -> _Kept:
-        """Have it read, unless it has been read lately, and do not wait for it. `basis` is as for `get`."""
+    def get(self, key: Hashable, read: Callable[[], Any], wait_s: float | None = None, basis: int = 0) -> Any:
+        """Return what `read` returned for this key, now or lately. Raises what it raises, and BucketSilent after
+        `wait_s`, which is READ_S. What was read on another `basis` is read again."""
         with self._lock:
             kept = self._kept.get(key)
             if kept is None or not self._fresh(kept) or kept.basis != basis:
@@ -124,12 +125,6 @@ class Shelf:
                 kept = _Kept(self._change, self._monotonic(), pool.submit(lambda: self._timed(read)), before, basis)
             self._put(key, kept)
             self._asked[key] = self._monotonic()
-        return kept
-
-    def get(self, key: Hashable, read: Callable[[], Any], wait_s: float | None = None, basis: int = 0) -> Any:
-        """Return what `read` returned for this key, now or lately. Raises what it raises, and BucketSilent after
-        `wait_s`, which is READ_S. What was read on another `basis` is read again."""
-        kept = self.begin(key, read, basis)
         if kept.before is not None and not kept.value.done() and self._young(kept.before):
             return kept.before.result().found
         try:
