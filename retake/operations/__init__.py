@@ -8,8 +8,8 @@ Views, each with its JSON document:
     alerts.py   modes.py   kpi.py (the figures of retake.kpi)   last_errors.py   reports.py (of a day or a week)
     host_checks.py, store_checks.py, vendor_checks.py (what the doctor finds)
 
-Actions: orders.py (retry, skip, cancel, rollback, requeue), letters.py (drop), unlocking.py, breakers.py (probe, reset),
-alerts.py (acknowledge, close, test, deliver), modes.py (set, auto), spend.py (the latest day).
+Actions: orders.py (retry, skip, cancel, rollback, requeue), letters.py (drop), unlocking.py, breakers.py (probe,
+reset), alerts.py (acknowledge, close, test, deliver), modes.py (set, auto), spend.py (the latest day).
 
     operations = open_operations(settings, clock)            # retake.story.operations
     meant = target(operations, "20260101-0930")
