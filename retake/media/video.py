@@ -140,8 +140,8 @@ def facts_in(log: str) -> VideoFacts:
     """Return what ffmpeg's `log` says about the first video stream of its first input. Raises MediaError."""
     duration, stream = _DURATION.search(log), _STREAM.search(log)
     if duration and stream and (shape := _FORMAT.search(stream["rest"])) and (rate := _RATE.search(stream["rest"])):
-        fps = float(rate[1].replace("k", "")) * (1000 if rate[1].endswith("k") else 1)
         hours, minutes, seconds = (float(part) for part in duration.groups())
+        fps = float(rate[1].replace("k", "")) * (1000 if rate[1].endswith("k") else 1)
         length = hours * 3600 + minutes * 60 + seconds
         return VideoFacts(int(shape[2]), int(shape[3]), length, fps, stream["codec"], shape[1])
     raise MediaError("The file holds no moving pictures of a known length. Fetch it again; look at what came.")
