@@ -3,8 +3,9 @@
 from typing import Any
 
 import pytest
+from story_ticks import ID, at
 from story_world import World
-from test_media_step import ID, at, make
+from test_media_step import make
 
 from retake.errors import StateError
 from retake.story.content import write_content
@@ -36,7 +37,7 @@ def test_no_text_is_written() -> None:
 
 @pytest.mark.parametrize("doc", [{}, {"runway_task": {"task_id": "r"}, "status": "waiting_for_runway"}])
 def test_no_mock_takes_the_place_of_a_video_that_is_there(doc: dict[str, Any]) -> None:
-    world = at(files=("json", "png", "mp4"), **doc)
+    world = at(files="json png mp4", **doc)
     before = world.everything()
     with pytest.raises(StateError, match="a mock would replace it; the next tick finishes"):
         make(world, use_mock=True)
