@@ -100,7 +100,9 @@ class Recovery:
                     yield give_up(self._ledger, run, self._clock.now())
 
 
-def take_over(ledger: Ledger, run: Run, clock: Clock, *, worker: str) -> Run:
+def take_over(
+    ledger: Ledger, run: Run, clock: Clock, *, worker: str, max_resumes: int = MAX_RESUMES, actor: str = ACTOR
+) -> Run:
     """Resume a run that the former holder of the lease left running or interrupted. For the present holder.
 
     Return the run as resumed by `worker`, or as failed because it was resumed too often. Raises StaleRun,
@@ -108,13 +110,13 @@ def take_over(ledger: Ledger, run: Run, clock: Clock, *, worker: str) -> Run:
     """
     now, trace_id = clock.now(), new_trace_id(run.run_id)
     if run.status is RunStatus.RUNNING:
-        run = interrupt(ledger, run, now, trace_id=trace_id)
-    if exhausted(run, MAX_RESUMES):
-        return give_up(ledger, run, now, trace_id=trace_id)
-    return ledger.move(run, Trigger.RECOVERY_RESUME, actor=ACTOR, worker=worker, trace_id=trace_id)
+        run = interrupt(ledger, run, now, actor=actor, trace_id=trace_id)
+    if exhausted(run, max_resumes):
+        return give_up(ledger, run, now, actor=actor, trace_id=trace_id)
+    return ledger.move(run, Trigger.RECOVERY_RESUME, actor=actor, worker=worker, trace_id=trace_id)
 
 
-def interrupt(ledger: Ledger, run: Run, now: datetime, *, trace_id: str | None = None) -> Run:
+def interrupt(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trace_id: str | None = None) -> Run:
     """Mark a running run as interrupted, with a record of its worker and the time, and return it."""
     seen = run.heartbeat_at or run.updated_at
     silent_s = max(0, round((now - seen).total_seconds()))
@@ -122,15 +124,15 @@ def interrupt(ledger: Ledger, run: Run, now: datetime, *, trace_id: str | None =
     text = f"{who} had {run.run_id} (task {run.task_id}), and was last heard of at {stamp(seen)}, {silent_s} s ago"
     _log.warning("%s: it is marked as interrupted, and goes on where somebody takes it up", text)
     record = _record(run, text, now, {"since": stamp(run.updated_at), "last_heard_of": stamp(seen)}, retry_in(0))
-    return ledger.move(run, Trigger.PROCESS_RESTART, actor=ACTOR, error=record, trace_id=trace_id)
+    return ledger.move(run, Trigger.PROCESS_RESTART, actor=actor, error=record, trace_id=trace_id)
 
 
-def give_up(ledger: Ledger, run: Run, now: datetime, *, trace_id: str | None = None) -> Run:
+def give_up(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trace_id: str | None = None) -> Run:
     """Let an interrupted run fail that was resumed too often."""
     text = too_often(run)
     _log.error("%s", text)
     record = _record(run, text, now, {"resumes": run.resumes}, escalate("operator", LOOK_INTO_IT))
-    return ledger.move(run, Trigger.RECOVERY_ABORT, actor=ACTOR, error=record, trace_id=trace_id)
+    return ledger.move(run, Trigger.RECOVERY_ABORT, actor=actor, error=record, trace_id=trace_id)
 
 
 def exhausted(run: Run, max_resumes: int) -> bool:
