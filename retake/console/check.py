@@ -14,6 +14,7 @@ from retake.checking.engine import Progress, joined
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Tone
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
+from retake.errors import StorageError
 from retake.extras import is_installed, require
 from retake.operations.examinations import check_bucket
 from retake.plural import count
@@ -46,10 +47,22 @@ def command(context: CommandContext, media: bool, repair: bool) -> Answer:
     with progress_on(sys.stderr) as progress, _findings_alone():
         reports = []
         if context.channel != IMAGES:
-            reports.append(check_bucket(context.operations, media=media, repair=repair, progress=progress))
+            with _images_alone_offered(context):
+                reports.append(check_bucket(context.operations, media=media, repair=repair, progress=progress))
         if context.channel == IMAGES or (context.channel is None and _serves_images(context)):
             reports.append(_image_jobs(context, repair=repair, progress=progress))
     return answer(joined(reports))
+
+
+@contextmanager
+def _images_alone_offered(context: CommandContext) -> Iterator[None]:
+    """Say how the image jobs are checked alone where the bucket of the pipelines cannot be: there may be none."""
+    try:
+        yield
+    except StorageError as error:
+        if context.channel is None and _serves_images(context):
+            raise StorageError(f"{error}. The image jobs alone: check --channel {IMAGES}") from error
+        raise
 
 
 def _serves_images(context: CommandContext) -> bool:
