@@ -134,7 +134,7 @@ SECTIONS = {
     "IMAGE_GENERATION": schema_of(ImageSettings),
     "VIDEO": schema_of(VideoSettings),
 }
-"""The sections of the file, by where they stand, in the order of docs/settings.md and of the fields of `Settings`."""
+"""The sections of the file, by where they stand, in the order of docs/settings.md."""
 
 
 class Settings(NamedTuple):
@@ -168,13 +168,27 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     SettingsError: no such file, not JSON, or every fault of the file, one a line.
     """
     file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, (*OF_MUSIC, *OF_IMAGES, *OF_WEB))
-    found = dict(file.values)
-    workflow = found["WORKFLOW"]
-    if _lease_expires(found["STORAGE"].url) and not file.gives("WORKFLOW", "call_timeout_seconds"):
+    found = file.values
+    workflow, storage = found["WORKFLOW"], found["STORAGE"]
+    if _lease_expires(storage.url) and not file.gives("WORKFLOW", "call_timeout_seconds"):
         fitting = min(workflow.call_timeout_seconds, 0.75 * workflow.lock_ttl_seconds)
-        found["WORKFLOW"] = workflow._replace(call_timeout_seconds=fitting)
-    settings = Settings(*(found[name] for name in SECTIONS))._replace(
+        workflow = workflow._replace(call_timeout_seconds=fitting)
+    settings = Settings(
+        storage=storage,
+        midjourney=found["API_KEYS.midjourney"],
+        runwayml=found["API_KEYS.runwayml"],
+        openai=found["API_KEYS.openai"],
+        paths=found["FILE_PATHS"],
+        workflow=workflow,
+        retrying=found["RETRYING"],
+        breaker=found["BREAKER"],
+        alerts=found["ALERTS"],
         missing_secrets=tuple(missing_secrets(found["ALERTS"], environ)),
+        modes=found["MODES"],
+        kpi=found["KPI"],
+        prices=found["PRICES"],
+        image=found["IMAGE_GENERATION"],
+        video=found["VIDEO"],
         source=file.source,
         warnings=file.warnings,
         channels=found["CHANNELS"],

@@ -5,10 +5,9 @@ the first thing that a tick asks of its bucket: what changes afterwards is in th
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from logging import getLogger
-from typing import Any
 
 from retake.bucket.scanning import PagedVersions
 from retake.errors import RetakeError
@@ -26,7 +25,7 @@ _log = getLogger(__name__)
 
 class ListedLook(IdleLook):
     """The look of one process at a bucket that is named `place`, in which `keys` decide: documents, and folders, which
-    end in "/"; `known` are the other parameters of an `IdleLook`."""
+    end in "/". The other parameters are those of an `IdleLook`."""
 
     def __init__(
         self,
@@ -36,9 +35,21 @@ class ListedLook(IdleLook):
         bucket: PagedVersions,
         place: str,
         keys: Sequence[str],
-        **known: Any,
+        began_at: float,
+        longest_s: float,
+        look_up: Callable[[str], tuple[str, float]],
+        sources: Iterable[str] = (),
+        ledger_apart: bool = False,
     ) -> None:
-        super().__init__(file, basis, **known)
+        super().__init__(
+            file,
+            basis,
+            began_at=began_at,
+            longest_s=longest_s,
+            look_up=look_up,
+            sources=sources,
+            ledger_apart=ledger_apart,
+        )
         self._bucket, self._place, self._keys = bucket, place, keys
         self._version = _UNLISTED
 

@@ -141,6 +141,16 @@ def test_an_exception_in_the_thread_that_waits_cuts_the_call(vendor: ScriptedVen
         cutters[0].opened()
 
 
+def test_a_connection_that_comes_after_the_call_is_over_is_closed() -> None:
+    cutter, (connection, other) = Cutter(), socket.socketpair()
+    cutter.cut()
+    with connection, other:
+        with pytest.raises(TimeoutError):
+            cutter.watch(connection)
+        assert connection.fileno() == -1
+        assert other.recv(1) == b"", "the other side is told"
+
+
 @pytest.mark.parametrize("location", ["http://[::1", "http://", "nowhere", "ftp://x", "http://ex..ample"])
 def test_a_redirect_to_nowhere_may_still_have_been_paid_for(location: str, vendor: ScriptedVendor) -> None:
     """requests looks into a redirect even when told not to follow it, and then fails as if nothing had been sent."""
