@@ -1,5 +1,7 @@
 """`retake kpi`: how well pipelines and robots work: success and retry rates, durations, errors, levels, targets."""
 
+from pathlib import Path
+
 import click
 
 from retake.console.answer import Answer, Block, Cell, Heading, Sentence, Table, Tone
@@ -26,6 +28,14 @@ NONE = "–"
 _TONES = {KpiLevel.OK: Tone.GOOD, KpiLevel.WARNING: Tone.WARN, KpiLevel.ERROR: Tone.BAD, KpiLevel.CRITICAL: Tone.BAD}
 
 
+def _png(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """Refuse the name of another kind of picture: its content would not be what its name says. A callback of click."""
+    not_empty(ctx, param, value)
+    if value and Path(value).suffix.lower() not in ("", ".png"):
+        raise click.BadParameter("the picture is a PNG: say FILE.png.", ctx, param)
+    return value
+
+
 @console_command("kpi")
 @click.option(
     "--window",
@@ -34,7 +44,7 @@ _TONES = {KpiLevel.OK: Tone.GOOD, KpiLevel.WARNING: Tone.WARN, KpiLevel.ERROR: T
     help="How far to look back: 90m, 24h, 7d.  [default: KPI.window_seconds]",
 )
 @click.option(
-    "--plot", metavar="FILE.png", callback=not_empty, help="Draw the rates and runs of the window as a picture too."
+    "--plot", metavar="FILE.png", callback=_png, help="Draw the rates and runs of the window as a picture too."
 )
 @click.option(
     "--prometheus", metavar="FILE", callback=not_empty, help="Write the metrics in the text format of Prometheus too."

@@ -125,6 +125,15 @@ def test_an_empty_value_is_not_taken_for_none(words: list[str], tmp_path: Path) 
     assert (result.exit_code, "it is empty" in result.stderr) == (2, True)
 
 
+def test_a_picture_of_figures_is_named_as_what_it_is(tmp_path: Path) -> None:
+    for name in ("week.jpg", "week.png.svg"):
+        result = call("kpi", "--plot", str(tmp_path / name), storage=tmp_path)
+        assert (result.exit_code, "FILE.png" in result.stderr) == (2, True)
+    for name in ("week.png", "WEEK.PNG", "week"):
+        call("kpi", "--plot", str(tmp_path / name), storage=tmp_path)
+        assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
+
+
 @pytest.mark.parametrize("words", [["status", "--watch"], ["tick", "--until-done", "--interval"]])
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
 def test_what_is_no_number_of_seconds_is_refused(words: list[str], value: str, tmp_path: Path) -> None:
