@@ -43,16 +43,20 @@ class ComfyServers:
         self._found: list[str] = []
         self._answered: list[str] = []  # those that were alive after the last check
         self._turn = 0
-        self._told = ""
+        self._faults: set[str] = set()  # of the last check; each is logged once for as long as it lasts
         self._lock = Lock()
 
     def check(self) -> None:
         """Look which servers there are, and which of them answer. Raises nothing for servers that are unreachable."""
+        faults: set[str] = set()
         if self._discovery_url:
-            self._discover(self._discovery_url)
+            self._discover(self._discovery_url, faults)
         urls = list(dict.fromkeys([*self._urls, *self._found]))[:MOST_SERVERS]
         with ThreadPoolExecutor(_CHECKS_AT_ONCE, "comfyui check") as pool:
-            answers = dict(zip(urls, pool.map(self._answers, urls), strict=True))
+            answers = dict(zip(urls, pool.map(lambda url: self._answers(url, faults), urls), strict=True))
+        for fault in sorted(faults - self._faults):
+            _log.warning("%s", fault)
+        self._faults = faults
         with self._lock:
             before = self._answered
             self._misses = {url: 0 if answers[url] else min(MISSES, self._misses.get(url, MISSES) + 1) for url in urls}
@@ -101,27 +105,20 @@ class ComfyServers:
     def _alive(self) -> list[str]:
         return [url for url, misses in self._misses.items() if misses < MISSES]
 
-    def _answers(self, url: str) -> bool:
+    def _answers(self, url: str, faults: set[str]) -> bool:
         try:
             return self.at(url).alive()
         except RetakeError as error:
-            self._tell(in_words(error))
+            faults.add(in_words(error))
             return False
 
-    def _discover(self, place: str) -> None:
+    def _discover(self, place: str, faults: set[str]) -> None:
         """Ask for the list of servers; if that fails, the one of before counts."""
         try:
             reply = exchange(None, "GET", place, timeout_s=_LIST_S, limit=_LIST_BYTES)
             self._found = read_list(reply)
-            self._told = ""
         except (NoReply, ValueError, SettingsError) as error:
-            self._tell(f"the list of ComfyUI servers at {bare(place)} cannot be used: {error}")
-
-    def _tell(self, trouble: str) -> None:
-        """Log a fault, once for as long as it lasts."""
-        if trouble != self._told:
-            _log.warning("%s", trouble)
-        self._told = trouble
+            faults.add(f"the list of ComfyUI servers at {bare(place)} cannot be used: {error}")
 
 
 def read_list(reply: Reply) -> list[str]:

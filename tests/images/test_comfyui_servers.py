@@ -7,6 +7,7 @@ from threading import Thread
 
 import pytest
 
+from retake.errors import SettingsError
 from retake.images.comfyui_servers import MISSES, ComfyServers
 from retake.sandbox.comfyui import ComfySandbox
 from retake.testing.logs import CapturedLogs
@@ -20,12 +21,15 @@ class Fleet:
 
     def __init__(self) -> None:
         self.away: set[str] = set()
+        self.faulty: set[str] = set()  # those that cannot even be asked
 
     def client(self, url: str) -> ComfyUI:
         fleet = self
 
         class One(ComfyUI):
             def alive(self) -> bool:
+                if url in fleet.faulty:
+                    raise SettingsError(f"the certificates for {url} cannot be used")
                 return url not in fleet.away
 
         return One(url)
@@ -143,6 +147,24 @@ def test_a_list_that_cannot_be_used_changes_nothing(
     [told] = log.warnings
     assert told.startswith("the list of ComfyUI servers at http://127.0.0.1:")
     assert "password" not in told
+
+
+def test_several_faults_that_last_are_told_once_each(fleet: Fleet, listed: Callable[..., str]) -> None:
+    fleet.faulty = {A, B}
+    servers = ComfyServers([A, B, C], listed(b"[]"), client=fleet.client)
+    with CapturedLogs() as log:
+        servers.check()
+        servers.check()
+        listed(b"[7]")
+        servers.check()
+        servers.check()
+        fleet.faulty = {B}
+        servers.check()
+        fleet.faulty = {A, B}
+        servers.check()
+    certificates = [f"the certificates for {url} cannot be used" for url in (A, B)]
+    assert [told for told in log.warnings if "list" not in told] == [*certificates, certificates[0]]
+    assert len(log.warnings) == 4
 
 
 def test_real_servers_are_asked() -> None:
