@@ -11,7 +11,6 @@ The breaker opens after six failures within a minute, whichever process met them
 
 import argparse
 import logging
-import os
 import random
 import sys
 from pathlib import Path
@@ -19,7 +18,7 @@ from pathlib import Path
 import httpx
 from vendor import vendor
 
-from retake.bucket import open_bucket
+from retake.bucket import open_bucket, this_process
 from retake.clock import SystemClock
 from retake.errors import Code, CodedError, RetakeError
 from retake.retrying.backoff import Exponential
@@ -60,7 +59,7 @@ def main() -> int:
         breakers_of(open_bucket(options.bucket), clock),
         BreakerPolicy(failures=6, window_s=60, open_s=10),
         clock=clock,
-        owner=f"{os.uname().nodename}:{os.getpid()}",
+        owner=this_process(),
     )
     guard = Guard(POLICY, clock, random.random, breaker=breaker, deadline_s=5, observe=tell)
     try:

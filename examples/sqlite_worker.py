@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from retake.bucket import this_process
 from retake.clock import SystemClock
 from retake.retrying.backoff import Exponential
 from retake.retrying.policy import RetryPolicy
@@ -62,7 +63,7 @@ def main() -> int:
     for title in options.titles:
         ledger.create_for_task(title, f"posters/{title}", actor="shop", pipeline="posters")
     recovery = Recovery(ledger, CLOCK, patience_s=2.0, pipeline="posters")
-    name = f"{os.uname().nodename}:{os.getpid()}"
+    name = this_process()
     worker = Worker(ledger, job, POLICY, CLOCK, name=name, pipeline="posters", heartbeat_s=0.5, recovery=recovery)
     while not all(run.ended for run in ledger.runs(pipeline="posters")):
         worker.work(until_idle=True)

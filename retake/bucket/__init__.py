@@ -50,6 +50,7 @@ __all__ = [
     "check_prefix",
     "open_bucket",
     "open_configured",
+    "this_process",
 ]
 
 
@@ -108,6 +109,11 @@ def _kill_timer(dead_mans_switch: bool) -> "Callable[[float], None]":
     from retake.bucket.claims.lease import no_kill_timer, set_kill_timer
 
     return set_kill_timer if dead_mans_switch else no_kill_timer
+
+
+def this_process() -> str:
+    """Return the name under which this process takes leases, for people: host:pid."""
+    return f"{os.uname().nodename}:{os.getpid()}"
 
 
 def open_configured(storage: "StorageSettings", workflow: "Workflow", *, dead_mans_switch: bool = False) -> Bucket:

@@ -5,14 +5,13 @@ said of work that belonged to no generation is in dead_letters/before-ID/.
 """
 
 import json
-import os
 import sqlite3
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
-from retake.bucket import ABSENT, Conflict, Entry
+from retake.bucket import ABSENT, Conflict, Entry, this_process
 from retake.bucket.contract import is_key
 from retake.bucket.wrappers import LeasedBucket
 from retake.checking.examination import CheckFinding, Examination, found
@@ -143,7 +142,7 @@ class BillExamination(Examination):
     def leased(self, view: CheckView) -> LeasedBucket:
         """Return the pipeline's part of the bucket under its lease. Raises LeaseHeld, StorageError."""
         bucket = view.below(self.places.prefix).bucket
-        return LeasedBucket(bucket, bucket.lease(self.places.lease, f"{os.uname().nodename}:{os.getpid()}"))
+        return LeasedBucket(bucket, bucket.lease(self.places.lease, this_process()))
 
     def refresh(self, view: CheckView) -> PaidSoFar | None:
         """Bring the table in line with what is there now, reading only what has changed; return what the document says,

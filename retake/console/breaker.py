@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import click
 
+from retake.bucket import this_process
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Sentence, Tone, done_answer
 from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
@@ -14,7 +15,6 @@ from retake.operations.breakers import BreakerPanel, BreakerView
 from retake.operations.words import ago, code_of, moment, span
 from retake.option_values import not_empty
 from retake.retrying.breaker import BreakerPolicy, Phase
-from retake.ticking.process import owner
 
 _TONES = {Phase.CLOSED: Tone.GOOD, Phase.OPEN: Tone.BAD, Phase.HALF_OPEN: Tone.WARN}
 
@@ -60,7 +60,7 @@ for each in (show_breakers, probe, reset):
 
 
 def _panel(context: CommandContext) -> BreakerPanel:
-    return BreakerPanel(context.operations, robots_policies(), owner())
+    return BreakerPanel(context.operations, robots_policies(), this_process())
 
 
 def robots_policies() -> Mapping[str, BreakerPolicy]:

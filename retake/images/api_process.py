@@ -8,6 +8,7 @@ from logging import getLogger
 from typing import NamedTuple
 from uuid import uuid4
 
+from retake.bucket import this_process
 from retake.clock import Clock, SystemClock
 from retake.errors import StorageError
 from retake.exit_codes import ExitCode
@@ -25,7 +26,6 @@ from retake.images.unfinished import Unfinished
 from retake.images.uploads import Uploads
 from retake.serving.bounded_calls import BoundedCalls
 from retake.serving.server import ApiServer, address_of, announce, listen
-from retake.ticking.process import owner
 
 NEEDED = ("REDIS_URL", "RABBITMQ_URL", "IMAGES_STORAGE_URL", "IMAGES_KEYS")
 """The variables that the API cannot start without."""
@@ -70,7 +70,7 @@ def api_parts(services: ImageServices, clock: Clock, sweep: Callable[[], None] |
             _log.info("uploads that were answered go later: %s", trouble)
         told = trouble
 
-    name = f"{owner()}:{uuid4().hex}"
+    name = f"{this_process()}:{uuid4().hex}"
     dispatcher = Dispatcher(settings, services.store, name, unfinished=unfinished, sweep=sweep_all)
     return ApiParts(
         settings=services.settings,

@@ -8,7 +8,7 @@ from functools import partial
 from random import SystemRandom
 from typing import NamedTuple, TextIO
 
-from retake.bucket import Bucket, open_configured
+from retake.bucket import Bucket, open_configured, this_process
 from retake.clock import Clock, SystemClock
 from retake.exit_codes import ExitCode
 from retake.music.actions import PipelineActions
@@ -34,7 +34,6 @@ from retake.music.upkeep import Upkeep
 from retake.music.worker import step_prices, workers
 from retake.serving.loop import Background
 from retake.serving.server import ApiServer, address_of, announce, listen
-from retake.ticking.process import owner
 from retake.vendors.telegram import TelegramBot
 
 STOP_S = 8.0
@@ -104,7 +103,7 @@ def work_of(parts: ServiceParts) -> ServiceWork:
         parts.stopping,
         SystemRandom(),
     )
-    make, recovery = workers(parts.database, shop, name=owner())
+    make, recovery = workers(parts.database, shop, name=this_process())
     loops = [worker_loop(number, make()) for number in range(1, settings.music.workers + 1)]
 
     def wake() -> None:
@@ -123,10 +122,12 @@ def _with_telegram(work: ServiceWork, parts: ServiceParts) -> ServiceWork:
     call_s = settings.workflow.call_timeout_seconds
     bot = TelegramBot(parts.keys.telegram or "", settings.telegram.endpoint, call_s)
     inbox = TelegramInbox(parts.store, bot, music.telegram_allowed_users, music.telegram_chat_id)
-    outbox = TelegramOutbox(parts.database, bot, music.telegram_chat_id, owner())
+    outbox = TelegramOutbox(parts.database, bot, music.telegram_chat_id, this_process())
     told = [*work.backgrounds, outbox_loop(outbox, music.poll_seconds, call_s + 30, parts.stopping)]
     if music.telegram == "poll":
-        return work._replace(backgrounds=told, listens=[poll_loop(bot, inbox, owner(), music.telegram_poll_seconds)])
+        return work._replace(
+            backgrounds=told, listens=[poll_loop(bot, inbox, this_process(), music.telegram_poll_seconds)]
+        )
 
     def on_update(update: object) -> None:
         inbox.take(update)

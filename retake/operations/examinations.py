@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from retake.bucket import this_process
 from retake.bucket.scanning import is_there
 from retake.checking import Check, CheckReport, Examination, Scope
 from retake.checking.bucket_runs import BucketRuns
@@ -11,7 +12,6 @@ from retake.errors import StorageError, redact
 from retake.extras import require
 from retake.operations.pipelines import Operations
 from retake.runs.bucket_ledger import LEASE
-from retake.ticking.process import owner
 
 
 def check_bucket(
@@ -67,10 +67,10 @@ def _in_the_bucket(operations: Operations) -> Iterator[Examination]:
             leasable=pipeline.leasable,
             leases=(str(pipeline.lease_name), LEASE),
             mirrored=_mirrored(operations),
-            owner=owner(),
+            owner=this_process(),
         )
     if "" not in places and not operations.named:
-        yield BucketRuns("runs", "", leasable=lambda: operations.bucket, leases=(LEASE,), owner=owner())
+        yield BucketRuns("runs", "", leasable=lambda: operations.bucket, leases=(LEASE,), owner=this_process())
 
 
 def _mirrored(operations: Operations) -> list[str]:

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from retake.bucket import ANY, Bucket
+from retake.bucket import ANY, Bucket, this_process
 from retake.clock import Clock
 from retake.errors import ErrorRecord, LeaseHeld, RetakeError, StateError
 from retake.operations.finding import Finding, Verdict, fault, named, of_error, ok, warn
@@ -23,7 +23,6 @@ from retake.runs import Ledger
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import ERROR
 from retake.runs.states import FINAL, RunStatus
-from retake.ticking.process import owner
 
 SKEW_WARN_S, SKEW_FAULT_S = 5.0, 300.0
 """Seconds by which this machine's clock may differ from the store's: times on record get hard to compare, and beyond
@@ -97,7 +96,7 @@ def _clock(stored: float, before: datetime, after: datetime) -> Finding:
 
 def _own_lease(bucket: Bucket) -> Finding:
     try:
-        lease = bucket.lease(_LEASE, owner())
+        lease = bucket.lease(_LEASE, this_process())
     except LeaseHeld as held:  # by another doctor, or one that died
         return warn("lease", str(held), "look again when that doctor is done, or its lease has run out")
     try:

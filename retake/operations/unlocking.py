@@ -3,13 +3,12 @@
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from retake.bucket import Bucket, Holder
+from retake.bucket import Bucket, Holder, this_process
 from retake.clock import Clock, stamp
 from retake.errors import LeaseHeld, StateError
 from retake.operations.events import OPERATOR
 from retake.operations.port import OperatedPipeline, Refusal
 from retake.operations.words import ago
-from retake.ticking.process import owner
 
 GOES_ON = "The next tick goes on from what is on record."
 
@@ -59,7 +58,7 @@ def unlock(plan: UnlockPlan) -> Unlocked:
     if plan.holder is None or holder.owner != plan.holder.owner:
         raise Refusal(f"the lease of {pipeline.name} has another holder meanwhile: {holder.owner}. Nothing was changed")
     try:
-        token = plan.bucket.break_lease(pipeline.lease_name, f"{plan.actor}@{owner()}")
+        token = plan.bucket.break_lease(pipeline.lease_name, f"{plan.actor}@{this_process()}")
     except LeaseHeld as held:
         raise Refusal(f"{held}. A lease that the kernel keeps for a living process cannot be broken") from None
     lowered = _lowered(pipeline)

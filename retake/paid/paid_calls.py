@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from retake import strict_json
-from retake.bucket import ABSENT, Bucket, Conflict, Expect, Lease, NotFound, Room, check_key
+from retake.bucket import ABSENT, Bucket, Conflict, Expect, Lease, NotFound, Room, check_key, this_process
 from retake.bucket.claims.lease import set_kill_timer
 from retake.bucket.contract import is_key
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
@@ -117,7 +117,7 @@ class PaidCalls:
     def __enter__(self) -> "PaidCalls":
         """Take the lease. Raises LeaseHeld while another process makes these calls, StateError, StorageError, and
         ValueError for a `call_timeout_s` beyond the lease's term."""
-        self._lease = self._bucket.lease("calls", f"{os.uname().nodename}:{os.getpid()}")
+        self._lease = self._bucket.lease("calls", this_process())
         try:
             self._check_term()
             self._state = CallsState(self._bucket, self._name, self._lease)

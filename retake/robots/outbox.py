@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from logging import getLogger
 from typing import Any, NamedTuple
 
+from retake.bucket import this_process
 from retake.clock import Clock, exact_stamp, is_ahead, parse_stamp
 from retake.errors import RetakeError
 from retake.retrying.state_store import Raw, StateCell, StateStore
@@ -59,7 +60,7 @@ class Outbox:
         """
         if not self._backlog.keys():
             return 0
-        me = f"{os.uname().nodename}:{os.getpid()}#{os.urandom(4).hex()}"
+        me = f"{this_process()}#{os.urandom(4).hex()}"
         _delivering.add(me)
         try:
             return self._delivered(me, send) if self._claimed(me) else 0

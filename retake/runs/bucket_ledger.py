@@ -14,7 +14,6 @@ be frozen: on a directory, one that is stopped in the middle of a change keeps t
 (on B2 and S3, until the lease expires).
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from datetime import datetime
 from logging import getLogger
 
 from retake.attempts import attempts, countdown, repeating
-from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound
+from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, this_process
 from retake.bucket.contract import write_unsynced
 from retake.bucket.wrappers import LeasedBucket
 from retake.clock import Clock
@@ -372,7 +371,7 @@ class BucketLedger(Ledger):
 
 
 def _lease(bucket: Bucket, name: str, clock: Clock) -> Lease:
-    owner = f"{os.uname().nodename}:{os.getpid()}"
+    owner = this_process()
     # The last attempt is made once PATIENCE_S is over, not a pause before that.
     for attempt in attempts(repeating(_PAUSE_S), clock.sleep, left=countdown(PATIENCE_S + _PAUSE_S, clock)):
         try:

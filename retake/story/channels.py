@@ -9,7 +9,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Protocol
 
 import retake
-from retake.bucket import Bucket, Lease
+from retake.bucket import Bucket, Lease, this_process
 from retake.clock import Clock
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
@@ -26,7 +26,7 @@ from retake.story.settings import Settings, deciding_places, part_of, pipeline_o
 from retake.story.store import DocumentStore
 from retake.ticking.channel_looks import ChannelLooks, ChannelRest
 from retake.ticking.channels import each, worst
-from retake.ticking.process import exit_code_of, owner
+from retake.ticking.process import exit_code_of
 from retake.ticking.rest import digest, look_file, version_of
 from retake.ticking.tick import Ledgers, ScriptResult, Scripts, Tick
 from retake.ticking.vendor_breakers import VendorOff
@@ -119,7 +119,7 @@ class ChannelRound:
     ) -> None:
         self._settings, self._keys, self._bucket = settings, keys, bucket
         self._scripts, self._clock, self._watch = scripts, clock, watch
-        self._owner = owner()
+        self._owner = this_process()
         self._ledgers = Ledgers(settings.storage.ledger, clock)
         self._breakers = story_breakers(settings, bucket, clock, self._owner)
         self._kept: KeptConnections | None = None

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from retake.bucket import Entry, NotFound
+from retake.bucket import Entry, NotFound, this_process
 from retake.bucket.contract import read_range
 from retake.checking import CheckFinding, CheckView, found
 from retake.checking.view import Unparsable
@@ -24,7 +24,6 @@ from retake.story.documents import (
 )
 from retake.story.settings import LEASE, Settings, pipeline_of
 from retake.story.store import DocumentStore
-from retake.ticking.process import owner
 
 T = TypeVar("T")
 
@@ -78,7 +77,7 @@ class CheckedPart:
         """Provide a store under the lease, with config_public.json and config_gen.json read. Raises LeaseHeld,
         StorageError, StateError."""
         bucket = view.below(self.prefix).bucket
-        lease = bucket.lease(LEASE, owner())
+        lease = bucket.lease(LEASE, this_process())
         try:
             store = DocumentStore(bucket, self.paths, lease, self.clock)
             public, gen = store.public.read(), store.parsed(self.paths.config_gen, parse_gen)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
-from retake.bucket import Bucket, Lease
+from retake.bucket import Bucket, Lease, this_process
 from retake.clock import SystemClock
 from retake.errors import SettingsError
 from retake.exit_codes import ExitCode
@@ -31,7 +31,7 @@ from retake.story.settings import (
     pipeline_of,
     settings_and_keys,
 )
-from retake.ticking.process import StopSignal, exit_code_of, is_terminal, leave, owner
+from retake.ticking.process import StopSignal, exit_code_of, is_terminal, leave
 from retake.ticking.rest import BEGAN_AT, basis, looked_up, tick_look
 from retake.ticking.tick import NO_ORDERS, Orders, ScriptResult, Tick
 from retake.ticking.watch import KEY as BOARD
@@ -233,7 +233,7 @@ class OneTick(NamedTuple):
             self.scripts,
             self.keys,
             SystemClock(),
-            owner=owner(),
+            owner=this_process(),
             pipeline=self.pipeline,
             whole=self.bucket,
             observe=observe,

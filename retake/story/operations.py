@@ -205,8 +205,8 @@ class StoryOperations(_StoryPlace):
 
     @cached_property
     def _actions(self) -> "OperatorActions":
+        from retake.bucket import this_process
         from retake.story.operator_actions import OperatorActions
-        from retake.ticking.process import owner
         from retake.ticking.tick import Ledgers
 
         ledgers = Ledgers(self._settings.storage.ledger, self._clock)
@@ -214,7 +214,7 @@ class StoryOperations(_StoryPlace):
             self._settings,
             self.leasable(),
             self._clock,
-            owner=owner(),
+            owner=this_process(),
             pipeline=self.name,
             ledgers=ledgers,
             actor=self._actor,

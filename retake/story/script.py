@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from retake.bucket import Room
+from retake.bucket import Room, this_process
 from retake.clock import Clock, SystemClock
 from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, StateError, VendorError
 from retake.exit_codes import ExitCode
@@ -32,7 +32,7 @@ from retake.story.settings import (
 )
 from retake.story.spending import known, story_spending
 from retake.story.store import DocumentStore
-from retake.ticking.process import LEASE_VARIABLE, KillTimer, Process, StopSignal, exit_code_of, is_terminal, owner
+from retake.ticking.process import LEASE_VARIABLE, KillTimer, Process, StopSignal, exit_code_of, is_terminal
 
 
 class StepContext:
@@ -312,7 +312,7 @@ def _work(work: Callable[[StepContext], None], environ: Mapping[str, str]) -> in
     channel = environ.get(CHANNEL_VARIABLE)
     whole, clock = open_storage(settings), SystemClock()
     bucket, spending = part_of(whole, settings, channel), story_spending(settings, whole, clock, pipeline_of(channel))
-    lease = bucket.join(LEASE, handed) if handed else bucket.lease(LEASE, owner())
+    lease = bucket.join(LEASE, handed) if handed else bucket.lease(LEASE, this_process())
     stop, timer = StopSignal(), KillTimer(settings.workflow.script_timeout_seconds + _GRACE_S if handed else None)
     process = Process(clock, stopping=lambda: stop.count > 0, kill_after=timer.kill_after)
     try:

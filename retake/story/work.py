@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import click
 
 from retake import strict_json
-from retake.bucket import Bucket
+from retake.bucket import Bucket, this_process
 from retake.clock import SystemClock
 from retake.errors import SettingsError
 from retake.exit_codes import ExitCode
@@ -24,7 +24,7 @@ from retake.serving.loop import Loop
 from retake.story.command import LazyScripts, OneTick
 from retake.story.runner import story_watch
 from retake.story.settings import Settings, load_settings, open_storage, settings_and_keys
-from retake.ticking.process import StopSignal, exit_code_of, is_terminal, leave, owner
+from retake.ticking.process import StopSignal, exit_code_of, is_terminal, leave
 
 if TYPE_CHECKING:
     from retake.rabbit.broker import Broker, Delivery
@@ -70,7 +70,7 @@ def main(folder: str | None, /, every: int, name: str | None) -> None:
         70  a bug
     """
     setup_logging(sys.stderr, human=is_terminal())
-    leave(exit_code_of(lambda: _work(folder, every, name or owner())))
+    leave(exit_code_of(lambda: _work(folder, every, name or this_process())))
 
 
 def _work(folder: str | None, every_s: float, name: str) -> int:

@@ -1,4 +1,4 @@
-"""The process that does the work: its name, the signals it answers, how long it may live, its exit code."""
+"""The process that does the work: the signals it answers, how long it may live, its exit code."""
 
 import gc
 import os
@@ -27,11 +27,6 @@ _log = getLogger(__name__)
 def is_terminal() -> bool:
     """Return whether stderr is a terminal that a person reads."""
     return sys.stderr is not None and sys.stderr.isatty()
-
-
-def owner() -> str:
-    """Return the name under which this process takes leases, for people: host:pid."""
-    return f"{os.uname().nodename}:{os.getpid()}"
 
 
 def exit_code_of(work: Callable[[], int], *, part_of_a_run: bool = False) -> int:

@@ -6,12 +6,12 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from retake.bucket import this_process
 from retake.degraded.mode import WORDS
 from retake.operations.breakers import BreakerPanel, BreakerView
 from retake.operations.modes import SET_BY, ModePanel
 from retake.operations.words import code_of, one_line, span
 from retake.retrying.breaker import Phase
-from retake.ticking.process import owner
 from retake.web.desk import Desk, Seen
 
 MOST_BREAKERS = 300  # on a page
@@ -36,7 +36,7 @@ def guards_routes(desk: Desk) -> APIRouter:
     @router.get("/breakers")
     def breakers(request: Request) -> Response:
         def read() -> Seen:
-            panel = BreakerPanel(desk.operations, desk.policies, owner())
+            panel = BreakerPanel(desk.operations, desk.policies, this_process())
             found = panel.views()
             rows = [breaker_row(it) for it in found[:MOST_BREAKERS]]
             return Seen({"breakers": [it.document() for it in found]}, {"rows": rows})

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
 
+from retake.bucket import this_process
 from retake.errors import LeaseHeld
 from retake.operations.alerts import AlertPanel, change_alert
 from retake.operations.breakers import BreakerPanel
@@ -17,7 +18,6 @@ from retake.operations.port import OperatedPipeline, OrderDone, Refusal, Verb
 from retake.operations.several import Item
 from retake.operations.unlocking import plan_unlock, unlock
 from retake.retrying.breaker import BreakerPolicy
-from retake.ticking.process import owner
 
 ON_RUNS = ("retry", "skip", "cancel")
 ON_LETTERS = ("requeue", "drop")
@@ -76,7 +76,7 @@ class Verbs:
             alerts = AlertPanel(self._operations, self._environ)
             return PreparedOrder("alerts", lambda: change_alert(alerts, ON_ALERTS[verb], item.name, WEB))
         if verb in ON_BREAKERS:
-            breakers = BreakerPanel(self._operations, self._policies, owner())
+            breakers = BreakerPanel(self._operations, self._policies, this_process())
             return PreparedOrder("breakers", lambda: breakers.change(verb, item.name))
         if verb == "mode":
             return PreparedOrder("mode", lambda: self._set_mode(item.name))

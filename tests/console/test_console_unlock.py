@@ -121,9 +121,9 @@ def test_where_a_document_makes_no_sense_the_lease_is_broken_all_the_same() -> N
 MANAGER = dedent("""
     import subprocess, sys, time
     from retake.bucket.directory import DirectoryBucket
-    from retake.ticking.process import owner
+    from retake.bucket import this_process
 
-    lease = DirectoryBucket(sys.argv[1]).lease("story", owner())
+    lease = DirectoryBucket(sys.argv[1]).lease("story", this_process())
     if sys.argv[2] == "with a script":
         handed = lease.handover()
         script = [sys.executable, "-c", "import time; print('ready', flush=True); time.sleep(60)", "a script"]
