@@ -7,7 +7,7 @@ imported, read or written besides.
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from logging import getLogger
 from threading import Lock
@@ -26,7 +26,7 @@ from retake.alerts.conditions import (
 from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
-from retake.degraded.mode import Mode, ModeState, decoded, may_change_at, mode_at
+from retake.degraded.mode import FULL, Mode, ModeState, decoded, may_change_at, mode_at
 from retake.degraded.settings import ModeSettings
 from retake.errors import LeaseHeld, RetakeError, SettingsError, StateError, redact
 from retake.exit_codes import ExitCode
@@ -194,8 +194,12 @@ class TickWatch:
             _log.warning("%s: the copy of the mode makes no sense (%s); mode/state.json holds", KEY, error)
             self._failures.append("the mode")
             state = _mode_itself(self._bucket, self._clock)
+        zone, now = self._settings.timezone, self._clock.now()
+        if mode_at(state, self._modes, zone, now).mode != FULL:  # ticks that it holds back bring no older copy in line
+            with suppress(StateError):
+                state = _mode_itself(self._bucket, self._clock)
         self._wrong, self._state = self._document.pipelines, state
-        self._mode = mode_at(state, self._modes, self._settings.timezone, self._clock.now())
+        self._mode = mode_at(state, self._modes, zone, now)
         if send and self._document.due(self._clock.now()):
             with _tolerant("what waits could not be sent", self._failures):
                 self._send()

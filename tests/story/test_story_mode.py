@@ -12,7 +12,7 @@ from retake.bucket import NotFound
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
-from retake.degraded.mode import MINIMAL, REDUCED, Auto, ModeState, auto_after
+from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Auto, ModeState, auto_after
 from retake.degraded.settings import ModeSettings
 from retake.degraded.store import ModeStore
 from retake.errors import StateError
@@ -190,6 +190,32 @@ def test_a_crash_between_the_two_is_healed_by_the_next_tick_that_does_something(
             lives.tick()
         kept = ModeStore(lives.bucket, lives.clock).read()
         assert lives.watch.mode.mode == (kept.hand.mode if kept.hand else 0)
+
+
+@pytest.mark.parametrize("mode", [MINIMAL, EMERGENCY])
+def test_a_crash_that_left_a_copy_of_the_mode_that_was_does_not_hold_ticks_back_for_ever(mode: int) -> None:
+    world = WatchedWorld()
+    world.panel.set(mode, None, "")
+    world.put("mode/state.json", {"hand": {"mode": FULL, "why": "", "since": "2026-01-01T00:00:00Z"}})
+    run_to_end(world)
+    assert world.json("alerts/state.json")["mode"]["hand"]["mode"] == FULL
+
+
+@pytest.mark.parametrize("key", ["mode/state.json", "alerts/state.json"])
+def test_of_two_modes_that_are_set_at_once_ticks_go_by_the_one_that_is_kept(key: str) -> None:
+    world = WatchedWorld()
+    others: list[int] = []
+
+    def other_sets(step: str, at: str) -> None:
+        if (step, at) == ("read", key) and others:
+            world.panel.set(others.pop(), None, "")
+
+    both = WatchedWorld(bucket=MemoryBucket(world.bucket.store, meanwhile=other_sets))
+    for first, second in ((MINIMAL, FULL), (FULL, MINIMAL)):
+        others.append(second)
+        both.panel.set(first, None, "")
+        world.tick()
+        assert world.watch.mode.mode == world.mode()["mode"]
 
 
 def test_an_invalid_alerts_document_does_not_hide_the_mode_and_an_invalid_mode_stops_the_tick() -> None:

@@ -173,7 +173,9 @@ def test_the_scheduled_mode_begins_and_ends_at_its_time(world: World, start: str
 def test_the_automatic_mode_is_looked_at_by_each_tick(world: World) -> None:
     world.modes = ModeSettings(auto=True)
     assert world.tick(Runner(IDLE))
-    world.put({"mode": {"auto": {"mode": 1, "since": stamp(NOW), "error_share": 0.9, "tries": 10}}})
+    mode = {"auto": {"mode": 1, "since": stamp(NOW), "error_share": 0.9, "tries": 10}}
+    world.bucket.write("mode/state.json", encode(mode), ANY)
+    world.put({"mode": mode})
     assert world.tick(Runner(IDLE)) is None
 
 
