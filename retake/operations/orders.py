@@ -105,10 +105,17 @@ def _told(operations: Operations, meant: Target, result: OrderResult) -> OrderDo
 def _queue_again(operations: Operations, pipeline: OperatedPipeline, failed: Run) -> OrderDone:
     """Create a new run of the same task. Ordered twice, it is the same one."""
     ledger = operations.writable_ledger(pipeline)
-    going = [run for run in ledger.of_task(failed.task_id) if not run.ended]
+    every = ledger.of_task(failed.task_id)
+    going = [run for run in every if not run.ended]
     key = f"{failed.idempotency_key}+retry"
     if going and going[-1].idempotency_key != key:
         raise Refusal(f"{failed.run_id}: its task {failed.task_id} is being retried already: {going[-1].run_id}")
+    last = every[-1]
+    if last.ended and last.run_id != failed.run_id:
+        way = f"retry {last.run_id}" if last.status is RunStatus.FAILED else _WAYS[last.status]
+        raise Refusal(
+            f"{failed.run_id} is a former run of {failed.task_id}; its last one is {last.run_id} ({last.status}): {way}"
+        )
     new = ledger.create_for_task(failed.task_id, key, actor=operations.actor, pipeline=failed.pipeline)
     what = f"{failed.task_id} is queued again as {new.run_id}, attempt {new.attempt}"
     document = {"done": "retry", "run": run_document(new), "what": what, "next_tick": None}

@@ -200,3 +200,26 @@ def test_a_task_that_is_being_tried_again_already_is_not_queued_twice() -> None:
     other = ledger.create_for_task("cover-7", "cover-7#2", actor="worker", pipeline="music")
     with pytest.raises(Refusal, match=other.run_id):
         act(retry, world, run=failed.run_id)
+
+
+@pytest.mark.parametrize(
+    ("end", "way"), [(Trigger.NON_RETRYABLE_ERROR, "retry {}"), (Trigger.COMPLETED, "there is nothing to retry")]
+)
+@pytest.mark.parametrize("by", ["operator", "worker"])
+def test_a_former_run_is_not_retried_and_the_last_one_is_named(by: str, end: Trigger, way: str) -> None:
+    """What has succeeded since would be done, and paid for, once more; what has failed again would not be queued."""
+    world = STATES["no generation"]()
+    failed = failed_run(world)
+    ledger = BucketLedger(world.bucket, world.clock)
+    if by == "operator":
+        act(retry, world, run=failed.run_id)
+    else:
+        ledger.create_for_task("cover-7", "cover-7#2", actor="worker", pipeline="music")
+    last = ledger.move(runs(world, "cover-7")[-1], Trigger.WORKER_CLAIM, actor="worker", worker="w1")
+    last = ledger.move(last, end, actor="worker", error_code="ERR_BUSINESS_X" if "{}" in way else None)
+    before = world.everything()
+    with pytest.raises(
+        Refusal, match=f"former run of cover-7; its last one is {last.run_id}.*{way.format(last.run_id)}"
+    ):
+        act(retry, world, run=failed.run_id)
+    assert world.everything() == before
