@@ -61,7 +61,10 @@ def unlock(plan: UnlockPlan) -> Unlocked:
         token = plan.bucket.break_lease(pipeline.lease_name, f"{plan.actor}@{this_process()}")
     except LeaseHeld as held:
         raise Refusal(f"{held}. A lease that the kernel keeps for a living process cannot be broken") from None
-    lowered = _lowered(pipeline)
+    try:
+        lowered = _lowered(pipeline)
+    except LeaseHeld:  # a tick has begun on the lease that is free again, and lowers the flag itself
+        lowered = False
     document = {
         "done": "unlock",
         "pipeline": pipeline.name,

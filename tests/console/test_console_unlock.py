@@ -106,6 +106,24 @@ def test_who_has_taken_the_lease_since_it_was_shown_keeps_it() -> None:
     other.check()
 
 
+def test_a_tick_that_takes_the_lease_once_it_is_broken_lowers_the_flag_and_is_left_alone() -> None:
+    world = claimed()
+    world.bucket.lease("story", "host-a:17")
+    world.put(PUBLIC, {"processing_lock": True})
+    ticks = []
+
+    class TakenAtOnce(Claimed):
+        def break_lease(self, name: str, owner: str) -> int:
+            token = super().break_lease(name, owner)
+            ticks.append(self.lease(name, "host-b:4"))
+            return token
+
+    world.bucket = TakenAtOnce(world.bucket.store)
+    answer = act(unlock, world, yes=True)
+    assert (answer.document["held_by"], answer.document["flag_lowered"]) == ("host-a:17", False)
+    ticks[0].check()
+
+
 def test_where_a_document_makes_no_sense_the_lease_is_broken_all_the_same() -> None:
     world = claimed()
     world.bucket.lease("story", "host-a:17")
