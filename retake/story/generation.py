@@ -166,6 +166,16 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
     _letters(store).remove(generation_id, REQUEUED)
 
 
+def end_requeue(store: DocumentStore) -> None:
+    """Remove what an order to requeue the generation under way has left of its letter when it died. All of it was
+    brought back, and what is given up since must not be brought back once more."""
+    from retake.retrying.dead_letters import REQUEUED
+
+    generation_id = store.documents.gen.generation_id
+    if generation_id and store.documents.midjourney.requeued == generation_id:
+        _letters(store).remove(generation_id, REQUEUED)
+
+
 def remove_copies(store: DocumentStore, letter: "DeadLetter") -> None:
     """Delete what an order to requeue had copied from a letter when it died. Without the letter nobody could tell what
     they are; files beside the remains of a letter, files that the letter lacks, and those that lie further up, are of a

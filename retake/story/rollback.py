@@ -21,7 +21,7 @@ from retake.retrying.dead_letters import DeadLetters
 from retake.settings.shared import Workflow
 from retake.story import transitions
 from retake.story.documents import GROUP, IMAGINE, PAID_STEPS, UPSCALE, Documents, MidjourneyDocument, Status, Step
-from retake.story.generation import ROLLBACK, in_flight
+from retake.story.generation import ROLLBACK, end_requeue, in_flight
 from retake.story.operator_rules import (
     GenerationPlan,
     Situation,
@@ -59,6 +59,7 @@ def keep_rolled_back(store: DocumentStore, plan: GenerationPlan, now: datetime) 
     """Write the dead letter of a rollback that is planned on the documents in `store`."""
     doc, name = store.documents.midjourney, plan.generation_id
     entry = plan.doc.rolled_back[-1]
+    end_requeue(store)
     letters = DeadLetters(store.bucket, store.clock, lease=store.lease)
     copies = {f"{name}.{suffix}": store.file_key(name, suffix) for suffix in plan.files}
     document = store.paths.kept_document

@@ -215,6 +215,27 @@ def finish_in(world: World, bucket: Bucket) -> None:
     finish(store, world.clock.now())
 
 
+def test_what_is_given_up_is_not_brought_back_by_the_letter_that_a_requeue_left_when_it_died() -> None:
+    def cancelled() -> Scripted:
+        world = WORLDS["video ordered"]()
+        hands = operator(world)
+        hands.carry_out(Verb.CANCEL, ID, hands.planned(Verb.CANCEL, ID).lost)
+        return world
+
+    left = 0
+    for where, world in each_death(cancelled, lambda *there: operator(*there).requeue(ID)):
+        if world.generation_id != ID:
+            continue
+        left += bool(world.keys_of(f"dead_letters/{ID}/"))
+        rolled_back(world, "upscale")
+        world.vendors.plan("upscale", "rejected")
+        while not world.ended:
+            world.tick()
+        operator(world).requeue(ID)
+        assert world.keys_of("666/") == [f"666/{ID}.json"], where
+    assert left
+
+
 # --- the ledger -------------------------------------------------------------------------------------------------------
 
 
