@@ -32,12 +32,12 @@ from retake.paid.spending import Spending
 from retake.plural import count
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
-from retake.story.decision import uncapped
+from retake.story.decision import begin_held, decide_in, uncapped
 from retake.story.documents import Documents, Step, safe_id
 from retake.story.generation import DEAD_LETTERS, SPEND, after_requeue, recorded_calls
 from retake.story.kept_bills import ended_bills, read_bill, start_of
-from retake.story.operator_rules import next_tick
-from retake.story.operator_view import held_call, step_attempt, story_state
+from retake.story.operator_rules import why
+from retake.story.operator_view import held_call, next_tick, step_attempt, story_state
 from retake.story.settings import LEASE, SECTIONS, FilePaths, Settings, open_storage, part_of, pipeline_of, prefix_of
 from retake.story.spending import known, price_of, story_spending
 from retake.story.store import DocumentStore
@@ -255,15 +255,33 @@ class StoryOperations(_StoryPlace):
         return self._actions.lower_flag()
 
     def _next_tick(self, documents: Documents) -> str:
-        """What the next tick does; without the caps where there are none, or the day's book cannot be read."""
+        """What the next tick does, a sentence; without the caps where there are none, or the day's book cannot be
+        read."""
         spending = self._spending
         try:
             today = spending.today(known(documents.midjourney)) if spending.capped else None
         except RetakeError:
             today = None
         over = (lambda step: today.over(price_of(self._settings, step))) if today else uncapped
-        limits, now, mock = self._settings.workflow, self._clock.now(), self._settings.modes.video_mock
-        return next_tick(documents, limits, now, over, self._mode(), video_mock=mock)
+        mode, mock, store = self._mode(), self._settings.modes.video_mock, self.store()
+        _, coming = decide_in(mode, documents, self._settings.workflow, self._clock.now(), over, video_mock=mock)
+        held = begin_held(mode, video_mock=mock)
+        store.documents = documents
+        try:
+            told = next_tick(store, coming, lambda step: held or over(step), self._vendor_off)
+        except RetakeError:
+            told = f"{coming.act} ({why(coming)})"
+        return f"the next tick {told}" if told.startswith("waits") else f"the next tick: {told}"
+
+    def _vendor_off(self, vendor: str) -> str:
+        """Return why the vendor's breaker lets no call through now, or ""."""
+        from retake.story.runner import story_breakers
+
+        breakers = story_breakers(self._settings, self._whole, self._clock, self._actor)
+        try:
+            return breakers.off(vendor) if breakers else ""
+        except StateError as error:
+            return str(error)
 
     def _mode(self) -> Mode:
         """The degraded mode that holds; the full one where that cannot be read."""

@@ -23,13 +23,12 @@ from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple
 
-from retake.degraded.mode import Mode
 from retake.operations.bills import paid_in_words
 from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal, Verb
 from retake.settings.shared import Workflow
 from retake.story import transitions
-from retake.story.decision import Act, Action, decide, decide_in, mock_follows, uncapped, undecided
+from retake.story.decision import Act, Action, decide, mock_follows, undecided
 from retake.story.documents import FAILED_STEP, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import in_flight
 
@@ -80,22 +79,6 @@ def situation(documents: Documents, limits: Workflow, now: datetime) -> Situatio
 def plan(verb: Verb, documents: Documents, limits: Workflow, now: datetime, by: str = OPERATOR) -> GenerationPlan:
     """Return how `verb` changes the generation under way. There must be one. Raises Refusal."""
     return _PLANS[verb](documents, limits, now, by)
-
-
-def next_tick(
-    documents: Documents,
-    limits: Workflow,
-    now: datetime,
-    over: Callable[[Step], str] = uncapped,
-    mode: Mode = Mode(),  # noqa: B008  immutable
-    *,
-    video_mock: bool = False,
-) -> str:
-    """Return what the next tick will do in a degraded mode, in words. `over` is that of `decide`."""
-    _, action = decide_in(mode, documents, limits, now, over, video_mock=video_mock)
-    if action.act is Act.WAIT:
-        return f"the next tick waits: {why(action)}"
-    return f"the next tick: {action.act} ({why(action)})"
 
 
 def why(action: Action) -> str:

@@ -96,7 +96,7 @@ def story_state(
     action, coming = decide_in(mode, documents, settings.workflow, store.clock.now(), over, video_mock=mock)
     held = begin_held(mode, video_mock=mock)
     view = _View(documents, action, settings.workflow, name.partition("/")[2])
-    return view.state(seen, coming, _next_tick(store, coming, lambda step: held or over(step), vendor_off))
+    return view.state(seen, coming, next_tick(store, coming, lambda step: held or over(step), vendor_off))
 
 
 class _View(NamedTuple):
@@ -182,10 +182,11 @@ def _lacking(warned: list[str]) -> list[str]:
     return [f"published, and lacking files: {', '.join(warned[:10])}{more}"] if warned else []
 
 
-def _next_tick(
+def next_tick(
     store: DocumentStore, action: Action, over: Callable[[Step], str], vendor_off: Callable[[str], str]
 ) -> str:
-    """Return what the next tick does, in words. `over(step)` returns why a paid call of the step is not made, or ""."""
+    """Return what the next tick does, in words. `over(step)` returns why a paid call of the step is not made, or "",
+    and `vendor_off(vendor)` why a vendor is not called. Raises StorageError."""
 
     def off(action: Action) -> str:
         vendor = vendor_of(action)

@@ -13,7 +13,7 @@ from retake.runs.run import CHANGED, ERROR, Run
 from retake.runs.states import RunStatus
 from retake.story.documents import Documents
 from retake.story.operator_actions import OperatorActions
-from retake.story.operator_rules import GenerationPlan, Situation, next_tick, situation
+from retake.story.operator_rules import GenerationPlan, Situation, situation
 from retake.ticking.tick import Orders
 
 VERBS = (Verb.RETRY, Verb.SKIP, Verb.CANCEL)
@@ -259,9 +259,7 @@ def test_a_call_under_way_counts_as_billed_when_its_generation_is_cancelled(name
 
 def test_the_next_tick_after_a_cancel_begins_anew() -> None:
     world = STATES["pictures failed"]()
-    _, after = carried_out(world, Verb.CANCEL)
-    told = next_tick(after, world.settings.workflow, world.clock.now())
-    assert told == "the next tick: tidy up and begin a new generation (no generation is under way)"
+    carried_out(world, Verb.CANCEL)
     world.tick()
     assert world.ended == ["done"]
 
