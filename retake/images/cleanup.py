@@ -13,6 +13,16 @@ if TYPE_CHECKING:
 DELETED = "deleted by its user"
 
 
+def row_again(table: "JobTable", store: JobStore, job_id: str) -> bool:
+    """Let the row of a job that starts over be pending again, and return whether the job is still there: if its user
+    has deleted it in this moment, nobody brings it in. Raises RedisAway, TableAway."""
+    table.again(job_id)
+    if store.get(job_id) is not None:
+        return True
+    table.failed(job_id, DELETED)
+    return False
+
+
 class CleanUp:
     """Removes jobs, in an order that is safe at each step and against everybody else who is at work.
 

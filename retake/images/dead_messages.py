@@ -3,7 +3,7 @@
 from hashlib import sha256
 from typing import TYPE_CHECKING, NamedTuple
 
-from retake.images.cleanup import DELETED
+from retake.images.cleanup import row_again
 from retake.images.jobs import ImageJob, JobStatus
 from retake.images.messages import DEAD_QUEUE, job_id_of, publish
 from retake.images.store import JobStore
@@ -131,15 +131,9 @@ class DeadMessages:
             raise Refusal(f"the job {job.job_id} has a row in jobs2, which would stay failed: set DATABASE_URL")
         if table is not None:
             table.ping()  # nothing is begun without it
-        changed = Refusal(f"the job {job.job_id} has changed meanwhile; see images dead list")
-        if not self._store.requeue(job.job_id):
-            raise changed
-        if table is not None:
-            # Not before: a sweeper would fail the row again, or bring in a job that was cleaned up.
-            table.again(job.job_id)
-            if self._store.get(job.job_id) is None:  # its user has deleted it in this moment
-                table.failed(job.job_id, DELETED)
-                raise changed
+        # The row not before: a sweeper would fail it again, or bring in a job that was cleaned up.
+        if not self._store.requeue(job.job_id) or (table and not row_again(table, self._store, job.job_id)):
+            raise Refusal(f"the job {job.job_id} has changed meanwhile; see images dead list")
 
     def _job_of(self, body: bytes) -> ImageJob | None:
         job_id = job_id_of(body)

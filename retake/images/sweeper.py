@@ -16,7 +16,7 @@ from retake.bucket import Entry
 from retake.clock import Clock
 from retake.errors import RetakeError, StorageError
 from retake.images import scripts
-from retake.images.cleanup import CleanUp
+from retake.images.cleanup import CleanUp, row_again
 from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, age_s, is_job_id, iso
 from retake.images.messages import publish, way_of
 from retake.images.objects import FOLDER
@@ -101,7 +101,13 @@ class Sweeper:
         if not self._store.touch(glance):
             return True
         job = self._store.get(glance.job_id)
-        return job is None or not job.under_way or self._publish(job)
+        if job is None or not job.under_way:
+            return True
+        if job.in_table and self._table is not None and not self._outages.has(TableAway):  # its requeue may have died
+            with self._outages.noted(TableAway):
+                if not row_again(self._table, self._store, job.job_id):
+                    return True
+        return self._publish(job)
 
     def _publish(self, job: ImageJob) -> bool:
         with self._outages.noted(BrokerAway):

@@ -17,6 +17,7 @@ from retake.images.cleanup import CleanUp
 from retake.images.dead_messages import DeadMessages
 from retake.images.messages import DEAD_QUEUE, message_of
 from retake.images.presence import Presence, WorkerPresence
+from retake.images.table import JobTable
 from retake.operations.port import Refusal
 from retake.sandbox.comfyui import ComfySandbox
 
@@ -390,3 +391,28 @@ def test_a_requeue_that_dies_before_its_message_is_sent_is_swept(
     world.sweeper().sweep()
     assert world.sent() == [job_id]
     assert world.store.client.scard(scripts.PENDING) == 1
+
+
+@pytest.mark.parametrize("deleted", [False, True], ids=["kept", "deleted"])
+def test_a_row_follows_its_job_though_the_requeue_died_before_it_came_to_the_row(
+    table_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch, deleted: bool
+) -> None:
+    world, again = table_world, JobTable.again
+    job_id = failed_of_table(world)
+    assert world.store.requeue(job_id)
+
+    def late(table: JobTable, it: str) -> None:
+        if deleted:
+            CleanUp(world.store, world.bucket, world.table).clean(it)
+        again(table, it)
+
+    monkeypatch.setattr(JobTable, "again", late)
+    world.clock.sleep(31)
+    world.sweeper().sweep()
+    if deleted:
+        assert (world.status(job_id), world.row_status(job_id), world.sent()) == ("", "failed", [])
+        return
+    assert (world.sent(), world.row_status(job_id)) == ([job_id], "pending")
+    world.ready(job_id)
+    world.sweeper().sweep()
+    assert world.row_status(job_id) == "ready"
