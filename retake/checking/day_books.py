@@ -1,6 +1,6 @@
 """The books of the days (`caps/`), held against the paid calls on record."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from retake.checking.bills import BillExamination, PaidSoFar
@@ -39,7 +39,7 @@ class DayBookExamination(Examination):
     def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
         paying = {it.places.pipeline: paid for it in self._bills if (paid := it.refresh(view)) is not None}
         days: list[str] = []
-        moved_to = ""
+        moved_to, moved = "", set[str]()
         for entry in view.entries(CAPS):
             if not _is_book(entry.key):
                 continue
@@ -58,7 +58,8 @@ class DayBookExamination(Examination):
                 yield found("day-move-unfinished", where, what)
             else:
                 moved_to = moved_to or (day if kept.book.moves_in else "")
-                yield from self._book(where, kept, paying)
+                moved.update(kept.book.moved_here)
+                yield from self._book(where, kept, paying, moved)
         yield from self._missing(view, days, moved_to, paying)
 
     def busy(self, view: CheckView) -> bool:
@@ -87,7 +88,11 @@ class DayBookExamination(Examination):
 
     # --- one book ---
 
-    def _book(self, where: str, kept: _StoredBook, paying: Mapping[str, PaidSoFar]) -> Iterator[CheckFinding]:
+    def _book(
+        self, where: str, kept: _StoredBook, paying: Mapping[str, PaidSoFar], moved: Container[str]
+    ) -> Iterator[CheckFinding]:
+        """`moved` are the days whose sums are in books of earlier days: a book that has begun anew has not all that was
+        paid on its day."""
         if wrong := _figures(kept):
             yield found("day-figures-wrong", where, wrong)
         for bills in self._bills:
@@ -100,7 +105,7 @@ class DayBookExamination(Examination):
                 usd = sum(before.open[it] for it in left)
                 what = f"{name}: {usd:.3f} USD stay reserved for {len(left)} that nobody makes any more"
                 yield found("reservation-left", where, what)
-            if not kept.book.moves_in:
+            if not kept.book.moves_in and kept.book.day not in moved:
                 yield from _sums(where, after, bills, kept.book.day, paid)
 
     def _missing(
@@ -122,13 +127,15 @@ class DayBookExamination(Examination):
         if paid is None:
             return []
         days, moved_to = [_day(it.key) for it in view.entries(CAPS) if _is_book(it.key)], ""
+        moved: set[str] = set()
         for day in days:
             if (kept := _read_or_none(view, day)) is None or kept.book.moved:
                 continue
             moved_to = moved_to or (day if kept.book.moves_in else "")
-            new = _right(kept.book, bills, paid)
+            moved.update(kept.book.moved_here)
+            new = _right(kept.book, bills, paid, moved)
             if new != kept.book:
-                self._caps.mend(day, lambda book: _right(book, bills, paid))
+                self._caps.mend(day, lambda book: _right(book, bills, paid, moved))
                 done.append(f"the sums of {name} in {CAPS}{day}.json were taken from its paid calls")
         for day in [*_without_book(bills, days, moved_to, paid)]:
             self._caps.mend(day, lambda book: _made(book, bills, paid))
@@ -136,11 +143,14 @@ class DayBookExamination(Examination):
         return done
 
 
-def _right(book: DayBook, bills: BillExamination, paid: PaidSoFar) -> DayBook:
-    """Return a book whose sums of the pipeline are in line with its document and its paid calls."""
+def _right(book: DayBook, bills: BillExamination, paid: PaidSoFar, moved: Container[str]) -> DayBook:
+    """Return a book whose sums of the pipeline are in line with its document and its paid calls; with its document
+    alone where sums were moved to it, or from its day, which is one of `moved`."""
     name = bills.places.pipeline
     book = book.settled(name, paid.known)
-    if book.moves_in or not any(it.code == "day-sum-wrong" for it in _sums("", book.of(name), bills, book.day, paid)):
+    if book.moves_in or book.day in moved:
+        return book
+    if not any(it.code == "day-sum-wrong" for it in _sums("", book.of(name), bills, book.day, paid)):
         return book
     return book.with_sums(name, book.of(name)._replace(settled=bills.table.usd_of(book.day)))
 

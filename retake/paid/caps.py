@@ -138,7 +138,7 @@ class _Books:
     def move(self, day: str, to: str) -> None:
         """Move the sums of a book to that of an earlier day."""
         with suppress(_Moved):
-            self.change(day, lambda book: (book._replace(moved=Move(to, _nonce())), None), begins=False)
+            self.change(day, lambda book: (book._replace(moved=Move(to, f"{day}/{_nonce()}")), None), begins=False)
         self.finish_move(day)
 
     def finish_move(self, day: str) -> None:

@@ -90,7 +90,7 @@ class Move(NamedTuple):
     """A book whose sums go to the book of an earlier day, by an operator's order."""
 
     to: str
-    nonce: str  # by which the other book knows that it has them
+    nonce: str  # by which the other book knows that it has them: DAY/… of the day that was moved
 
 
 class DayBook(NamedTuple):
@@ -100,6 +100,11 @@ class DayBook(NamedTuple):
     pipelines: Mapping[str, Sums] = {}
     moves_in: tuple[str, ...] = ()  # nonces of the moves whose sums are in it
     moved: Move | None = None
+
+    @property
+    def moved_here(self) -> frozenset[str]:
+        """The days whose sums were moved here; moves of older versions do not tell."""
+        return frozenset(day for day, slash, _ in (it.partition("/") for it in self.moves_in) if slash)
 
     @property
     def spent(self) -> float:

@@ -270,6 +270,21 @@ def test_days_that_are_not_the_clocks_and_books_that_were_moved_fit() -> None:
     assert trouble(Site(world).check()) == []
 
 
+def test_a_day_that_comes_after_its_book_was_moved_is_not_held_against_the_calls_that_were() -> None:
+    world = World()
+    for days, latest in ((1, "2026-01-01"), (0, ""), (1, "")):  # ahead, corrected, and the day itself
+        world.clock.moment = FakeClock().moment + timedelta(days=days, hours=12)
+        clear(world)
+        world.ticks(6)
+        if latest:
+            Site(world).context().operations.caps.correct(latest)
+    assert world.keys_of("caps/") == ["caps/2026-01-01.json", "caps/2026-01-02.json"]
+    before = world.json("caps/2026-01-02.json")
+    assert trouble(Site(world).check()) == []
+    assert Site(world).check(repair=True).whole
+    assert world.json("caps/2026-01-02.json") == before
+
+
 @pytest.mark.parametrize("answer", ["lost", "unknown", "refused", "rejected"])
 @pytest.mark.parametrize("kind", ["write", "imagine", "upscale", "create"])
 @pytest.mark.parametrize("rule", ["retry", "hold", "drop"])
