@@ -35,6 +35,7 @@ class CleanUp:
        write "ready", and removes the picture that it has just saved. Whoever dies in between leaves files without a
        hash, which a sweeper removes once they are older than IMAGES.orphan_after_seconds; so goes what a worker saves
        in the very moment of the removal.
+    3. The row ends once more: that of a job which an operator let start over in between would be brought in.
 
     Done again, or by several at once, it does the rest.
     """
@@ -55,8 +56,9 @@ class CleanUp:
             return True
         if ended and not job.ended:
             return False
-        if job.in_table and self._table is not None:
-            self._end_row(self._table, job)
+        table = self._table if job.in_table else None
+        if table is not None:
+            self._end_row(table, job)
         if job.under_way:
             self._store.remove(job_id)
             remove_files(self._bucket, job_id)
@@ -66,6 +68,8 @@ class CleanUp:
             remove_files(self._bucket, job_id)
             if not self._store.remove(job_id, ended=ended):
                 return self._store.get(job_id) is None
+        if table is not None and job.status != JobStatus.READY:
+            self._end_row(table, job)
         return True
 
     def _end_row(self, table: "JobTable", job: ImageJob) -> None:

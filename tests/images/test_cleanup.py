@@ -14,7 +14,7 @@ from retake.bucket import ANY
 from retake.bucket.failing import Crash
 from retake.errors import StorageError
 from retake.images.claims import Still
-from retake.images.cleanup import DELETED, CleanUp
+from retake.images.cleanup import DELETED, CleanUp, row_again
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import TableAway
 from retake.images.table import JobTable
@@ -180,6 +180,28 @@ def test_a_failed_job_that_begins_anew_while_it_is_cleaned_up_stays(world: Servi
         stays = not cleanup.clean(job_id, ended=True)
         assert stays == (begun == [True]), number
         assert (world.status(job_id) == "pending") == stays, number
+
+
+@pytest.mark.parametrize("state", ["failed", "pending"])
+def test_a_job_that_begins_anew_while_its_user_deletes_it_is_not_done_once_more(
+    world: ServiceWorld, state: str
+) -> None:
+    """An operator requeues it between any two steps of the clean-up, or a sweeper finishes that."""
+    assert world.table
+    for number in range(1, 8):
+        job_id = make(world, state)
+
+        def anew(it: str = job_id) -> None:
+            if world.store.requeue(it) and world.table:
+                row_again(world.table, world.store, it)
+
+        steps = Between(number, anew)
+        cleanup = CleanUp(Mortal(world.store, steps), Mortal(world.bucket, steps), Mortal(world.table, steps))  # type: ignore[arg-type]
+        cleanup.clean(job_id)
+        for _ in range(2):
+            world.clock.sleep(31)
+            world.sweeper().sweep()
+        assert (world.status(job_id), world.row_status(job_id), world.sent()) == ("", "failed", []), number
 
 
 class Between(Steps):
