@@ -211,17 +211,20 @@ class RunMirror:
             self.flush()
 
     def observe(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
-        """Sync without claiming anything, for a reader: what waits for a worker goes on waiting."""
-        wanted = expected(documents, action)
-        self._persist(
-            lambda: self._bring(
-                documents,
-                wanted,
-                lambda run, to: [] if to.status is RunStatus.RUNNING else self._way(run, to),
-                interrupted,
-                resumed=False,
-            )
-        )
+        """Sync without claiming anything, for a reader: what waits for a worker goes on waiting, and a run that has
+        ended is the last one, whatever a tick that died then has left in the documents."""
+        wanted, generation_id = expected(documents, action), documents.gen.generation_id
+
+        def way(run: Run, to: RunTarget) -> list[Trigger]:
+            return [] if to.status is RunStatus.RUNNING else self._way(run, to)
+
+        def bring() -> None:
+            self._look(str(generation_id))
+            if self._run is None or not self._run.ended:
+                self._bring(documents, wanted, way, interrupted, resumed=False)
+
+        if generation_id is not None:
+            self._persist(bring)
 
     def hand_over(self, documents: Documents, action: Action) -> None:
         """Sync, and leave the work to the next tick: what goes on waits for a claim, due now."""
