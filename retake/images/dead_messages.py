@@ -1,11 +1,16 @@
 """Dead messages: those in DeadQueue, with the jobs that they are about, and what an operator can do with them."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from hashlib import sha256
+from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple
 
+from retake.errors import LeaseHeld
 from retake.images.cleanup import row_again
 from retake.images.jobs import ImageJob, JobStatus
 from retake.images.messages import DEAD_QUEUE, job_id_of, publish
+from retake.images.redis_calls import RedisAway
 from retake.images.store import JobStore
 from retake.operations.port import Refusal
 from retake.rabbit.broker import Broker
@@ -17,6 +22,8 @@ MOST = 1000
 """Dead messages that are looked through; further ones are looked at once these have gone."""
 
 _SHORTEST = 4  # characters of a prefix
+_LOOK, _LOOK_S = "dead messages", 10.0  # for so long at a time one command has them in hand
+_PATIENCE_S, _PAUSE_S = 60.0, 0.1
 
 
 class DeadMessage(NamedTuple):
@@ -31,14 +38,16 @@ class DeadMessage(NamedTuple):
 
 
 class DeadMessages:
-    """The messages in DeadQueue. Every method may raise BrokerAway, RedisAway, TableAway."""
+    """The messages in DeadQueue. Every method may raise BrokerAway, RedisAway, TableAway, and LeaseHeld while another
+    command has them in hand for long."""
 
     def __init__(self, store: JobStore, broker: Broker, table: "JobTable | None") -> None:
         self._store, self._broker, self._table = store, broker, table
 
     def all(self, limit: int = MOST) -> list[DeadMessage]:
         """Return the oldest messages."""
-        found = self._broker.browse(DEAD_QUEUE, limit)
+        with self._alone():
+            found = self._broker.browse(DEAD_QUEUE, limit)
         return [DeadMessage(_name(it.body), it.reason, it.origin, self._job_of(it.body), it.body) for it in found]
 
     def find(self, name: str) -> DeadMessage:
@@ -74,7 +83,7 @@ class DeadMessages:
                 sent = True
             return True
 
-        self._broker.pull(DEAD_QUEUE, take, MOST)
+        self._pull(take)
         if not sent:  # somebody else took it out meanwhile
             publish(self._broker, job)
 
@@ -105,11 +114,11 @@ class DeadMessages:
                     outcomes[name] = refusal
             return outcomes[name] is None
 
-        return bool(self._broker.pull(DEAD_QUEUE, take, MOST))
+        return bool(self._pull(take))
 
     def drop(self, message: DeadMessage) -> int:
         """Remove the message, all of them if there are several of the job; return how many. The job stays as it is."""
-        return len(self._broker.pull(DEAD_QUEUE, lambda body: _name(body) == message.name, MOST))
+        return len(self._pull(lambda body: _name(body) == message.name))
 
     def drop_gone(self) -> list[str]:
         """Remove the messages whose job is ready, or was cleaned up; return their names. Nothing is left to do for
@@ -120,9 +129,34 @@ class DeadMessages:
             return job_id_of(body) is not None and (job is None or job.status == JobStatus.READY)
 
         gone: dict[str, None] = {}
-        while found := self._broker.pull(DEAD_QUEUE, is_gone, MOST):
+        while found := self._pull(is_gone):
             gone |= dict.fromkeys(map(_name, found))
         return [*gone]
+
+    def _pull(self, take: Callable[[bytes], bool]) -> list[bytes]:
+        """See `Broker.pull`."""
+
+        def taken(body: bytes) -> bool:
+            self._store.still_alone(_LOOK, _LOOK_S)
+            return take(body)
+
+        with self._alone():
+            return self._broker.pull(DEAD_QUEUE, taken, MOST)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Have the messages in hand, after others: while RabbitMQ shows them to one, nobody else finds them. Whoever
+        dies meanwhile keeps others waiting for a moment. Raises LeaseHeld."""
+        begun = monotonic()
+        while not self._store.alone(_LOOK, _LOOK_S):
+            if monotonic() - begun > _PATIENCE_S:
+                raise LeaseHeld("another command has the dead messages in hand: try again in a moment")
+            sleep(_PAUSE_S)
+        try:
+            yield
+        finally:
+            with suppress(RedisAway):  # then it ends by itself
+                self._store.not_alone(_LOOK)
 
     def _begin_anew(self, job: ImageJob) -> None:
         """Let the job be pending again, and its row in jobs2. Raises Refusal."""

@@ -91,6 +91,10 @@ class JobSets(JobClaims):
         """Return whether this caller, of all processes, is the first in `seconds` to begin `what`."""
         return bool(self.ask(lambda: self.client.set(f"jobs:alone:{what}", "1", nx=True, px=milliseconds(seconds))))
 
+    def still_alone(self, what: str, seconds: float) -> None:
+        """Keep others from beginning `what` for so long from now."""
+        self.ask(lambda: self.client.pexpire(f"jobs:alone:{what}", milliseconds(seconds)))
+
     def not_alone(self, what: str) -> None:
         """Let the next one begin `what` at once."""
         self.ask(lambda: self.client.delete(f"jobs:alone:{what}"))
