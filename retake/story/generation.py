@@ -66,13 +66,18 @@ def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> MidjourneyD
     What a dead letter has is not kept again, or it would be billed twice: what failed, what an order was bringing back
     when it died, and what one that died had kept.
     """
+    from hashlib import sha256
+
     doc = transitions.abandoned(store.documents.midjourney)
     if doc.status is Status.TASK_FAILED_MAX_RETRIES:
         return doc
     calls = _unbilled(store, doc)
     if (calls or not doc.blank) and not _is_kept(store, doc, calls):
+        data = doc.updated(paid_calls=calls).encode()
         key = _document_of(store, f"before-{generation_id}")
-        store.save_file(key, doc.updated(paid_calls=calls).encode())
+        if store.bucket.find(key, [""]) and store.bucket.read(key)[0] != data:  # it was requeued once before
+            key = _document_of(store, f"before-{generation_id}-{sha256(data).hexdigest()[:8]}")
+        store.save_file(key, data)
     return doc
 
 

@@ -8,6 +8,7 @@ from retake.bucket import ANY, NotFound
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.errors import StateError
 from retake.operations.port import Refusal, Verb
+from retake.story.operations import open_operations
 from retake.story.operator_actions import OperatorActions
 from retake.ticking.tick import Orders
 
@@ -249,3 +250,20 @@ def test_what_the_day_has_cost_is_not_forgotten() -> None:
     world.vendors.plan("upscale", "refused")
     world.tick(Orders(retake=generation_id))
     assert world.doc.spend == spent
+
+
+def test_what_belonged_to_nobody_is_kept_beside_what_did_when_the_same_one_was_requeued_before() -> None:
+    world = World()
+    generation_id = failed_at("upscale", "rejected", world)
+    asked = ["2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z"]
+    for at in asked:
+        call = {"step": "content", "attempt": 1, "price_usd": 0.01, "outcome": "done", "requested_at_utc": at}
+        world.put("config/config_midjourney.json", {"paid_calls": [call], "generation": False})
+        hands = OperatorActions(world.settings, world.bucket, world.clock, owner="operator@desk")
+        hands.requeue(generation_id)
+        hands.carry_out(Verb.CANCEL, generation_id, hands.planned(Verb.CANCEL, generation_id).lost)
+    bills = (
+        open_operations(world.settings, world.clock, bucket=world.bucket).pipelines[0].paid_since("2026-01-01").bills
+    )
+    calls = [call for it in bills if it.outcome == "nobody's" for call in it.calls]
+    assert sorted(str(call["requested_at_utc"]) for call in calls) == asked
