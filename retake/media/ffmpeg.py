@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from imageio_ffmpeg import get_ffmpeg_exe
 
@@ -73,7 +74,11 @@ def scratch(parent: Path | None = None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="retake-", dir=parent) as name:
             yield Path(name)
     except OSError as error:
-        raise MediaError(f"The temporary folder cannot be used ({error.strerror}). Is its disk full?") from error
+        raise _unusable(error) from error
+
+
+def _unusable(error: OSError) -> MediaError:
+    return MediaError(f"The temporary folder cannot be used ({error.strerror}). Is its disk full?")
 
 
 def run(
@@ -90,7 +95,7 @@ def run(
     longer than `timeout_s` seconds, and Stopped within `STOP_S` seconds after `stopping()` returns True (it is killed).
     """
     command = [find(), "-nostdin", "-hide_banner", "-y", "-loglevel", "repeat+level+info", *_confined(arguments)]
-    with tempfile.TemporaryFile() as log:
+    with _log() as log:
         with _started(command, folder, log.fileno()) as process:
             _limit(process.pid, timeout_s, memory)
             code = _wait(process, timeout_s, stopping)
@@ -99,6 +104,13 @@ def run(
         return text
     failure = MediaError if code < 0 else FfmpegFailed  # below 0: killed by a signal
     raise failure(f"ffmpeg ended with an error: {(errors_in(text) or [_end(code)])[-1]}")
+
+
+def _log() -> IO[bytes]:
+    try:
+        return tempfile.TemporaryFile()
+    except OSError as error:
+        raise _unusable(error) from error
 
 
 def errors_in(log: str) -> list[str]:

@@ -67,12 +67,21 @@ def alert_checks(
 
 def disk_checks(storage_url: str, channels: int) -> Iterator[Finding]:
     """Check where videos are made and kept. `channels` is how many are ticked at the same time."""
-    yield _room("temporary folder", tempfile.gettempdir())
+    yield _temporary_folder()
     path = storage_url.removeprefix("file:")
     if path != storage_url:
         yield _room("disk of the bucket", path)
         yield from _inodes(path)
     yield _limits(channels)
+
+
+def _temporary_folder() -> Finding:
+    check = "temporary folder"
+    try:
+        return _room(check, tempfile.gettempdir())
+    except OSError as error:  # none of those that are tried can be written to
+        do = "make room there, or set TMPDIR to a folder that can be written to"
+        return fault(check, error.strerror or str(error), do)
 
 
 def _room(check: str, path: str) -> Finding:

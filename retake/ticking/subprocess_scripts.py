@@ -46,7 +46,7 @@ Work = Callable[[list[str]], object]
 
 
 class NotStarted(RetakeError):
-    """This machine has no room for another process, or the program is gone. Nothing was begun."""
+    """This machine has no room for another process or its files, or the program is gone. Nothing was begun."""
 
     exit_code = ExitCode.TRY_LATER
 
@@ -98,7 +98,7 @@ class SubprocessScripts:
         """Run the script to its end, under the lease. Raises NotStarted."""
         if self._stopping():  # the script before this one came to a good end all the same; no other is begun
             return ScriptResult(ExitCode.TRY_LATER, stopped=True)
-        with _scratch() as folder:
+        with _scratch(script) as folder:
             return self._run(script, arguments, lease, folder)
 
     def _run(self, script: str, arguments: list[str], lease: Lease, scratch: str) -> ScriptResult:
@@ -183,15 +183,22 @@ class _Lines:
 
 
 @contextmanager
-def _scratch() -> Iterator[str]:
-    """Make a folder for the script's temporary files, which is gone afterwards even if the script is killed."""
+def _scratch(script: str) -> Iterator[str]:
+    """Make a folder for the script's temporary files, which is gone afterwards even if the script is killed. Raises
+    NotStarted."""
     folder = os.path.abspath(os.path.join(os.environ.get("TMPDIR") or "/tmp", f"retake-{os.urandom(8).hex()}"))  # noqa: S108
     try:
         os.mkdir(folder, 0o700)
     except OSError:  # tempfile, which takes its time to load, looks for another place
         from tempfile import mkdtemp
 
-        folder = mkdtemp(prefix="retake-")
+        try:
+            folder = mkdtemp(prefix="retake-")
+        except OSError as error:
+            raise NotStarted(
+                f"{script} could not be started: it has no place for temporary files: {error.strerror}; nothing was "
+                "begun. Make room there, or set TMPDIR to a folder that can be written to"
+            ) from error
     try:
         yield folder
     finally:

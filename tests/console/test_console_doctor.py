@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import sys
+import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -300,6 +301,14 @@ def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setattr(host_checks, "LITTLE", 10**18)
     answer = examined(on_disk(tmp_path))
     assert found(answer, "disk of the bucket")[0] == "fault"
+    assert answer.exit_code == 69
+
+
+def test_a_machine_without_a_temporary_folder_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
+    answer = examined(on_disk(tmp_path))
+    assert found(answer, "temporary folder") == ("fault", "No usable temporary directory found in ['/nowhere']")
     assert answer.exit_code == 69
 
 

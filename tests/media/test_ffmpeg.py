@@ -135,6 +135,8 @@ def test_a_full_disk_is_a_media_error(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "not there"))
     with pytest.raises(MediaError, match="temporary folder"), ffmpeg.scratch():
         pytest.fail("there is none")
+    with pytest.raises(MediaError, match="temporary folder"):
+        ffmpeg.run([], 5)
 
 
 def is_gone_soon(pid: int) -> bool:

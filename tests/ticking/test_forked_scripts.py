@@ -202,15 +202,9 @@ def test_one_that_does_not_stop_at_once_has_the_script_started_by_its_command(tm
     assert (begun, result, end) == (["command", "renewed again"], "result", "atexit")
 
 
-@pytest.mark.parametrize("work", ["work = None", "def work(arguments): pass"], ids=["by its command", "a fork"])
-def test_a_machine_that_allows_no_other_process_is_told_in_plain_words(tmp_path: Path, work: str) -> None:
-    code = f"""
-import subprocess
+NOT_STARTED = """
 from retake.ticking.subprocess_scripts import NotStarted
 
-def full(*_, **given): raise BlockingIOError(11, "Resource temporarily unavailable")
-os.fork = subprocess.Popen = full
-{work}
 class Told(SubprocessScripts):
     def run(self, *given):
         before = len(os.listdir("/proc/self/fd"))
@@ -221,7 +215,33 @@ class Told(SubprocessScripts):
         return ()
 SubprocessScripts = Told
 """
-    told, _ = run(tmp_path, code)
+
+
+@pytest.mark.parametrize("work", ["work = None", "def work(arguments): pass"], ids=["by its command", "a fork"])
+def test_a_machine_that_allows_no_other_process_is_told_in_plain_words(tmp_path: Path, work: str) -> None:
+    code = f"""
+import subprocess
+
+def full(*_, **given): raise BlockingIOError(11, "Resource temporarily unavailable")
+os.fork = subprocess.Popen = full
+{work}
+"""
+    told, _ = run(tmp_path, code + NOT_STARTED)
     error = of(told, "error")
     assert error["text"].startswith("fetch_media could not be started: Resource temporarily unavailable; nothing was")
     assert (error["code"], error["left"]) == (75, 0)
+
+
+def test_a_machine_without_a_temporary_folder_is_told_in_plain_words(tmp_path: Path) -> None:
+    """A container whose disk is read-only but for its bucket has none."""
+    code = """
+import tempfile
+os.environ["TMPDIR"] = "/nowhere"
+tempfile._candidate_tempdir_list = lambda: ["/nowhere"]
+work = None
+"""
+    told, _ = run(tmp_path, code + NOT_STARTED)
+    error = of(told, "error")
+    assert error["text"].startswith("fetch_media could not be started: it has no place for temporary files: No usable")
+    assert "set TMPDIR" in error["text"]
+    assert error["code"] == 75

@@ -3,10 +3,10 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from retake.errors import Code, PollFailed
+from retake.media import ffmpeg
 from retake.media.audio import NotAudio, audio_facts
 from retake.media.thumbnail import thumbnail
 from retake.media.waveform import WHITE, waveform_video
@@ -22,8 +22,8 @@ def make_video(context: JobContext) -> Mapping[str, Any]:
     """Return the video's path, once it is in the bucket. Raises VendorError, MediaError, Stopped."""
     audio, cover = _sound(context), context.kept(context.row.cover_url, "cover")
     colour = colour_in(context.row.note or "") or WHITE
-    with TemporaryDirectory(prefix="retake-") as folder:
-        out = Path(folder) / "video.mp4"
+    with ffmpeg.scratch() as folder:
+        out = folder / "video.mp4"
         waveform_video(cover, audio, out, colour=colour, stopping=context.given_up, timeout_s=RENDER_S)
         with out.open("rb") as made:
             return {"video_url": context.keep_file("video", "mp4", made)}
