@@ -73,7 +73,7 @@ def _files(folder: Path) -> Mapping[str, bytes]:
     folders = [*source.glob("policies/*.toml"), *source.glob("workflows/*.json")]
     names = ["config.json", "prompts.json", *(path.relative_to(source).as_posix() for path in folders)]
     files = {f"config/{name}": (source / name).read_bytes() for name in names}
-    return files | {"crontab.example": _crontab(folder).encode(), ".env.example": _variables().encode()}
+    return files | {"crontab.example": _crontab(folder), ".env.example": _variables().encode()}
 
 
 def _check_free(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -103,12 +103,13 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
         raise
 
 
-def _crontab(folder: Path) -> str:
+def _crontab(folder: Path) -> bytes:
+    """Return the text of crontab.example; names of folders are in it as the system has them, UTF-8 or not."""
     places = {"FOLDER": shlex.quote(str(folder)), "TICK": shlex.join(_tick_command())}
     *comments, job = Path(packaged_file("crontab.template")).read_text("utf-8").splitlines(keepends=True)
     for name, place in places.items():
         job = job.replace(name, place.replace("%", "\\%"))  # cron ends a command at a bare %
-    return "".join([*comments, job])
+    return "".join(comments).encode() + os.fsencode(job)
 
 
 def _tick_command() -> list[str]:

@@ -1,6 +1,7 @@
 """`retake init`: what it writes, that it overwrites nothing, and what it says to do next."""
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -143,6 +144,14 @@ def test_the_crontab_runs_a_tick_of_this_checkout_in_that_folder(tmp_path: Path)
     words = shlex.split(job.replace("\\%", "%"))
     assert words[7] == str(folder)
     assert str(CHECKOUT / "b2_storage_manager.py") in words
+
+
+def test_the_crontab_has_a_folder_that_is_not_in_utf_8_as_it_is(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path) + b"/caf\xe9"
+    result = init(os.fsdecode(folder))
+    assert result.exit_code == 0, result.output
+    with open(folder + b"/crontab.example", "rb") as file:
+        assert b"cd '%b' &&" % folder in file.read()
 
 
 def test_what_it_says_to_do_next_is_a_shells_language(tmp_path: Path) -> None:
