@@ -1,12 +1,10 @@
 """The command `retake`, also `python -m retake`: the operator's console, one tick, and the three scripts of a tick."""
 
-import os
 import sys
 
 
 def run() -> None:
     """Run the command that the arguments name, and exit."""
-    _open_streams()
     program = "python -m retake" if sys.argv[0].endswith("__main__.py") else "retake"
     try:
         _run(program, sys.argv[1] if len(sys.argv) > 1 else "")
@@ -21,14 +19,6 @@ def run() -> None:
         lost = not_written(error, sys.stdout)
         complain(str(lost), sys.stderr)
         sys.exit(lost.exit_code)
-
-
-def _open_streams() -> None:
-    """Put nothing in the place of a stream that whoever began this has closed: its number would be that of the next
-    file."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 (until the process ends)
 
 
 def _run(program: str, command: str) -> None:
@@ -49,6 +39,9 @@ def _run(program: str, command: str) -> None:
         from retake.story.command import tick
 
         tick(None, sys.argv[2:], f"{program} tick")
+    from retake.logs import open_streams
+
+    open_streams()
     from retake.console.command import main
 
     gc.freeze()  # nothing of what is loaded now is ever garbage, at the end of the process neither

@@ -11,6 +11,7 @@ import json
 import logging
 import os
 import re
+import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -254,6 +255,18 @@ class _FileHandler(_Handler):
 def _unloggable(record: logging.LogRecord, error: Exception) -> logging.LogRecord:
     message = f"a log record of {record.name}, line {record.lineno}, could not be shown: {type(error).__name__}"
     return logging.LogRecord(record.name, max(record.levelno, logging.WARNING), "", 0, message, None, None)
+
+
+def open_streams() -> None:
+    """Put nothing in the place of a stream that whoever began this process has closed.
+
+    Its number would be that of the next file, be it the lock of a lease, and a script has its own stream there. The
+    descriptor stays open when the stream is collected: by then, in a fork, it is that of another one.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            nothing = os.open(os.devnull, os.O_RDWR)
+            setattr(sys, name, open(nothing, mode, encoding="utf-8", errors="backslashreplace", closefd=False))  # noqa: SIM115
 
 
 def forget_unwritten(stream: TextIO, for_good: bool) -> None:

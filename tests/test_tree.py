@@ -266,7 +266,7 @@ def test_imports_point_down_only() -> None:
 
 def test_the_command_opens_rooms_only_when_called() -> None:
     opened = {(room(name), when) for name, when in imports(COMMAND)}
-    assert opened == {("console", "call"), ("output", "call"), ("story", "call")}
+    assert opened == {("console", "call"), ("logs", "call"), ("output", "call"), ("story", "call")}
 
 
 def test_the_story_reaches_the_sandbox_from_one_place_and_only_when_asked() -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from retake.errors import SettingsError, StorageError
-from retake.logs import mask, setup_logging
+from retake.logs import mask, open_streams, setup_logging
 from retake.music.settings import (
     SANDBOX_KEYS,
     MusicKeys,
@@ -64,6 +64,7 @@ def main(**options: Any) -> None:
 
 def serve(options: ServiceOptions) -> int:
     """Run the service and return the exit code."""
+    open_streams()
     environ = dict(os.environ)
     setup_logging(sys.stderr, human=is_terminal(), environ=environ)
     return exit_code_of(lambda: _serve(options, environ))

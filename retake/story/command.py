@@ -17,7 +17,7 @@ from retake.errors import SettingsError
 from retake.exit_codes import ExitCode
 from retake.foreign_text import one_line
 from retake.keys import Keys
-from retake.logs import DIAGNOSE_VARIABLE, setup_logging
+from retake.logs import DIAGNOSE_VARIABLE, open_streams, setup_logging
 from retake.story.decision import CONTENT_SCRIPT, FETCH_SCRIPT, MEDIA_SCRIPT
 from retake.story.pipeline import Observer
 from retake.story.runner import StoryRunner, story_watch, unobserved
@@ -75,6 +75,7 @@ def tick(folder: str | None, arguments: Sequence[str], program: str | None = Non
     A plain tick, which is what a schedule runs, has no options: so it does not load what parses them (click, half of
     what an idle tick would cost). `folder` is that of `manage`, `program` the command's name in messages.
     """
+    open_streams()
     if arguments:
         from retake.story.options import main as with_options
 

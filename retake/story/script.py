@@ -14,7 +14,7 @@ from retake.bucket import Room, this_process
 from retake.clock import Clock, SystemClock
 from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, StateError, VendorError
 from retake.exit_codes import ExitCode
-from retake.logs import alert, bind, diagnosing, setup_logging
+from retake.logs import alert, bind, diagnosing, open_streams, setup_logging
 from retake.paid.guard import Intent, Journal, PaidCallGuard
 from retake.paid.spending import CapsBudget, Spending
 from retake.story import transitions
@@ -301,6 +301,7 @@ _GRACE_S = 30.0  # after the tick would have killed the script
 def run_script(work: Callable[[StepContext], None], channel: str | None = None) -> int:
     """Do a step's work with the world set up around it; return the exit code. Messages go to the log. `channel` takes
     the place of the one that the environment names."""
+    open_streams()
     environ = {**os.environ, **({CHANNEL_VARIABLE: channel} if channel else {})}
     setup_logging(sys.stderr, human=is_terminal(), environ=environ)
     return exit_code_of(lambda: _work(work, environ), part_of_a_run=LEASE_VARIABLE in environ)

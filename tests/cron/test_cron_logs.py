@@ -222,6 +222,18 @@ def test_a_full_disk_under_the_log_stops_nothing(machine: Machine) -> None:
     assert machine.generation_id is None
 
 
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_stops_nothing(machine: Machine, closed: str) -> None:
+    """Its number would be that of the next file, the lock of the lease, and a script has its own stream there."""
+    machine.plant("poll")
+    without = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh"]
+    assert machine.tick("--dry-run", by=without).exit_code == 0
+    assert machine.tick(by=without).exit_code == 0
+    assert machine.generation_id is None
+    by_hand = machine.run("fetch_media.py", by=without)
+    assert (by_hand.exit_code, machine.leased) == (0, False)
+
+
 def test_a_summary_that_cannot_be_written_is_told_and_the_generation_has_ended(machine: Machine) -> None:
     machine.plant("poll")
     with open("/dev/full", "wb") as full:
