@@ -11,9 +11,11 @@ state.json, and the next start files it.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from datetime import datetime
 from logging import getLogger
+from threading import Lock
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -23,7 +25,16 @@ from retake.bucket.claims.lease import set_kill_timer
 from retake.bucket.contract import is_key
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
-from retake.errors import Code, LeaseLost, OutcomeUnknown, Refused, RetakeError, StateError, VendorError
+from retake.errors import (
+    Code,
+    LeaseHeld,
+    LeaseLost,
+    OutcomeUnknown,
+    Refused,
+    RetakeError,
+    StateError,
+    VendorError,
+)
 from retake.paid.day_book import Fate, Known, is_amount
 from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
 from retake.paid.spending import CapsBudget, Spending
@@ -109,6 +120,8 @@ class PaidCalls:
         self._clock = clock or SystemClock()
         self._process = process or PlainProcess()
         self._bucket = bucket.part(check_key(f"{FOLDER}{name}") + "/")
+        self._entered = False
+        self._under_way = Lock()
         price = self._prices.__getitem__
         self._spending = Spending(
             bucket, self._clock, name, price, bucket_usd=daily_cap_usd, pipeline_usd=own_daily_cap_usd
@@ -136,6 +149,7 @@ class PaidCalls:
         except BaseException:
             self._lease.release()
             raise
+        self._entered = True
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -149,13 +163,15 @@ class PaidCalls:
     def call(self, key: str, step: str, ask: Callable[[], Any]) -> Any:
         """Return the answer for `key`, a name of yours: from the record, or else from `ask()`, which is paid for.
 
-        `ask` makes the call once and returns something that JSON can hold; of anything else its `repr` is kept. It
-        raises Refused if the call was certainly not carried out, and TaskFailed if it was billed and came to nothing.
-        Any other exception counts as OutcomeUnknown: it may have been paid for. Returns None for a key that was given
-        up. A call that an earlier process left pending is looked into first, whatever its key.
+        The key alone says what was paid for already, `step` only what the call costs: two steps of one piece of work
+        need two keys. `ask` makes the call once and returns something that JSON can hold; of anything else its `repr`
+        is kept. It raises Refused if the call was certainly not carried out, and TaskFailed if it was billed and came
+        to nothing. Any other exception counts as OutcomeUnknown: it may have been paid for. Returns None for a key that
+        was given up. A call that an earlier process left pending is looked into first, whatever its key.
 
         Raises Refused, TaskFailed, OutcomeUnknown, CapReached (nothing was asked), LeaseLost, StateError, StorageError,
-        and ValueError for a key that no file can have or a step without a price.
+        LeaseHeld while another call of this object is under way, in another thread or around this one, and ValueError
+        for a key that no file can have or a step without a price.
 
         >>> from retake.bucket.memory import MemoryBucket
         >>> from retake.errors import CapReached
@@ -172,22 +188,25 @@ class PaidCalls:
             raise ValueError(f"{key!r}: a key has no slash")
         if step not in self._prices:
             raise ValueError(f"{step!r} has no price")
-        self._state.reread()
-        self._end_pending()
-        self._state.file()
-        if done := self._state.done(key):
-            return done.get("answer")
-        try:
-            self._guard.call(step, {"key": key}, lambda: self._answer(key, step, ask))
-        except BaseException:
-            self._tell_book(self._spending.heal)  # its intent may not be on record
-            raise
-        self._tell_book(self._spending.settle)
-        return self._state.raw["ended"]["answer"]
+        if not callable(ask):
+            raise TypeError(f"ask is to be a function that makes the call; found {type(ask).__name__}")
+        with self._alone():
+            self._end_pending()
+            self._state.file()
+            if done := self._state.done(key):
+                return done.get("answer")
+            try:
+                self._guard.call(step, {"key": key}, lambda: self._answer(key, step, ask))
+            except BaseException:
+                self._tell_book(self._spending.heal)  # its intent may not be on record
+                raise
+            self._tell_book(self._spending.settle)
+            return self._state.raw["ended"]["answer"]
 
     @property
     def pending(self) -> BegunCall | None:
         """The call that was begun and has no result on record, or None."""
+        self._check_entered()
         return self._state.pending
 
     def resolve(self, how: str) -> BegunCall:
@@ -209,12 +228,29 @@ class PaidCalls:
         """
         if how not in (RETRY, DROP):
             raise ValueError(f"{how!r} is neither {RETRY!r} nor {DROP!r}")
-        self._state.reread()
-        if (pending := self.pending) is None:
-            raise StateError(f"{self._name}: no call is pending, so there is nothing to decide")
-        self._state.end(self._clock, UNKNOWN if how == RETRY else GIVEN_UP)
-        self._tell_book(self._spending.settle)
-        return pending
+        with self._alone():
+            if (pending := self.pending) is None:
+                raise StateError(f"{self._name}: no call is pending, so there is nothing to decide")
+            self._state.end(self._clock, UNKNOWN if how == RETRY else GIVEN_UP)
+            self._tell_book(self._spending.settle)
+            return pending
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the record, as it is in the bucket. Raises LeaseHeld while another call holds it: to whoever came
+        second, a call that is under way would look like one that was left pending."""
+        self._check_entered()
+        if not self._under_way.acquire(blocking=False):
+            raise LeaseHeld(f"{self._name}: another call is under way, in another thread or around this one")
+        try:
+            self._state.reread()
+            yield
+        finally:
+            self._under_way.release()
+
+    def _check_entered(self) -> None:
+        if not self._entered:
+            raise RuntimeError(f"{self._name}: make paid calls inside of `with PaidCalls(…)`, which takes their lease")
 
     def _tell_book(self, tell: Callable[[Known], None]) -> None:
         """Bring the day's book in line with the record, as it is after a write that failed. Whoever has taken the lease
