@@ -239,6 +239,14 @@ def redact(text: str) -> str:
     return text
 
 
+def message_of(error: BaseException) -> str:
+    """Return `str(error)`, or that it cannot be read: an exception of another program may have a bug in that, too."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001
+        return "its message cannot be read"
+
+
 def in_words(error: BaseException) -> str:
     """Return what a log or a document may have of any exception.
 

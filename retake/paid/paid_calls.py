@@ -11,7 +11,7 @@ state.json, and the next start files it.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from logging import getLogger
@@ -33,7 +33,9 @@ from retake.errors import (
     Refused,
     RetakeError,
     StateError,
+    TaskFailed,
     VendorError,
+    message_of,
 )
 from retake.paid.day_book import Fate, Known, is_amount
 from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
@@ -265,14 +267,19 @@ class PaidCalls:
             _log.warning("%s: the day's book follows at the next call or start: %s", self._name, error)
 
     def _answer(self, key: str, step: str, ask: Callable[[], Any]) -> Any:
-        """Return what `ask` returns. Whatever it raises that is not a VendorError becomes OutcomeUnknown."""
+        """Return what `ask` returns. Whatever it raises that does not say what became of the call becomes
+        OutcomeUnknown."""
+        what = f"{self._name}: the {step} call for {key}"
         try:
-            return ask()
-        except VendorError:
+            answer = ask()
+        except (Refused, TaskFailed, OutcomeUnknown):
             raise
         except Exception as error:
-            what = f"{self._name}: the {step} call for {key} has no answer, and may have been paid for"
-            raise OutcomeUnknown(Code.NETWORK, f"{what} ({type(error).__name__}: {error})") from error
+            told = f"{type(error).__name__}: {message_of(error)}"
+            raise OutcomeUnknown(Code.NETWORK, f"{what} has no answer, and may have been paid for ({told})") from error
+        if _never_begun(answer):
+            raise Refused(Code.CONFIGURATION, f"{what} was not made: `ask` is async. Let it return asyncio.run(…)")
+        return answer
 
     def _check_term(self) -> None:
         if (left := self._lease.left()) is not None and left <= self._call_timeout_s:
@@ -442,7 +449,10 @@ class KeyedJournal:
 
     def find(self) -> Any | None:
         call = self._state.pending
-        return self._find(call) if self._find and call else None
+        answer = self._find(call) if self._find and call else None
+        if _never_begun(answer):
+            raise TypeError("`find` is async, and asks for nothing. Let it return asyncio.run(…)")
+        return answer
 
     def disproved(self) -> Refused | None:
         if self._unasked and self._state.raw["pending"]["id"] == self._unasked:
@@ -456,9 +466,21 @@ def _check_keys(state: Mapping[str, Any]) -> None:
             raise InvalidDocument(f"{name}.key", "is nothing that a file can be called")
 
 
+def _never_begun(answer: Any) -> bool:
+    """Return whether a call returned a coroutine, and close it: what it was to do has not begun."""
+    if not isinstance(answer, Coroutine):
+        return False
+    answer.close()
+    return True
+
+
 def _storable(answer: Any) -> Any:
     """Return the answer as JSON gives it back, or its `repr`: it is paid for, and must not be lost to its type."""
     try:
         return strict_json.as_stored(answer)
-    except ValueError:
+    except Exception as error:  # noqa: BLE001  its own code may raise anything
+        _log.warning("of a paid answer only its repr is kept: %s", message_of(error))
+    try:
         return repr(answer)
+    except Exception as error:  # noqa: BLE001
+        return f"{object.__repr__(answer)}, whose repr raises {type(error).__name__}"

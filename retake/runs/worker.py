@@ -43,6 +43,7 @@ from retake.errors import (
     StorageError,
     error_record,
     escalate,
+    message_of,
     retry_in,
 )
 from retake.retrying.policy import LONGEST_S, Decision, Retry, RetryPolicy, decide_on_paid
@@ -332,11 +333,7 @@ def coded(error: Exception) -> CodedError:
     if isinstance(error, SettingsError):
         return CodedError(Code.CONFIGURATION, str(error))
     name = "" if isinstance(error, RetakeError) else f"{type(error).__name__}: "
-    try:
-        text = str(error)
-    except Exception:  # noqa: BLE001  the bug may be in how the error tells of itself
-        text = "its message cannot be read"
-    return CodedError(Code.SCRIPT_DIED, f"the job failed with a bug: {name}{text}")
+    return CodedError(Code.SCRIPT_DIED, f"the job failed with a bug: {name}{message_of(error)}")
 
 
 def _told(error: RetakeError) -> Note:

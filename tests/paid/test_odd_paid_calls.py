@@ -2,18 +2,108 @@
 calls."""
 
 import threading
+from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from retake.bucket.memory import MemoryBucket
-from retake.errors import LeaseHeld
+from retake.errors import CapReached, Code, LeaseHeld, OutcomeUnknown, PollFailed, Refused
 from retake.paid.guard import DROP, HOLD, RETRY
-from retake.paid.paid_calls import PaidCalls
+from retake.paid.paid_calls import BegunCall, PaidCalls
+from retake.testing import CapturedLogs
+
+
+class Untold(Exception):
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class Hidden:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr")
 
 
 def posters(**options: Any) -> PaidCalls:
     return PaidCalls(MemoryBucket(), "posters", {"text": 0.01, "poster": 0.04}, **options)
+
+
+def raising(error: BaseException) -> Callable[[], Any]:
+    def ask() -> Any:
+        raise error
+
+    return ask
+
+
+@pytest.mark.parametrize(
+    "error", [Untold(), PollFailed(Code.NETWORK, "cut"), RecursionError(), CapReached("another cap"), LeaseHeld("x")]
+)
+def test_an_error_that_does_not_say_what_became_of_the_call_leaves_it_unknown(error: Exception) -> None:
+    with posters() as paid:
+        with pytest.raises(OutcomeUnknown, match=f"may have been paid for .{type(error).__name__}"):
+            paid.call("aurora", "poster", raising(error))
+        assert paid.pending
+        assert paid.pending.held
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt(), GeneratorExit()])
+def test_what_ends_the_program_leaves_the_call_pending(error: BaseException) -> None:
+    with posters() as paid:
+        with pytest.raises(type(error)):
+            paid.call("aurora", "poster", raising(error))
+        with pytest.raises(OutcomeUnknown, match="nobody can tell"):
+            paid.call("aurora", "poster", lambda: "never")
+
+
+def nested(levels: int) -> list[Any]:
+    found: list[Any] = []
+    for _ in range(levels):
+        found = [found]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept"),
+    [
+        (b"\xff", r"b'\xff'"),
+        (datetime(2026, 1, 1), "datetime.datetime(2026, 1, 1, 0, 0)"),
+        (Hidden(), "whose repr raises RuntimeError"),
+        (nested(100_000), "whose repr raises RecursionError"),
+        (10**5000, "whose repr raises ValueError"),
+    ],
+    ids=["bytes", "time", "without repr", "deep", "long"],
+)
+def test_of_an_answer_that_is_not_json_something_is_kept_and_a_warning_says_so(answer: Any, kept: str) -> None:
+    with CapturedLogs() as log, posters() as paid:
+        assert str(paid.call("aurora", "poster", lambda: answer)).endswith(kept)
+        assert str(paid.call("aurora", "poster", lambda: "never")).endswith(kept)
+    [warning] = log.warnings
+    assert warning.startswith("of a paid answer only its repr is kept: ")
+
+
+async def order() -> str:
+    return "poster-1"
+
+
+def test_an_async_function_is_refused_as_a_call_that_was_not_made() -> None:
+    with posters() as paid:
+        for ask in (order, lambda: order()):
+            with pytest.raises(Refused, match="`ask` is async") as refused:
+                paid.call("aurora", "poster", ask)
+            assert refused.value.code == Code.CONFIGURATION
+        assert paid.call("aurora", "poster", lambda: "poster-2") == "poster-2"
+
+
+def test_an_async_find_finds_nothing() -> None:
+    async def find(call: BegunCall) -> str:
+        return "poster-1"
+
+    with posters(find=find) as paid:
+        for _ in range(2):
+            with pytest.raises(TypeError, match="`find` is async"):
+                paid.call("aurora", "poster", raising(ConnectionError("cut")))
+        assert paid.pending
 
 
 def test_an_answer_in_the_place_of_a_function_is_refused_before_anything_is_on_record() -> None:
