@@ -1,7 +1,6 @@
 """The workers of a process: each takes one run at a time from the ledger and makes an attempt at its step."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
 from logging import getLogger
 from typing import Any
 
@@ -20,11 +19,8 @@ from retake.retrying.policy import Decision, GiveUp, Retry, RetryPolicy
 from retake.runs.recovery import Recovery
 from retake.runs.run import STEP_DONE, StaleRun
 from retake.runs.run_handle import RunHandle
-from retake.runs.worker import Decided, Postponed, Worker, coded
+from retake.runs.worker import Decided, Postponed, Worker, coded, until_next_day
 from retake.vendors.sellers import chat_call, imagine_call
-
-MOST_CAP_WAIT_S = 3600.0
-"""Seconds after which a step that the cap holds back looks again: the cap may have been raised."""
 
 _log = getLogger(__name__)
 
@@ -84,8 +80,7 @@ class StepJob:
     def _postponed(self, attempt: JobAttempt, error: CapReached) -> Postponed:
         """Let the step wait for the next day; no attempt is used up."""
         self._shop.attempts.interrupt(attempt, str(error), CAP_REACHED)
-        now = self._shop.clock.now()
-        return Postponed(str(error), min(MOST_CAP_WAIT_S, (_midnight_after(now) - now).total_seconds()))
+        return until_next_day(error, self._shop.clock.now())
 
 
 def as_coded(error: Exception) -> CodedError:
@@ -132,10 +127,6 @@ def step_prices(settings: MusicSettings) -> dict[str, float]:
 
 def _decided(attempt: JobAttempt, error: CodedError, decision: Decision) -> Decided:
     return Decided(error, decision, f"{NAME}.{attempt.step}")
-
-
-def _midnight_after(now: datetime) -> datetime:
-    return now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
 
 
 def _about(attempt: JobAttempt) -> dict[str, Any]:

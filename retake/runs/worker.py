@@ -11,6 +11,7 @@
       retries
     raises Decided                             as the job has decided: retry_scheduled, or failed
     raises Postponed                           retry_scheduled, though nothing has failed
+    raises CapReached                          the same, until the next day; it is looked at each hour
     raises another, too often, or later        failed, with the standard error record; `deadline_s` counts from the
       than the policy's `deadline_s`           first time that the run was claimed
     raises OutcomeUnknown                      failed: a call that may have been paid for is not retried, unless
@@ -20,7 +21,8 @@
     raises anything else                       as after ERR_TEMPORARY_SCRIPT_DIED: a bug may go away, but is not
                                                retried more often than the policy says
     raises Stopped                             interrupted: another worker resumes it
-    is killed                                  running, until recovery notices the silence
+    is killed, or raises SystemExit,           running, until recovery notices the silence; what was raised ends
+      KeyboardInterrupt or the like              the worker too
 
 The result of a job whose run was cancelled or taken away meanwhile is not saved, only noted.
 """
@@ -34,6 +36,7 @@ from typing import Any, NamedTuple
 from retake.attempts import attempts
 from retake.clock import Clock
 from retake.errors import (
+    CapReached,
     Code,
     CodedError,
     LeaseHeld,
@@ -69,6 +72,9 @@ NOT_STORABLE = "ERR_BUSINESS_RESULT_NOT_STORABLE"
 
 LATE = "run.result.late"
 """The event about the end of a job whose run was taken away meanwhile: {worker, trigger, results, text}."""
+
+MOST_CAP_WAIT_S = 3600.0
+"""Seconds until a run that met the daily cap is looked at again, at most: the cap may have been raised."""
 
 IDLE_S = 1.0
 MOST_ASKED = 30
@@ -217,6 +223,9 @@ class Worker:
             return Outcome(Trigger.PROCESS_RESTART)
         except Postponed as error:
             return Outcome(Trigger.RETRYABLE_ERROR, error.after_s, notes=(_told(error),))
+        except CapReached as error:
+            put_off = until_next_day(error, self._clock.now())
+            return Outcome(Trigger.RETRYABLE_ERROR, put_off.after_s, notes=(_told(put_off),))
         except StaleRun as error:  # from `RunHandle.check`
             return Outcome(Trigger.PROCESS_RESTART, notes=(_told(error),))
         except Exception as error:  # noqa: BLE001  whatever a job raises must not end the worker
@@ -304,7 +313,7 @@ class Worker:
             raise
 
     def _move(self, run: Run, outcome: Outcome, trace_id: str) -> Run:
-        after_s = None if outcome.after_s is None else min(outcome.after_s, LONGEST_S)
+        after_s = None if outcome.after_s is None else max(0.0, min(outcome.after_s, LONGEST_S))  # NaN: at once
         due = None if after_s is None else self._clock.now() + timedelta(seconds=after_s)
         return self._ledger.move(
             run,
@@ -332,8 +341,15 @@ def coded(error: Exception) -> CodedError:
         return error
     if isinstance(error, SettingsError):
         return CodedError(Code.CONFIGURATION, str(error))
-    name = "" if isinstance(error, RetakeError) else f"{type(error).__name__}: "
-    return CodedError(Code.SCRIPT_DIED, f"the job failed with a bug: {name}{message_of(error)}")
+    if isinstance(error, RetakeError):
+        return CodedError(Code.SCRIPT_DIED, f"the job failed: {error}")
+    return CodedError(Code.SCRIPT_DIED, f"the job failed with a bug: {type(error).__name__}: {message_of(error)}")
+
+
+def until_next_day(error: CapReached, now: datetime) -> Postponed:
+    """Return how a job that met the daily cap waits for the next day, by UTC; no attempt is used up."""
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+    return Postponed(str(error), min(MOST_CAP_WAIT_S, (midnight - now).total_seconds()))
 
 
 def _told(error: RetakeError) -> Note:

@@ -10,7 +10,6 @@ from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.errors import (
-    CapReached,
     Code,
     CodedError,
     OutcomeUnknown,
@@ -161,7 +160,6 @@ def test_where_the_other_side_said_how_long_the_wait_is_as_long(world: World) ->
         (SettingsError("no key"), Code.CONFIGURATION, RunStatus.FAILED),
         (OutcomeUnknown(Code.TIMEOUT, "no answer"), Code.TIMEOUT, RunStatus.FAILED),
         (StorageError("the disk is full"), Code.SCRIPT_DIED, RunStatus.RETRY_SCHEDULED),
-        (CapReached("enough for today"), Code.SCRIPT_DIED, RunStatus.RETRY_SCHEDULED),
         (ZeroDivisionError("a bug"), Code.SCRIPT_DIED, RunStatus.RETRY_SCHEDULED),
     ],
 )

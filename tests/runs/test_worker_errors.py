@@ -1,17 +1,19 @@
 """What a worker makes of errors that are odd themselves: no message, an endless wait, a text that no ledger takes."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
+from retake.errors import CapReached, LeaseHeld
 from retake.retrying.policy import RetryPolicy
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus
-from retake.runs.worker import Postponed, Worker
+from retake.runs.worker import Postponed, Worker, coded
 
 
 class Untold(Exception):
@@ -20,7 +22,15 @@ class Untold(Exception):
 
 
 @pytest.mark.parametrize(
-    "error", [Untold(), Postponed("later", float("inf")), Postponed("later", 1e12), Postponed("x" * 2_000_000, 5)]
+    "error",
+    [
+        Untold(),
+        Postponed("later", float("inf")),
+        Postponed("later", float("nan")),
+        Postponed("later", -10),
+        Postponed("later", 1e12),
+        Postponed("x" * 2_000_000, 5),
+    ],
 )
 def test_an_odd_error_ends_the_try_and_not_the_worker(error: Exception) -> None:
     def job(handle: RunHandle) -> Mapping[str, Any]:
@@ -31,3 +41,29 @@ def test_an_odd_error_ends_the_try_and_not_the_worker(error: Exception) -> None:
     run = ledger.create_for_task("t", "t#1", actor="cron")
     assert Worker(ledger, job, RetryPolicy(2), clock, name="host:1").work_once()
     assert ledger.get(run.run_id).status is RunStatus.RETRY_SCHEDULED
+
+
+def test_a_run_that_meets_the_daily_cap_waits_for_the_next_day_and_has_not_failed() -> None:
+    def job(handle: RunHandle) -> None:
+        if clock.now() < tomorrow:
+            raise CapReached("the daily cap: 1.000 of 1.000 USD are spent; goes on at 00:00 UTC")
+
+    clock = FakeClock(datetime(2026, 1, 1, 21, 30, tzinfo=UTC))
+    tomorrow = datetime(2026, 1, 2, tzinfo=UTC)
+    ledger = BucketLedger(MemoryBucket(), clock)
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    worker = Worker(ledger, job, RetryPolicy(max_retries=0), clock, name="host:1")
+    waits = []
+    while (done := worker.work_once()) and not done.ended:
+        assert (done.status, done.error_code) == (RunStatus.RETRY_SCHEDULED, None)
+        assert done.next_retry_at
+        waits.append((done.next_retry_at - clock.now()).total_seconds())
+        clock.moment = done.next_retry_at
+    assert waits == [3600, 3600, 1800]
+    assert ledger.get(run.run_id).status is RunStatus.SUCCEEDED
+    said = [event.payload["text"] for event in ledger.events(run.run_id) if event.kind == "run.note"]
+    assert said == ["the daily cap: 1.000 of 1.000 USD are spent; goes on at 00:00 UTC"] * 3
+
+
+def test_what_a_job_was_told_is_not_called_a_bug() -> None:
+    assert str(coded(LeaseHeld("host:2 is at work"))) == "the job failed: host:2 is at work"
