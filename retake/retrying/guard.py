@@ -17,7 +17,7 @@ from retake.attempts import countdown
 from retake.clock import Clock, wait
 from retake.errors import CodedError, OutcomeUnknown, Stopped
 from retake.retrying.breaker import Breaker, BreakerOpen
-from retake.retrying.policy import Decision, GiveUp, RetryPolicy, decide_on_paid
+from retake.retrying.policy import Decision, GiveUp, RetryPolicy, checked, decide_on_paid
 from retake.retrying.time_limit import OutOfTime, within
 
 T = TypeVar("T")
@@ -73,6 +73,7 @@ class Guard:
 
     No attempt begins more than `deadline_s` seconds after `call`; with 0 the guard never waits. `stop()` is asked
     before each attempt and every second of a wait. `observe` is called after every attempt. `random()` returns 0 to 1.
+    Raises ValueError for a policy that could not decide (`retake.retrying.policy.checked`).
 
     >>> from random import random
     >>> from retake.clock import FakeClock
@@ -93,7 +94,7 @@ class Guard:
         stop: Callable[[], bool] | None = None,
         observe: Callable[[Tried], None] = lambda tried: None,
     ) -> None:
-        self.policy = policy
+        self.policy = checked(policy)
         self._clock, self._random = clock, random
         self._breaker = breaker
         self._deadline_s = deadline_s

@@ -7,7 +7,7 @@ Whoever asks it does the waiting: the guard in process (guard.py), the story ove
 from collections.abc import Callable
 from typing import NamedTuple
 
-from retake.errors import CodedError, ErrorClass, OutcomeUnknown
+from retake.errors import CodedError, ErrorClass, OutcomeUnknown, class_of
 from retake.retrying.backoff import Backoff, Fixed
 
 LONGEST_S = 366 * 24 * 3600.0
@@ -94,6 +94,30 @@ class RetryPolicy(NamedTuple):
         delay = min(self.backoff.delay_s(repeat), ceiling)
         spread = delay * self.jitter_percent / 100
         return max(0.0, delay - spread), min(delay + spread, ceiling)
+
+
+def checked(policy: RetryPolicy) -> RetryPolicy:
+    """Return `policy`. Raises ValueError for one that could not decide about a failure, which would come to light only
+    after a call: a `timeout_code` without a class, a backoff without a wait for the first retry.
+
+    >>> checked(RetryPolicy(3, timeout_s=60, timeout_code="TIMEOUT"))
+    Traceback (most recent call last):
+    ValueError: timeout_code: 'TIMEOUT' is not an error code: it begins with none of ERR_TEMPORARY_, ...
+    """
+    if policy.timeout_code is not None:
+        try:
+            class_of(policy.timeout_code)
+        except ValueError as error:
+            raise ValueError(f"timeout_code: {error}") from None
+    if policy.max_retries == 0:
+        return policy
+    try:
+        shortest, longest = policy.bounds_s(1)
+    except LookupError as error:
+        raise ValueError(f"{policy.backoff!r} has no wait for the first retry") from error
+    if not shortest <= longest:
+        raise ValueError(f"{policy.backoff!r} cannot be waited for before the first retry: {longest:g} s")
+    return policy
 
 
 def decide_on_paid(

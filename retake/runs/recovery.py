@@ -62,7 +62,7 @@ class Recovery:
         pipeline: str | None = None,
     ) -> None:
         self._ledger, self._clock = ledger, clock
-        self._patience = timedelta(seconds=patience_s)
+        self.patience_s, self._patience = patience_s, timedelta(seconds=patience_s)
         self._max_resumes, self._pipeline = max_resumes, pipeline
         self._ahead: dict[str, tuple[datetime, datetime]] = {}  # heartbeats later than our time, and since when
 

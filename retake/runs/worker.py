@@ -49,7 +49,7 @@ from retake.errors import (
     message_of,
     retry_in,
 )
-from retake.retrying.policy import LONGEST_S, Decision, Retry, RetryPolicy, decide_on_paid
+from retake.retrying.policy import LONGEST_S, Decision, Retry, RetryPolicy, checked, decide_on_paid
 from retake.retrying.time_limit import OutOfTime, within
 from retake.runs import Ledger, validation
 from retake.runs.recovery import LOOK_INTO_IT, MAX_RESUMES, Recovery, exhausted, too_often
@@ -144,8 +144,20 @@ class Worker:
         draw: Callable[[], float] = random.random,
     ) -> None:
         """`name` identifies the worker for people ("host:pid"). A `recovery` is swept whenever no run waits.
-        `result_kind` is the event that holds a job's result. `draw()` returns 0 … 1, for the policy's jitter."""
-        self._ledger, self._job, self._policy, self._clock = ledger, job, policy, clock
+        `result_kind` is the event that holds a job's result. `draw()` returns 0 … 1, for the policy's jitter.
+
+        Raises ValueError for seconds between heartbeats that are 0 or fewer, or as many as the recovery's patience, and
+        for a policy that could not decide (`retake.retrying.policy.checked`).
+        """
+        if not heartbeat_s > 0:
+            raise ValueError(f"heartbeat_s is more than 0; found {heartbeat_s!r}")
+        if recovery and recovery.patience_s <= heartbeat_s:
+            raise ValueError(
+                f"a recovery with a patience of {recovery.patience_s:g} s takes a worker for dead that is heard of "
+                f"every {heartbeat_s:g} s: lower heartbeat_s, or raise patience_s"
+            )
+        validation.name("result_kind", result_kind)
+        self._ledger, self._job, self._policy, self._clock = ledger, job, checked(policy), clock
         self._name = validation.name("name", name)
         self._pipeline, self._heartbeat_s, self._max_resumes = pipeline, heartbeat_s, max_resumes
         self._recovery, self._result_kind, self._draw = recovery, result_kind, draw

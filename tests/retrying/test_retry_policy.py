@@ -7,8 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from retake.clock import FakeClock
 from retake.errors import Code, CodedError, ErrorClass, OutcomeUnknown, Refused, RobotError
 from retake.retrying.backoff import Exponential, Fibonacci, Fixed, Intervals
+from retake.retrying.guard import Guard
 from retake.retrying.policy import LONGEST_S, GiveUp, Retry, RetryIf, RetryPolicy
 
 A, B, C = "ERR_TEMPORARY_API_TIMEOUT", "ERR_BUSINESS_TECH_DOC_NOT_FOUND", "ERR_CRITICAL_DATA_CORRUPTION"
@@ -158,3 +160,19 @@ def test_deciding_takes_one_number_of_chance_and_nothing_else() -> None:
     failure: CodedError = error()
     assert policy.decide(failure, 1, chance) == Retry(95, 2)
     assert len(taken) == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        (RetryPolicy(3, timeout_s=60, timeout_code="TIMEOUT"), "timeout_code: 'TIMEOUT' is not an error code"),
+        (RetryPolicy(3, Intervals(())), r"Intervals\(intervals_s=\(\)\) has no wait for the first retry"),
+        (RetryPolicy(3, Fixed(float("nan"))), "cannot be waited for before the first retry: nan s"),
+        (RetryPolicy(None, Fixed(-5)), "cannot be waited for before the first retry: -5 s"),
+    ],
+    ids=str,
+)
+def test_a_policy_that_could_not_decide_is_refused_before_the_first_call(policy: RetryPolicy, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        Guard(policy, FakeClock(), lambda: 0.5)
+    Guard(policy._replace(max_retries=0, timeout_code=None), FakeClock(), lambda: 0.5)

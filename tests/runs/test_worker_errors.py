@@ -9,8 +9,10 @@ import pytest
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.errors import CapReached, LeaseHeld
+from retake.retrying.backoff import Fixed, Intervals
 from retake.retrying.policy import RetryPolicy
 from retake.runs.bucket_ledger import BucketLedger
+from retake.runs.recovery import Recovery
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus
 from retake.runs.worker import Postponed, Worker, coded
@@ -67,3 +69,29 @@ def test_a_run_that_meets_the_daily_cap_waits_for_the_next_day_and_has_not_faile
 
 def test_what_a_job_was_told_is_not_called_a_bug() -> None:
     assert str(coded(LeaseHeld("host:2 is at work"))) == "the job failed: host:2 is at work"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"heartbeat_s": 0},
+        {"heartbeat_s": float("nan")},
+        {"result_kind": ""},
+        {"policy": RetryPolicy(3, timeout_s=60, timeout_code="TIMEOUT")},
+        {"policy": RetryPolicy(3, Intervals(()))},
+        {"policy": RetryPolicy(3, Fixed(float("nan")))},
+    ],
+    ids=str,
+)
+def test_what_a_worker_could_not_work_with_is_refused_before_it_begins(wrong: dict[str, Any]) -> None:
+    ledger = BucketLedger(MemoryBucket(), FakeClock())
+    with pytest.raises(ValueError, match=r"heartbeat_s|result_kind|TIMEOUT|first retry"):
+        Worker(ledger, lambda handle: None, clock=FakeClock(), name="host:1", **{"policy": RetryPolicy(3), **wrong})
+
+
+def test_a_recovery_that_takes_its_own_worker_for_dead_is_refused() -> None:
+    ledger, clock = BucketLedger(MemoryBucket(), FakeClock()), FakeClock()
+    recovery = Recovery(ledger, clock, patience_s=10)
+    with pytest.raises(ValueError, match="takes a worker for dead that is heard of every 15 s"):
+        Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1", recovery=recovery)
+    Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1", recovery=recovery, heartbeat_s=2)
