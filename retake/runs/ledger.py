@@ -194,7 +194,7 @@ class Ledger(LedgerStore):
 
     def runs(self, *, status: Collection[RunStatus] = (), pipeline: str | None = None, limit: int = 50) -> list[Run]:
         """Return the runs in one of these states (all states if none is given), the last changed first: by
-        `updated_at`, then run_id, both descending.
+        `updated_at`, then run_id, both descending. There may be more than `limit`: how many, `counts` says.
 
         >>> ledger = open_ledger("sqlite:posters.db")
         >>> _ = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")
@@ -203,10 +203,16 @@ class Ledger(LedgerStore):
         """
         if limit <= 0 or not _may_have_runs(pipeline):
             return []
-        return self._runs(frozenset(status or RunStatus), pipeline, min(limit, MOST_LISTED))
+        return self._runs(frozenset(map(RunStatus, status or RunStatus)), pipeline, min(limit, MOST_LISTED))
 
     def counts(self, *, pipeline: str | None = None) -> dict[RunStatus, int]:
-        """Return how many runs are in each state, 0 included."""
+        """Return how many runs are in each state, 0 included.
+
+        >>> ledger = open_ledger("sqlite:posters.db")
+        >>> _ = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")
+        >>> ledger.counts(pipeline="posters")[RunStatus.QUEUED]
+        1
+        """
         found = self._counts(pipeline) if _may_have_runs(pipeline) else {}
         return {status: found.get(status, 0) for status in RunStatus}
 
@@ -217,6 +223,9 @@ class Ledger(LedgerStore):
         says how many.
         """
         return self._events(_known_id(run_id))
+
+    def close(self) -> None:
+        """Close the connections to a database. Done at the latest when the ledger is garbage; a bucket has none."""
 
 
 def _known_id(run_id: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from retake.clock import Clock
 from retake.errors import RetakeError
-from retake.runs import Ledger
+from retake.runs import Ledger, validation
 from retake.runs.run import BY_WORKER, STEP_DONE, Run, StaleRun, UnknownRun
 
 HEARTBEAT_S = 15.0
@@ -90,7 +90,8 @@ class RunHandle:
         """Record that a step of the job is done, with `facts` (JSON) about it, so that it is not done again.
 
         A crash just before this leaves a step that is done and not recorded: what a step does must bear to be begun
-        again, or be found. Raises StorageError, and `validation.InvalidField` for facts that no ledger can store.
+        again, or be found. Raises StorageError, and `validation.InvalidField` for a name that is empty, for facts that
+        no ledger can store, and for one called "step" or "actor", which the event has of its own.
 
         >>> from retake.clock import SystemClock
         >>> from retake.runs import open_ledger
@@ -100,7 +101,12 @@ class RunHandle:
         >>> [event.payload["step"] for event in ledger.events(run.run_id) if event.kind == "run.step.done"]
         ['sketch']
         """
-        self._ledger.note(self.run, STEP_DONE, {**(facts or {}), "step": step}, actor=BY_WORKER)
+        if taken := sorted({"step", "actor"} & {*(facts or {})}):
+            raise validation.InvalidField(
+                f"facts.{taken[0]}", "is a name of the event's own: give the fact another one"
+            )
+        payload = {**(facts or {}), "step": validation.name("step", step)}
+        self._ledger.note(self.run, STEP_DONE, payload, actor=BY_WORKER)
 
     def revoke(self, why: str) -> None:
         """Take the run away from a job that has been given up: its next `check` raises StaleRun."""

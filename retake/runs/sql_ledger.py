@@ -39,8 +39,7 @@ class SqlLedger(Ledger):
         self._database = database
         self._clock = clock
         self._queries, self._updates = statements(database.dialect)
-        self.close = database.close
-        """Close the connections. Done at the latest when the ledger is garbage."""
+        self.close = database.close  # type: ignore[method-assign]
 
     # --- queries ------------------------------------------------------------------------------------------------------
 

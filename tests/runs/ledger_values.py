@@ -278,6 +278,22 @@ class ValuesContract:
         assert (done.retries, done.crashes) == (3, 2)
         assert len([event for event in connect().events(run.run_id) if event.kind == CHANGED]) == done.version
 
+    # --- what is asked, and the end -----------------------------------------------------------------------------
+
+    def test_states_may_be_asked_for_by_their_names(self, connect: Connect) -> None:
+        run = in_state(connect(), RunStatus.RUNNING)
+        assert connect().runs(status=["running"]) == [run]  # type: ignore[list-item]
+        assert connect().runs(status=["queued"]) == []  # type: ignore[list-item]
+        with pytest.raises(ValueError, match="runing"):
+            connect().runs(status=["runing"])  # type: ignore[list-item]
+
+    def test_a_ledger_can_be_closed_as_often_as_one_likes(self, connect: Connect) -> None:
+        ledger = connect()
+        run = in_state(ledger, RunStatus.QUEUED)
+        ledger.close()
+        ledger.close()
+        assert connect().get(run.run_id) == run
+
     def unharmed(self, ledger: Ledger, run: Run) -> None:
         """The run is as it was, and can be read."""
         assert ledger.get(run.run_id) == run

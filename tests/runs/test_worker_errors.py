@@ -15,6 +15,7 @@ from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.recovery import Recovery
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus
+from retake.runs.validation import InvalidField
 from retake.runs.worker import Postponed, Worker, coded
 
 
@@ -95,3 +96,12 @@ def test_a_recovery_that_takes_its_own_worker_for_dead_is_refused() -> None:
     with pytest.raises(ValueError, match="takes a worker for dead that is heard of every 15 s"):
         Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1", recovery=recovery)
     Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1", recovery=recovery, heartbeat_s=2)
+
+
+@pytest.mark.parametrize(("step", "facts"), [("", {}), ("film", {"step": 1}), ("film", {"actor": "Ada", "file": "f"})])
+def test_a_step_whose_facts_would_not_come_back_is_refused(step: str, facts: dict[str, Any]) -> None:
+    ledger = BucketLedger(MemoryBucket(), FakeClock())
+    handle = RunHandle(ledger, ledger.create_for_task("t", "t#1", actor="cron"), FakeClock())
+    with pytest.raises(InvalidField, match=r"step: has to be|facts\.(step|actor): is a name of the event's own"):
+        handle.step_done(step, facts)
+    assert handle.steps_done() == {}
