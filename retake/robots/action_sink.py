@@ -22,7 +22,7 @@ class ActionSink(Protocol):
     def carry_out(self, action: FollowUp, record: Record) -> None:
         """Carry out `action` about the failure in `record`, or arrange for it; with `after_s`, that many seconds later.
 
-        May raise RetakeError: the actions after it are still handed in.
+        What it raises is logged, and the actions after it are still handed in.
         """
         ...
 
@@ -32,7 +32,7 @@ class RecoverySink(Protocol):
     """A sink that is told when a robot's work succeeds, so that what it opened after a failure can be closed."""
 
     def recovered(self, robot_id: str) -> None:
-        """Work of the robot has succeeded. May raise RetakeError."""
+        """Work of the robot has succeeded. What this raises is logged."""
         ...
 
 
@@ -43,6 +43,8 @@ def tell_recovery(sink: ActionSink, robot_id: str) -> None:
             sink.recovered(robot_id)
         except RetakeError as error:
             _log.warning("%s works again, and its alert could not be closed: %s", robot_id, error)
+        except Exception:  # noqa: BLE001  the result of the work is not to be lost to it
+            _log.exception("%s works again, and its alert could not be closed, because of a bug", robot_id)
 
 
 class RecordedAction(NamedTuple):

@@ -26,7 +26,7 @@ _log = getLogger(__name__)
 
 Correction = Callable[[Mapping[str, Any]], None]
 """A script that fixes the cause of an error (docs/protocol.md, section "Automatic recovery"), given the robot's input.
-May raise RetakeError: then the cause is not fixed."""
+Where it raises, the cause is not fixed."""
 
 
 class Ports(NamedTuple):
@@ -142,6 +142,9 @@ class Execution:
         except RetakeError as trouble:
             _log.error("%s: %s could not be corrected: %s", self._policy.id, error.code, trouble)
             return False
+        except Exception:  # noqa: BLE001  the actions that follow are not to be lost to it
+            _log.exception("%s: %s could not be corrected, because of a bug", self._policy.id, error.code)
+            return False
         return True
 
     def _record(self, error: CodedError, actions: list[dict[str, Any]]) -> Record:
@@ -170,6 +173,8 @@ class Execution:
                 self._ports.sink.carry_out(action, record)
             except RetakeError as error:
                 _log.error("%s: %s was not carried out: %s", self._policy.id, action.do, error)
+            except Exception:  # noqa: BLE001  a sink is a program's own code, and a dead letter may come after this
+                _log.exception("%s: %s was not carried out, because of a bug", self._policy.id, action.do)
 
     def _defer(self, after_s: float, code: str) -> None:
         try:

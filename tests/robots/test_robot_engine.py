@@ -356,9 +356,10 @@ def test_an_error_without_actions_of_the_robots_own_goes_by_the_protocol_for_all
     assert shop.sink.done == expected
 
 
-def test_a_script_that_fails_leaves_it_to_the_people(clock: FakeClock) -> None:
+@pytest.mark.parametrize("error", [RobotError("ERR_TEMPORARY_X", "not now"), OSError("no such file")])
+def test_a_script_that_fails_leaves_it_to_the_people(clock: FakeClock, error: Exception) -> None:
     def script(data: Mapping[str, Any]) -> None:
-        raise RobotError("ERR_TEMPORARY_X", "not now")
+        raise error
 
     robot, shop = correcting(POLICIES["NR.NSI.4"], script, "ERR_BUSINESS_X", clock)
     robot.run(shop.failing("ERR_BUSINESS_X"), correlation_id="one")

@@ -365,20 +365,28 @@ def test_a_dead_letter_is_kept_although_not_all_of_its_work_is_json(tmp_path: Pa
 
 
 class BrokenDesk(RecordingSink):
-    """Notes everything, and cannot do one thing."""
+    """Notes everything, and fails at it."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
 
     def carry_out(self, action: FollowUp, record: Record) -> None:
         super().carry_out(action, record)
-        if action.do is Do.DEAD_LETTER:
-            raise StorageError("the bucket is full")
+        raise self.error
+
+    def recovered(self, robot_id: str) -> None:
+        raise self.error
 
 
-def test_an_action_that_cannot_be_carried_out_keeps_no_other_from_being_handed_in() -> None:
-    sink = BrokenDesk()
+@pytest.mark.parametrize("error", [StorageError("the bucket is full"), ConnectionError("the ticket system is away")])
+def test_an_action_that_cannot_be_carried_out_keeps_no_other_from_being_handed_in(error: Exception) -> None:
+    sink = BrokenDesk(error)
     shop = Workshop("NR.NSI.1", sink=sink)
     result = shop.robot.run(shop.failing(AWAY), correlation_id="event-1")
     assert sink.done == [Do.DEAD_LETTER, Do.NOTIFY, Do.NOTIFY, Do.ESCALATE]
     assert result.failures[0].error.code == AWAY
+    assert shop.robot.run(shop.failing(AWAY, times=0), correlation_id="event-2").value == "result"
 
 
 def test_a_call_of_which_nobody_knows_the_outcome_is_not_made_again() -> None:
