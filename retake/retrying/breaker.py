@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from retake.bucket import Bucket
 from retake.clock import Clock, exact_stamp, is_ahead, parse_stamp
 from retake.errors import Code, CodedError, RetakeError, StorageError
-from retake.retrying.policy import RetryIf
+from retake.retrying.policy import LONGEST_S, RetryIf
 from retake.retrying.state_store import BucketStateStore, Raw, StateCell, StateStore
 
 BREAKERS = "breakers/"
@@ -123,7 +123,7 @@ def allow(
     phase = state.phase(now)
     if phase is Phase.CLOSED:
         return state, None
-    began = now - timedelta(seconds=policy.probe_s)  # a probe that began before has died
+    began = now - _span(policy.probe_s)  # a probe that began before has died
     if state.probe and is_ahead(state.probe.since, began, longest_s=policy.probe_s):
         why = f"{state.probe.who} has been trying since {exact_stamp(state.probe.since)}"
         return state, BreakerRefusal(why, min(LOOK_AGAIN_S, (state.probe.since - began).total_seconds()))
@@ -148,7 +148,7 @@ def failed(state: BreakerState, policy: BreakerPolicy, error: CodedError, now: d
             return state._replace(failures=recent, code=str(error.code))
     elif not _is_probe(state, who):
         return state
-    until = now + timedelta(seconds=policy.open_s)
+    until = now + _span(policy.open_s)
     return BreakerState(open_until=until, opened_at=state.opened_at or now, code=str(error.code))
 
 
@@ -175,8 +175,12 @@ def probe_ordered(state: BreakerState) -> BreakerState:
 
 def within(state: BreakerState, policy: BreakerPolicy, now: datetime) -> tuple[datetime, ...]:
     """Return the failures that still count."""
-    window = timedelta(seconds=policy.window_s)
+    window = _span(policy.window_s)
     return tuple(moment for moment in state.failures if now - window < moment <= now + window)
+
+
+def _span(seconds: float) -> timedelta:
+    return timedelta(seconds=min(seconds, LONGEST_S))  # of what has no end as well
 
 
 def _is_probe(state: BreakerState, who: str) -> bool:

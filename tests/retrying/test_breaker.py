@@ -1,5 +1,6 @@
 """The circuit breaker as pure data: what leads from one state to another, and what never happens."""
 
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -23,7 +24,7 @@ from retake.retrying.breaker import (
     succeeded,
     within,
 )
-from retake.retrying.policy import RetryIf
+from retake.retrying.policy import LONGEST_S, RetryIf
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PROTOCOL = BreakerPolicy()
@@ -117,6 +118,15 @@ def test_a_policy_may_count_other_codes() -> None:
 
 
 # --- while it is open -------------------------------------------------------------------------------------------------
+
+
+def test_what_has_no_end_is_a_year() -> None:
+    endless = BreakerPolicy(failures=2, window_s=math.inf, open_s=math.inf, probe_s=math.inf)
+    state = opened(endless)
+    assert state.open_until == at(LONGEST_S)
+    state, refusal = allow(state, endless, at(LONGEST_S), "me")
+    assert (refusal, state.probe) == (None, Probe("me", at(LONGEST_S)))
+    assert allow(state, endless, at(LONGEST_S + 1), "you")[1]
 
 
 def test_closed_it_lets_everybody_through_and_nothing_is_to_be_kept() -> None:
