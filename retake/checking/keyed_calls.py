@@ -24,10 +24,10 @@ class KeyedCalls(Examination):
         return {True: DocumentSchema("paid_calls_state"), False: DocumentSchema("paid_calls_key")}
 
     def subjects(self, view: CheckView) -> Iterator[str]:
-        yield from (entry.key for entry in view.entries(FOLDER) if self.knows(entry.key))
+        yield from (entry.key for entry in view.entries(FOLDER) if _name_of(entry.key))
 
     def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
-        is_state = subject.endswith(f"/{_STATE}")
+        is_state = subject == f"{FOLDER}{_name_of(subject)}/{_STATE}"
         try:
             document = view.document(subject)
             if document is None:
@@ -56,12 +56,18 @@ class KeyedCalls(Examination):
             yield found("paid-key-billed-twice", view.where(subject), what)
 
     def busy(self, view: CheckView) -> bool:
-        names = (entry.key.split("/")[1] for entry in view.entries(FOLDER))
+        names = (name for entry in view.entries(FOLDER) if (name := _name_of(entry.key)))
         return any(view.bucket.holder(f"{FOLDER}{name}/calls") for name, _ in groupby(names))
 
     def knows(self, key: str) -> bool:
-        parts = key.split("/")
-        return parts[0] == FOLDER.rstrip("/") and (
-            (len(parts) == 3 and parts[2] == _STATE)
-            or (len(parts) == 4 and parts[2] == "calls" and key.endswith(".json"))
-        )
+        return _name_of(key) is not None
+
+
+def _name_of(key: str) -> str | None:
+    """Return NAME, which may have slashes, of paid/NAME/state.json or paid/NAME/calls/KEY.json; None of others."""
+    if not key.startswith(FOLDER):
+        return None
+    folder, _, file = key.removeprefix(FOLDER).rpartition("/")
+    if folder.endswith("/calls"):  # KEY may be "state"
+        return folder.removesuffix("/calls") if file.endswith(".json") else None
+    return folder if file == _STATE and folder else None

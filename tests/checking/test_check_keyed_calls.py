@@ -9,6 +9,7 @@ from retake.bucket import ANY
 from retake.bucket.memory import MemoryBucket
 from retake.checking import Check, CheckReport, Scope
 from retake.checking.keyed_calls import KeyedCalls
+from retake.checking.view import CheckView, LiveListing
 from retake.clock import FakeClock
 from retake.errors import OutcomeUnknown
 from retake.paid.paid_calls import PaidCalls
@@ -24,8 +25,8 @@ class Quiet:
     def kill_after(self, seconds: float) -> None: ...
 
 
-def shop(bucket: MemoryBucket) -> PaidCalls:
-    return PaidCalls(bucket, "posters", {"poster": 0.04}, clock=FakeClock(), process=Quiet())
+def shop(bucket: MemoryBucket, name: str = "posters") -> PaidCalls:
+    return PaidCalls(bucket, name, {"poster": 0.04}, clock=FakeClock(), process=Quiet())
 
 
 @pytest.fixture
@@ -51,14 +52,29 @@ def test_calls_that_were_made_are_whole(bucket: MemoryBucket) -> None:
     assert report.looked_at["paid_calls"] == 2
 
 
-def test_a_call_that_a_person_must_decide_about_is_told(bucket: MemoryBucket) -> None:
+@pytest.mark.parametrize("name", ["posters", "shop/posters"])
+def test_a_call_that_a_person_must_decide_about_is_told(name: str) -> None:
     def cut() -> None:
         raise ConnectionError("cut")
 
-    with shop(bucket) as paid, pytest.raises(OutcomeUnknown):
-        paid.call("eclipse", "poster", cut)
-    (it,) = (it for it in checked(bucket).findings if it.code == "paid-call-undecided")
-    assert (it.where, "eclipse" in it.what) == (STATE, True)
+    bucket = MemoryBucket()
+    with shop(bucket, name) as paid:
+        paid.call("aurora", "poster", lambda: "poster-1")
+        with pytest.raises(OutcomeUnknown):
+            paid.call("eclipse", "poster", cut)
+        assert KeyedCalls().busy(CheckView(Scope(bucket, FakeClock()), LiveListing(bucket)))
+    report = checked(bucket)
+    (it,) = (it for it in report.findings if it.code == "paid-call-undecided")
+    assert (it.where, "eclipse" in it.what) == (f"paid/{name}/state.json", True)
+    assert report.looked_at["paid_calls"] == 1
+
+
+def test_a_key_called_state_is_no_state(bucket: MemoryBucket) -> None:
+    with shop(bucket) as paid:
+        paid.call("state", "poster", lambda: "poster-3")
+    report = checked(bucket)
+    assert [it for it in report.findings if not it.where.startswith("caps/")] == []
+    assert report.looked_at["paid_calls"] == 3
 
 
 @pytest.mark.parametrize("damage", [b"{", b"[]", {"pending": {"id": 7}}, {"account": 1}])
