@@ -122,7 +122,7 @@ class PaidCalls:
         self._clock = clock or SystemClock()
         self._process = process or PlainProcess()
         self._bucket = bucket.part(check_key(f"{FOLDER}{name}") + "/")
-        self._entered = False
+        self._entered_by: int | None = None  # the process
         self._under_way = Lock()
         price = self._prices.__getitem__
         self._spending = Spending(
@@ -151,7 +151,7 @@ class PaidCalls:
         except BaseException:
             self._lease.release()
             raise
-        self._entered = True
+        self._entered_by = os.getpid()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -251,8 +251,9 @@ class PaidCalls:
             self._under_way.release()
 
     def _check_entered(self) -> None:
-        if not self._entered:
-            raise RuntimeError(f"{self._name}: make paid calls inside of `with PaidCalls(…)`, which takes their lease")
+        if self._entered_by != os.getpid():  # a fork has all that its parent had, the lease in a directory too
+            why = "which takes their lease for this process"
+            raise RuntimeError(f"{self._name}: make paid calls inside of `with PaidCalls(…)`, {why}")
 
     def _tell_book(self, tell: Callable[[Known], None]) -> None:
         """Bring the day's book in line with the record, as it is after a write that failed. Whoever has taken the lease

@@ -1,13 +1,16 @@
 """Paid calls of programs that do odd things: errors and answers of every kind, async functions, threads, calls within
 calls."""
 
+import os
 import threading
 from collections.abc import Callable
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from retake.bucket import open_bucket
 from retake.bucket.memory import MemoryBucket
 from retake.errors import CapReached, Code, LeaseHeld, OutcomeUnknown, PollFailed, Refused
 from retake.paid.guard import DROP, HOLD, RETRY
@@ -119,6 +122,19 @@ def test_outside_of_its_with_nothing_is_paid_for() -> None:
     for act in acts:
         with pytest.raises(RuntimeError, match="inside of `with PaidCalls"):
             act()
+
+
+def test_a_fork_of_the_process_pays_for_nothing(tmp_path: Path) -> None:
+    with PaidCalls(open_bucket(f"file:{tmp_path}"), "posters", {"poster": 0.04}, on_unknown=RETRY) as paid:
+        if (child := os.fork()) == 0:
+            try:
+                paid.call("aurora", "poster", lambda: "poster of the child")
+            except RuntimeError:
+                os._exit(7)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        assert paid.call("aurora", "poster", lambda: "poster-1") == "poster-1"
 
 
 @pytest.mark.parametrize("rule", [HOLD, RETRY, DROP])
