@@ -60,15 +60,16 @@ def main() -> int:
         return {"poster": f"{title}.{STEPS[-1]}"}
 
     ledger = open_ledger(f"sqlite:{options.folder}/runs.db")
-    for title in options.titles:
-        ledger.create_for_task(title, f"posters/{title}", actor="shop", pipeline="posters")
+    runs = [
+        ledger.create_for_task(title, f"posters/{title}", actor="shop", pipeline="posters") for title in options.titles
+    ]
     recovery = Recovery(ledger, CLOCK, patience_s=2.0, pipeline="posters")
     name = this_process()
     worker = Worker(ledger, job, POLICY, CLOCK, name=name, pipeline="posters", heartbeat_s=0.5, recovery=recovery)
-    while not all(run.ended for run in ledger.runs(pipeline="posters")):
+    while not all(ledger.get(run.run_id).ended for run in runs):
         worker.work(until_idle=True)
         CLOCK.sleep(0.2)
-    for run in sorted(ledger.runs(pipeline="posters"), key=lambda run: run.task_id):
+    for run in (ledger.get(run.run_id) for run in runs):
         print(f"{run.task_id}: {run.status} (resumed: {run.resumes})")
     return 0
 

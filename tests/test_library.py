@@ -248,6 +248,15 @@ def test_of_two_workers_one_is_killed_and_the_other_makes_the_rest(tmp_path: Pat
     check_posters(tmp_path)
 
 
+def test_of_more_posters_than_a_list_shows_none_is_forgotten(tmp_path: Path) -> None:
+    with start(["sqlite_worker.py", "--step-s", "60", "aurora"], tmp_path) as process:
+        said_until(process, "aurora: sketch begins")
+        process.kill()
+    code, output = ended("sqlite_worker.py", "--step-s", "0", "aurora", *map(str, range(60)), folder=tmp_path)
+    assert (code, output.count(": succeeded (")) == (0, 61), output
+    assert "aurora: succeeded (resumed: 1)" in output
+
+
 def test_a_poster_that_kills_every_worker_is_given_up(tmp_path: Path) -> None:
     for _ in range(4):
         with start(["sqlite_worker.py", "--step-s", "30", "aurora"], tmp_path) as process:
