@@ -74,7 +74,8 @@ class Saga:
         If one raises an error, what was done is undone, the last step first, and the error is raised; run again, the
         saga starts over. A saga that is done does nothing. After a crash it goes on, also with undoing, and then raises
         SagaUndone. An error of `undo` is raised at once: run again, the saga goes on with that step. Stopped and
-        LeaseLost undo nothing: the saga goes on when it is run again.
+        LeaseLost undo nothing: the saga goes on when it is run again. A later version of the program may give it further
+        steps, also before the one that was under way, which is done first then.
 
         Raises ValueError for steps that do not fit what is on record, Conflict where another process has taken the saga
         over, StateError and StorageError.
@@ -115,7 +116,8 @@ class _SagaRun:
         return state
 
     def _do(self, in_doubt: str | None) -> None:
-        for name, step in self._steps.items():
+        steps = sorted(self._steps.items(), key=lambda it: it[0] != in_doubt)  # a new version may have others before it
+        for name, step in steps:
             if name in self._state.done:
                 continue
             if self._state.under_way != name:

@@ -141,6 +141,21 @@ def test_a_step_that_was_under_way_at_a_death_and_fails_then_is_undone_too(clock
     assert links.there == set()
 
 
+def test_a_step_that_was_under_way_is_undone_also_where_a_new_version_has_one_before_it(
+    clock: FakeClock, links: Links
+) -> None:
+    store = MemoryStateStore()
+    links.errors = {"do b": [KeyboardInterrupt()]}
+    with pytest.raises(KeyboardInterrupt):
+        Saga(store, clock).run("link-7", links.steps)
+    links.names, links.there = "axbc", {"a", "b"}  # b took effect
+    links.errors = {"do x": [RobotError(CIRCULAR, "a → b → a")]}
+    with pytest.raises(RobotError, match="a → b → a"):
+        Saga(store, clock).run("link-7", links.steps)
+    assert links.take_log() == ["do a", "do b", "do b", "do x", "undo b", "undo a"]
+    assert links.there == set()
+
+
 def test_a_store_that_is_away_undoes_nothing(clock: FakeClock, links: Links) -> None:
     class Away(MemoryStateStore):
         changes = 0
