@@ -74,7 +74,7 @@ class Saga:
         If one raises an error, what was done is undone, the last step first, and the error is raised; run again, the
         saga starts over. A saga that is done does nothing. After a crash it goes on, also with undoing, and then raises
         SagaUndone. An error of `undo` is raised at once: run again, the saga goes on with that step. Stopped and
-        LeaseLost undo nothing: the saga goes on when it is run again. A later version of the program may give it further
+        LeaseLost undo nothing: the saga goes on when it is run again. A later version of the program may give further
         steps, also before the one that was under way, which is done first then.
 
         Raises ValueError for steps that do not fit what is on record, Conflict where another process has taken the saga
