@@ -37,6 +37,10 @@ JSON = json.JSONEncoder().encode
 """As `json.dumps`, without the choice among options in each call."""
 
 
+_of_the_parent: list[PoolProxiedConnection] = []
+"""Connections of the process from which this one was forked, kept so that they are not closed here."""
+
+
 class AttemptTaken(Exception):
     """Another run of the task took this attempt first: the ledger takes the next one."""
 
@@ -60,10 +64,17 @@ class Database:
         self._in_transactions = self.dialect.name == "sqlite"
         self._begin = "BEGIN IMMEDIATE" if self._in_transactions else "BEGIN"
         weakref.finalize(self, _close, self._idle, engine)
+        _databases.add(self)
 
     def close(self) -> None:
         """Close the idle connections. Done at the latest when the database is garbage."""
         _close(self._idle, self.engine)
+
+    def forked(self) -> None:
+        """In a process that was forked, leave the idle connections to its parent: two that speak over one connection
+        read one another's answers."""
+        _of_the_parent.extend(self._idle)
+        self._idle.clear()
 
     def cursor(self) -> AbstractContextManager[Any]:
         """Return a context with a cursor of the driver that commits each statement. Raises StorageError, AttemptTaken
@@ -122,6 +133,17 @@ class Database:
         if diagnosis is not None:
             return bool(diagnosis.constraint_name == TAKEN_ATTEMPT)
         return "task_runs.attempt" in str(error)
+
+
+_databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    for database in _databases:
+        database.forked()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _close(idle: list[PoolProxiedConnection], engine: Engine) -> None:
