@@ -25,6 +25,7 @@ PROCESSES = {
     "test_bucket_b2_contract",
     "test_bucket_b2_processes",
     "test_bucket_b2_url",
+    "test_bucket_forks",
     "test_bucket_publisher",
     "test_bucket_s3",
     "test_bucket_s3_contract",

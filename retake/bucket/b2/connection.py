@@ -6,6 +6,7 @@ would keep a tick busy for many minutes. `open_session` changes this by b2sdk's 
 tests/bucket/test_bucket_b2_calls.py notices if a release of b2sdk ignores them.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -112,6 +113,7 @@ class B2Connection:
         self._watch = DateWatch()
         self._lock = threading.Lock()
         self._session: Any = None
+        self._process = os.getpid()  # that the session is of
 
     @contextmanager
     def within(self, seconds: float | None = None, *, size: int = 0) -> Iterator[None]:
@@ -185,6 +187,8 @@ class B2Connection:
         """Return the session. The first use costs one call of class C, and one more if the key is for all buckets;
         nothing where the authorisation was kept."""
         with self._lock:
+            if self._process != os.getpid():  # over connections from before a fork one would read the parent's answers
+                self._process, self._session = os.getpid(), None
             if self._session is None:
                 account = account_info(self._kept, self._now)
                 session = open_session(account, self.left, self._watch)

@@ -4,6 +4,7 @@ The SDK's own retries are off. It repeats a write whose answer was lost and then
 somebody else's. So we decide which requests may be repeated, and which need a look at the object first.
 """
 
+import os
 import threading
 from collections.abc import Callable
 from email.utils import parsedate_to_datetime
@@ -149,11 +150,15 @@ class S3Client:
         self._place = place
         self._clock = clock
         self._patience_s = patience_s
+        self._process = os.getpid()
 
     def once(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Send one request. Raises RequestRefused, AnswerLost, or SettingsError without keys."""
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
 
+        if self._process != os.getpid():  # over connections from before a fork one would read the parent's answers
+            self._client.close()
+            self._process = os.getpid()
         try:
             answer: dict[str, Any] = getattr(self._client, operation)(Bucket=self._place.bucket, **arguments)
             if "Body" in answer:
