@@ -184,8 +184,9 @@ class PaidCallGuard:
     def call(self, step: str, facts: Mapping[str, Any], ask: Callable[[], Any]) -> None:
         """Make a paid call: `ask()` makes it, once, and returns the vendor's answer.
 
-        `facts` are what the vendor can be asked by, should the answer get lost. Raises what `ask` raises once the
-        journal says what became of the call, CapReached, Stopped, LeaseLost and StorageError.
+        `facts` are what the vendor can be asked by, should the answer get lost. Raises Refused, TaskFailed and
+        OutcomeUnknown of `ask` once the journal says what became of the call. Any other exception of `ask` leaves it
+        pending, for `reconcile`. Raises CapReached, Stopped, LeaseLost and StorageError too.
         """
         self._process.check_stop()
         with self._room() as room:
