@@ -146,15 +146,17 @@ class Worker:
         """`name` identifies the worker for people ("host:pid"). A `recovery` is swept whenever no run waits.
         `result_kind` is the event that holds a job's result. `draw()` returns 0 … 1, for the policy's jitter.
 
-        Raises ValueError for seconds between heartbeats that are 0 or fewer, or as many as the recovery's patience, and
-        for a policy that could not decide (`retake.retrying.policy.checked`).
+        Raises ValueError for seconds between heartbeats that are 0 or fewer, and for a policy that could not decide
+        (`retake.retrying.policy.checked`). A recovery whose patience is not longer than those seconds is warned of.
         """
         if not heartbeat_s > 0:
             raise ValueError(f"heartbeat_s is more than 0; found {heartbeat_s!r}")
         if recovery and recovery.patience_s <= heartbeat_s:
-            raise ValueError(
-                f"a recovery with a patience of {recovery.patience_s:g} s takes a worker for dead that is heard of "
-                f"every {heartbeat_s:g} s: lower heartbeat_s, or raise patience_s"
+            _log.warning(
+                "a recovery with a patience of %g s takes a worker for dead that is heard of every %g s: lower "
+                "heartbeat_s, or raise patience_s",
+                recovery.patience_s,
+                heartbeat_s,
             )
         validation.name("result_kind", result_kind)
         self._ledger, self._job, self._policy, self._clock = ledger, job, checked(policy), clock

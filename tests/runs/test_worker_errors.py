@@ -17,6 +17,7 @@ from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus
 from retake.runs.validation import InvalidField
 from retake.runs.worker import Postponed, Worker, coded
+from retake.testing.logs import CapturedLogs
 
 
 class Untold(Exception):
@@ -90,12 +91,14 @@ def test_what_a_worker_could_not_work_with_is_refused_before_it_begins(wrong: di
         Worker(ledger, lambda handle: None, clock=FakeClock(), name="host:1", **{"policy": RetryPolicy(3), **wrong})
 
 
-def test_a_recovery_that_takes_its_own_worker_for_dead_is_refused() -> None:
+def test_a_recovery_that_takes_its_own_worker_for_dead_is_warned_of() -> None:
     ledger, clock = BucketLedger(MemoryBucket(), FakeClock()), FakeClock()
     recovery = Recovery(ledger, clock, patience_s=10)
-    with pytest.raises(ValueError, match="takes a worker for dead that is heard of every 15 s"):
+    with CapturedLogs() as log:
+        Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1", recovery=recovery, heartbeat_s=2)
+        assert log.warnings == []
         Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1", recovery=recovery)
-    Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1", recovery=recovery, heartbeat_s=2)
+    assert "takes a worker for dead that is heard of every 15 s" in log.warnings[0]
 
 
 @pytest.mark.parametrize(("step", "facts"), [("", {}), ("film", {"step": 1}), ("film", {"actor": "Ada", "file": "f"})])
