@@ -15,7 +15,8 @@ from retake.operations.status import run_document
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus, Trigger
 
-_OF_ITEMS = ("story", "music")
+_STORY = "story"
+_OF_ITEMS = (_STORY, "music")
 """What the names of pipelines begin with whose runs are about items, wherever several share a ledger."""
 
 
@@ -59,6 +60,11 @@ def plan_order(meant: Target, verb: Verb, step: str | None = None) -> OrderPlan:
     match verb:
         case Verb.RETRY if run.status is not RunStatus.FAILED:
             raise Refusal(f"{run.run_id} of {run.pipeline} is {run.status}: {_WAYS[run.status]}")
+        case Verb.RETRY if run.pipeline.partition("/")[0] == _STORY:
+            raise Refusal(
+                f"{run.run_id} is a run of {run.pipeline}, which the settings do not have (CHANNELS): no tick would "
+                "take it up"
+            )
         case Verb.CANCEL if run.ended:
             raise Refusal(f"{run.run_id} of {run.pipeline} has {run.status} already: there is nothing to cancel")
         case Verb.SKIP:

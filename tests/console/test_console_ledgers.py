@@ -128,3 +128,16 @@ def test_a_channel_is_to_be_named_for_what_is_about_one() -> None:
     assert [it.channel for it in by_variable.operations.pipelines] == ["a", "b"]  # what `status` looks at
     world.put("b/config/config_public.json", {"processing_lock": True})
     assert unlock.callback.__wrapped__(context(world, "b"), yes=True).document["pipeline"] == "story/b"  # type: ignore[union-attr]
+
+
+def test_a_run_of_a_channel_that_the_settings_have_no_more_can_be_cancelled_and_not_retried(tmp_path: Path) -> None:
+    world = on_sqlite("no generation", tmp_path)
+    world.settings = world.settings._replace(channels=("en",))
+    runs, name = ledger(world), "old/20251231-0930"
+    run = runs.create_for_task(name, f"{name}#1", actor="cron", pipeline="story/old", worker="host-a:17")
+    assert act(cancel, world, run=name, yes=True).document["run"]["status"] is RunStatus.CANCELLED
+    run = runs.create_for_task(name, f"{name}#2", actor="cron", pipeline="story/old", worker="host-a:17")
+    runs.move(run, Trigger.NON_RETRYABLE_ERROR, actor="cron", error_code="ERR_X")
+    with pytest.raises(Refusal, match=r"a run of story/old, which the settings do not have \(CHANNELS\)"):
+        act(retry, world, run=name)
+    assert [it.status for it in runs.of_task(name)] == [RunStatus.CANCELLED, RunStatus.FAILED]
