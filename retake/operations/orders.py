@@ -15,9 +15,15 @@ from retake.operations.status import run_document
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus, Trigger
 
-_STORY = "story"
-_OF_ITEMS = (_STORY, "music")
+_OF_ITEMS = ("story", "music")
 """What the names of pipelines begin with whose runs are about items, wherever several share a ledger."""
+
+_ROBOT = "robot"
+_UNCLAIMED = {
+    "story": "which the settings do not have (CHANNELS): no tick would take it up",
+    _ROBOT: "which only tells what a program has done: nobody would take it up. Run that program again",
+}
+"""Why no worker claims a run, by what the name of its pipeline begins with."""
 
 
 class Target(NamedTuple):
@@ -60,11 +66,8 @@ def plan_order(meant: Target, verb: Verb, step: str | None = None) -> OrderPlan:
     match verb:
         case Verb.RETRY if run.status is not RunStatus.FAILED:
             raise Refusal(f"{run.run_id} of {run.pipeline} is {run.status}: {_WAYS[run.status]}")
-        case Verb.RETRY if run.pipeline.partition("/")[0] == _STORY:
-            raise Refusal(
-                f"{run.run_id} is a run of {run.pipeline}, which the settings do not have (CHANNELS): no tick would "
-                "take it up"
-            )
+        case Verb.RETRY if _kind(run) in _UNCLAIMED:
+            raise Refusal(f"{run.run_id} is a run of {run.pipeline}, {_UNCLAIMED[_kind(run)]}")
         case Verb.CANCEL if run.ended:
             raise Refusal(f"{run.run_id} of {run.pipeline} has {run.status} already: there is nothing to cancel")
         case Verb.SKIP:
@@ -132,6 +135,8 @@ def _cancel(operations: Operations, pipeline: OperatedPipeline, run: Run) -> Ord
     ended = operations.writable_ledger(pipeline).move(run, Trigger.CANCEL_COMMAND, actor=operations.actor)
     what = f"{run.run_id} of {run.pipeline} is cancelled"
     worker = f"the worker {run.worker}, who has it, learns of it at its next sign of life, and saves nothing more"
+    if _kind(run) == _ROBOT:
+        worker = f"if {run.worker} is still at it, it works on: this only ends the record"
     document = {"done": "cancel", "run": run_document(ended), "what": what, "next_tick": None}
     return OrderDone(document, what, worker if run.worker else "")
 
@@ -144,6 +149,10 @@ _WAYS = {
     RunStatus.SUCCEEDED: "there is nothing to retry",
     RunStatus.CANCELLED: "it was no longer wanted; create a new run to do it after all",
 }
+
+
+def _kind(run: Run) -> str:
+    return run.pipeline.partition("/")[0]
 
 
 def _run_id(operations: Operations, meant: Target) -> str | None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from acting_world import ID, STATES, World, act
+from acting_world import ID, STATES, World, act, papers
 from click import Command
 
 from retake.bucket.wrappers import PrefixedBucket
@@ -14,6 +14,7 @@ from retake.console.retry import command as retry
 from retake.console.unlock import command as unlock
 from retake.errors import RunError, SettingsError
 from retake.operations.port import Refusal
+from retake.robots.run_record import RobotRun
 from retake.runs import Ledger, open_ledger
 from retake.runs.states import RunStatus, Trigger
 
@@ -141,3 +142,19 @@ def test_a_run_of_a_channel_that_the_settings_have_no_more_can_be_cancelled_and_
     with pytest.raises(Refusal, match=r"a run of story/old, which the settings do not have \(CHANNELS\)"):
         act(retry, world, run=name)
     assert [it.status for it in runs.of_task(name)] == [RunStatus.CANCELLED, RunStatus.FAILED]
+
+
+def test_a_robots_run_is_not_retried_and_a_robot_at_work_is_not_said_to_stop(tmp_path: Path) -> None:
+    world = on_sqlite("no generation", tmp_path)
+    runs = ledger(world)
+    record = RobotRun(runs, "NR.NSI.2", "order-17", "host-a:17")
+    [run] = runs.runs()
+    answer = act(cancel, world, run=run.run_id, yes=True)
+    assert "If host-a:17 is still at it, it works on: this only ends the record." in papers(answer)
+    record.done()
+    assert [it.status for it in runs.runs()] == [RunStatus.CANCELLED]
+    RobotRun(runs, "NR.NSI.2", "order-17", "host-a:17").failed({"error_code": "ERR_X", "error_class": "B"})
+    failed = runs.runs(status=[RunStatus.FAILED])[0]
+    with pytest.raises(Refusal, match=r"a run of robot/NR\.NSI\.2, which only tells what a program has done"):
+        act(retry, world, run=failed.run_id)
+    assert len(runs.runs()) == 2
