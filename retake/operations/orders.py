@@ -48,7 +48,7 @@ def target(operations: Operations, text: str) -> Target:
             raise unknown from None
         return Target(pipeline, text, None)
     run = found.runs[-1]
-    if run.pipeline not in ("", found.pipeline.name):
+    if run.pipeline != found.pipeline.name and (run.pipeline or not _has(found)):
         if operations.named and run.pipeline.partition("/")[0] in _OF_ITEMS:
             named = found.pipeline.channel or found.pipeline.name
             raise Refusal(f"{run.run_id} is a run of {run.pipeline}, and the channel that is named is {named}")
@@ -65,20 +65,18 @@ def plan_order(meant: Target, verb: Verb, step: str | None = None) -> OrderPlan:
     assert run is not None, "a worker's run is on record"
     match verb:
         case Verb.RETRY if run.status is not RunStatus.FAILED:
-            raise Refusal(f"{run.run_id} of {run.pipeline} is {run.status}: {_WAYS[run.status]}")
+            raise Refusal(f"{run.run_id} of {_name(run)} is {run.status}: {_WAYS[run.status]}")
         case Verb.RETRY if _kind(run) in _UNCLAIMED:
             raise Refusal(f"{run.run_id} is a run of {run.pipeline}, {_UNCLAIMED[_kind(run)]}")
         case Verb.CANCEL if run.ended:
-            raise Refusal(f"{run.run_id} of {run.pipeline} has {run.status} already: there is nothing to cancel")
+            raise Refusal(f"{run.run_id} of {_name(run)} has {run.status} already: there is nothing to cancel")
         case Verb.SKIP:
             raise Refusal(
-                f"{run.run_id} is a run of {run.pipeline}: only steps of a story can be skipped; cancel "
+                f"{run.run_id} is a run of {_name(run)}: only steps of a story can be skipped; cancel "
                 f"{run.run_id}, if it is no longer wanted"
             )
         case Verb.ROLLBACK:
-            raise Refusal(
-                f"{run.run_id} is a run of {run.pipeline}: only a story can be rolled back to one of its steps"
-            )
+            raise Refusal(f"{run.run_id} is a run of {_name(run)}: only a story can be rolled back to one of its steps")
     return OrderPlan(ItemOrder(verb, run.task_id, run))
 
 
@@ -128,12 +126,12 @@ def _queue_again(operations: Operations, pipeline: OperatedPipeline, failed: Run
     new = ledger.create_for_task(failed.task_id, key, actor=operations.actor, pipeline=failed.pipeline)
     what = f"{failed.task_id} is queued again as {new.run_id}, attempt {new.attempt}"
     document = {"done": "retry", "run": run_document(new), "what": what, "next_tick": None}
-    return OrderDone(document, what, f"a worker of {failed.pipeline} claims it")
+    return OrderDone(document, what, f"a worker of {_name(failed)} claims it")
 
 
 def _cancel(operations: Operations, pipeline: OperatedPipeline, run: Run) -> OrderDone:
     ended = operations.writable_ledger(pipeline).move(run, Trigger.CANCEL_COMMAND, actor=operations.actor)
-    what = f"{run.run_id} of {run.pipeline} is cancelled"
+    what = f"{run.run_id} of {_name(run)} is cancelled"
     worker = f"the worker {run.worker}, who has it, learns of it at its next sign of life, and saves nothing more"
     if _kind(run) == _ROBOT:
         worker = f"if {run.worker} is still at it, it works on: this only ends the record"
@@ -153,6 +151,17 @@ _WAYS = {
 
 def _kind(run: Run) -> str:
     return run.pipeline.partition("/")[0]
+
+
+def _name(run: Run) -> str:
+    return run.pipeline or "no pipeline"
+
+
+def _has(found: Found) -> bool:
+    """Whether the pipeline has anything of a run that names none. Its runs of old versions do not, nor do those of
+    workers that take runs of any pipeline."""
+    kept = found.pipeline.evidence(found.item_id)
+    return bool(kept.files or kept.calls or kept.step)
 
 
 def _run_id(operations: Operations, meant: Target) -> str | None:

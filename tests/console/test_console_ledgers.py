@@ -158,3 +158,18 @@ def test_a_robots_run_is_not_retried_and_a_robot_at_work_is_not_said_to_stop(tmp
     with pytest.raises(Refusal, match=r"a run of robot/NR\.NSI\.2, which only tells what a program has done"):
         act(retry, world, run=failed.run_id)
     assert len(runs.runs()) == 2
+
+
+def test_a_run_that_names_no_pipeline_is_a_workers_unless_the_pipeline_has_something_of_it(tmp_path: Path) -> None:
+    world = on_sqlite("pictures failed", tmp_path)
+    runs = ledger(world)
+    run = runs.create_for_task("posters/aurora", "posters/aurora#1", actor="shop", worker="host-a:17")
+    with pytest.raises(Refusal, match="of no pipeline is running: it is being worked on"):
+        act(retry, world, run=run.run_id)
+    runs.move(run, Trigger.NON_RETRYABLE_ERROR, actor="worker", error_code="ERR_X")
+    answer = act(retry, world, run="posters/aurora")
+    assert "A worker of no pipeline claims it." in papers(answer)
+    act(cancel, world, run=answer.document["run"]["run_id"], yes=True)
+    assert [it.status for it in runs.of_task("posters/aurora")] == [RunStatus.FAILED, RunStatus.CANCELLED]
+    runs.create_for_task(ID, f"{ID}#1", actor="cron")  # of an old version
+    assert act(retry, world, run=ID).document["generation_id"] == ID
