@@ -7,10 +7,12 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 ROOT = Path(__file__).parent.parent
 NOTHING_TO_FETCH = "# nothing\n"
@@ -139,6 +141,19 @@ def test_the_environment_is_made_once_and_again_when_the_pins_or_the_python_chan
     assert install() == 2
     (checkout / ".venv/bin/python").unlink()  # as when the system's Python was replaced by a newer one
     assert install() == 3
+
+
+def test_githubs_cached_environment_is_used_in_a_new_checkout(checkout: Path, logged_python: Path) -> None:
+    (job,) = YAML(typ="safe").load(ROOT / ".github/workflows/generate.yml")["jobs"].values()
+    cached = [step["run"] for step in job["steps"] if step.get("if") == "steps.venv.outputs.cache-hit == 'true'"]
+    assert make(checkout, "install", f"PYTHON={logged_python}").returncode == 0
+    later = (checkout / ".venv/ready").stat().st_mtime + 0.01
+    os.utime(checkout / "requirements.txt", (later, later))
+    time.sleep(0.02)  # what the steps touch is newer than a checkout of before
+    for command in cached:
+        subprocess.run(["/bin/sh", "-ec", command], cwd=checkout, timeout=60, check=True)
+    assert make(checkout, "install", f"PYTHON={logged_python}").returncode == 0
+    assert environments_made(logged_python) == 1
 
 
 def test_the_tests_are_lint_format_types_and_pytest_in_this_order() -> None:
