@@ -26,7 +26,7 @@ from retake.story import transitions
 from retake.story.decision import MEDIA_SCRIPT, Act, next_step, script_of
 from retake.story.documents import FAILED_STEP, UPSCALE, Results, Status, Step
 from retake.story.script import PickJournal, StepContext, conclude
-from retake.vendors import save
+from retake.vendors import OrderPreparation, save
 from retake.vendors.pictures import single_links
 
 _log = getLogger(__name__)
@@ -188,6 +188,8 @@ def _order_video(context: StepContext) -> None:
     facts: dict[str, Any] = {"model": context.settings.runwayml.model_name, "prompt": prompt}
     if context.settings.workflow.on_unknown_outcome == HOLD:
         facts["usage"] = generator.usage()
+    if isinstance(generator, OrderPreparation):
+        generator.prepare()
     context.paid.call(Step.RUNWAY, facts, lambda: generator.create(image, prompt))
     task = context.store.documents.midjourney.runway_task
     _log.info("ordered the video: task %s", task and task.task_id, extra={"step": Step.RUNWAY.value})

@@ -88,6 +88,15 @@ class VideoGenerator(Protocol):
         ...
 
 
+@runtime_checkable
+class OrderPreparation(Protocol):
+    """What a video generator may offer besides: to load what an order needs before the order is on record."""
+
+    def prepare(self) -> None:
+        """Load it. A process that cannot, or that dies meanwhile, leaves no order of which nobody knows the outcome."""
+        ...
+
+
 class ChatModel(Protocol):
     """Texts from an OpenAI-compatible chat API."""
 

@@ -82,6 +82,10 @@ class Runway:
         )
         self.min_poll_s = MIN_POLL_SECONDS if "runwayml.com" in bare(self._url) else 0.0
 
+    def prepare(self) -> None:
+        """See `OrderPreparation.prepare`. The SDK takes half a second, and much memory."""
+        import retake.vendors.runway_orders  # noqa: F401
+
     def create(self, image: str, prompt: str) -> str:
         """See `VideoGenerator.create`."""
         from retake.vendors.runway_orders import send_order

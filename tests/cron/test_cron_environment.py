@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from cron_machine import CHECKOUT, LONG_S, MIDJOURNEY, Machine
@@ -37,10 +38,24 @@ def test_a_wrong_environment_stops_a_step_before_anything_is_on_record(machine: 
 
     assert run.exit_code == 78, run.err
     assert any(named in message for message in run.messages)
-    assert "pending" not in machine.doc
-    assert machine.doc.get("retries", {}) == before.get("retries", {})
+    assert "pending_call" not in machine.doc
+    assert machine.doc.get("retry_count", 0) == before.get("retry_count", 0)
     assert not machine.doc.get("paid_calls")
     assert machine.calls() == []
+
+
+def test_an_order_whose_library_is_gone_is_not_on_record(machine: Machine, tmp_path: Path) -> None:
+    """As in a tick during which an update replaces the libraries."""
+    machine.plant("runway")
+    (tmp_path / "gone").mkdir()
+    (tmp_path / "gone/runwayml.py").write_text("raise ImportError('gone')")
+    machine.env["PYTHONPATH"] = str(tmp_path / "gone")
+    assert machine.start("b2_storage_manager.py").wait(LONG_S) == 75
+    assert "pending_call" not in machine.doc
+    assert not machine.doc.get("paid_calls")
+    del machine.env["PYTHONPATH"]
+    assert machine.until_done().exit_code == 0
+    assert machine.billed("runway") == 1
 
 
 def test_the_doctor_names_what_is_wrong_with_the_environment(machine: Machine) -> None:
