@@ -48,7 +48,10 @@ def command(context: click.Context, folder: Path, as_json: bool) -> None:
 
 
 def _init(folder: Path, program: str) -> Answer:
-    folder = Path(os.path.abspath(folder))
+    try:
+        folder = Path(os.path.abspath(folder))
+    except FileNotFoundError:
+        raise SettingsError("the current folder is not there any more: change to one that is") from None
     if "\n" in str(folder):
         raise Refusal(
             f"{str(folder)!r} has a line break in its name, and a job of cron is one line. Name another folder"

@@ -34,6 +34,14 @@ def test_settings_open_it_and_a_later_chdir_does_not_move_it(tmp_path: Path, mon
     assert (tmp_path / "state/story/666/a.json").read_bytes() == b"{}"
 
 
+def test_a_current_folder_that_was_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with pytest.raises(StorageError, match="the current folder, which is not there any more"):
+        open_bucket("file:bucket")
+
+
 def test_reading_makes_nothing(root: Path, bucket: DirectoryBucket) -> None:
     assert keys(bucket) == []
     bucket.delete("a")

@@ -90,6 +90,15 @@ def test_where_a_folder_cannot_be_made_it_says_so(tmp_path: Path) -> None:
     assert "Not a directory" in result.stderr
 
 
+def test_a_current_folder_that_was_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    result = init()
+    assert (result.exit_code, result.stderr.count("\n")) == (78, 1)
+    assert "the current folder is not there any more" in result.stderr
+
+
 def test_a_name_with_a_line_break_is_refused_because_it_would_split_the_line_for_cron(tmp_path: Path) -> None:
     result = init(tmp_path / "a\nb")
     assert result.exit_code == 65

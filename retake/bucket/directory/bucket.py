@@ -44,6 +44,7 @@ from retake.bucket.directory.disk import (
 from retake.bucket.directory.locks import DirectoryLeases, unlock, wait_for_lock
 from retake.bucket.moves import check_moves, copy_and_delete
 from retake.clock import Clock, SystemClock
+from retake.errors import StorageError
 
 # A link is not followed, and opening a pipe must not wait for its writer.
 _TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
@@ -115,7 +116,12 @@ class DirectoryBucket(DirectoryWrites):
         self, path: str, *, clock: Clock | None = None, umask: int = 0o077, follow_links: bool = False
     ) -> None:
         clock, file_mode = clock or SystemClock(), 0o666 & ~umask
-        root = os.path.abspath(path)  # a later chdir must not move the bucket
+        try:
+            root = os.path.abspath(path)  # a later chdir must not move the bucket
+        except FileNotFoundError as error:
+            raise StorageError(
+                f"file:{path} lies in the current folder, which is not there any more: change to one that is"
+            ) from error
         tree = Tree(root, folder_mode=0o777 & ~umask, follow_links=follow_links)
         super().__init__(f"file:{path}", tree, clock, file_mode)
 
