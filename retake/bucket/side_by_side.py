@@ -14,8 +14,8 @@ _AT_ONCE = 8
 
 
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Return what each of `calls` returns, in their order. Raises what the first of those that failed raised, once all
-    have ended."""
+    """Return what each of `calls` returns, in their order. If some fail, raises what the first of them in that order
+    raised, once all that have begun have ended; of more than eight the rest may then not be made."""
     if len(calls) < 2:
         return [call() for call in calls]
     from concurrent.futures import ThreadPoolExecutor

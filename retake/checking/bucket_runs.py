@@ -53,15 +53,11 @@ _SEGMENT = re.compile(rf"{EVENTS}(run-[0-9a-f]{{16}})/[0-9]{{4,9}}-[0-9a-f]{{12}
 
 
 class BucketRuns(Examination):
-    """The runs in the part of the bucket below `prefix`.
+    """The runs in the part of the bucket below `prefix`, which is "" or ends in "/".
 
-    Args:
-        title: For people: "runs of story/en".
-        prefix: Of the part; "" or ending in "/".
-        leasable: Opens that part for a process that takes leases.
-        leases: The names of the leases under which its runs are changed.
-        mirrored: The pipelines whose runs mirror documents of items.
-        owner: Who takes the leases: "host:pid".
+    `title` is for people: "runs of story/en". `leasable` opens the part for a process that takes leases, `leases` are
+    the names of those under which its runs are changed, `owner` is who takes them ("host:pid"). `mirrored` are the
+    pipelines whose runs mirror documents of items.
     """
 
     def __init__(

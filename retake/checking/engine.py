@@ -59,7 +59,7 @@ class CheckReport(NamedTuple):
 
 
 class Suspect(NamedTuple):
-    """A subject of which something does not fit, at the last look."""
+    """A subject that did not fit at the last look, and what was found."""
 
     examination: Examination
     subject: str
@@ -67,13 +67,8 @@ class Suspect(NamedTuple):
 
 
 class Check:
-    """One check of the bucket that `scope` names.
-
-    Args:
-        examinations: What is looked at, in this order.
-        scope: The bucket and what of it.
-        progress: Called now and then with what is being looked at.
-    """
+    """One check of the bucket that `scope` names, or of a part of it. `examinations` are made in their order;
+    `progress` is called with the title of each and how many of its subjects were looked at."""
 
     def __init__(
         self, examinations: Sequence[Examination], scope: Scope, progress: Progress = lambda title, number: None

@@ -34,7 +34,7 @@ def announces_more(content_length: str, limit: int) -> bool:
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
     """Return the whole body, or None if the client is gone.
 
-    Raises TooLarge, with no more read than `limit`, and TimeoutError after BODY_S seconds.
+    Raises TooLarge as soon as it shows that the body is larger than `limit`, and TimeoutError after BODY_S seconds.
     """
     if announces_more(headers.get(b"content-length", b"0").decode("latin-1"), limit):
         raise TooLarge

@@ -29,7 +29,7 @@ class BoundedConnection(H11Protocol):
         super().__init__(*args, **kwargs)
         self._head_late: TimerHandle | None = None
         self._stalled: TimerHandle | None = None
-        self._unread = 0  # bytes, when it was last looked
+        self._unread = 0  # bytes, at the last look
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
