@@ -74,7 +74,7 @@ class _Evaluation:
         return self._board._replace(alerts=lasting, channels=self._channels, ended=ended)
 
     def take(self, look: Findings) -> None:
-        """Raise what was found, and take the pipeline out of the alerts whose condition it has no more."""
+        """Raise what was found, and take the pipeline out of the alerts whose condition it no longer has."""
         present = {it.key for it in look.found}
         for alert in [*self.alerts.values()]:
             if look.pipeline in alert.seen and alert.code in look.codes and alert.key not in present:

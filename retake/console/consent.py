@@ -6,7 +6,7 @@ import click
 
 from retake.operations.port import Refusal
 
-option = click.option("--yes", is_flag=True, help="Do it without asking, also if something is lost by it.")
+option = click.option("--yes", is_flag=True, help="Do it without asking, even if something is lost by it.")
 """Of every command by which something can be lost."""
 
 

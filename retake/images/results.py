@@ -1,4 +1,4 @@
-"""Answering for jobs: how one stands, its picture, its files; and what happens once it was answered."""
+"""Answers about jobs: how one stands, its picture, its files; and what happens once an answer has been sent."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class UnknownJob(Exception):
 
 
 class JobState(NamedTuple):
-    """What is answered for a job. `after` is to be called once it was sent."""
+    """The answer about a job. `after` is to be called once it has been sent."""
 
     status: int
     body: dict[str, Any]
@@ -52,7 +52,7 @@ class JobResults:
         self._files, self._cleanup, self._dispatcher, self._unfinished = files, cleanup, dispatcher, unfinished
 
     def state(self, job_id: str, acting: str) -> JobState:
-        """Return how the job stands, with its picture if it is ready. Without Redis if the dispatcher has it."""
+        """Return how the job stands, with its picture if it is ready. Redis is not asked if the dispatcher has it."""
         if (cached := self._dispatcher.cached(job_id)) is not None:
             if not may(acting, cached.user_id):
                 raise UnknownJob(f"there is no job {job_id}")
@@ -125,7 +125,8 @@ class JobResults:
         return JobState(200, body, self._delivered(job_id, JobStatus.READY))
 
     def _delivered(self, job_id: str, status: JobStatus) -> Callable[[], None]:
-        """Return what is to be done once the result was sent: its grace begins, or without one it goes."""
+        """Return what is to be done once the result has been sent: its grace begins; without one the job is cleaned
+        up."""
 
         def note(at: str) -> None:
             if self._store.delivered(job_id, at, status) and not self._grace_s:

@@ -1,6 +1,6 @@
 """What the stand-in of ComfyUI has in memory: queue, history, files, open WebSockets, and the one thread that executes.
 
-Executed is what was started, whatever came of it: `executions` counts that for tests, also beyond a restart.
+`executions` has, for tests, every execution that was started, whatever came of it; a restart keeps them.
 """
 
 import threading
