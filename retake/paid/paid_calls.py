@@ -82,8 +82,9 @@ class PaidCalls:
 
     `prices` are US dollars by step. `daily_cap_usd` is what everything that pays through this bucket may spend in a
     day, `own_daily_cap_usd` what this name may; None means no cap. `find(call)` asks the vendor, for nothing, for the
-    answer of a call whose own answer was lost; None: it cannot tell. `on_unknown` is what follows then: HOLD (a person
-    decides, by `resolve`), RETRY (the call may be made, and billed, again) or DROP (the key is given up).
+    answer of a call whose own answer was lost; None: it cannot tell; what it raises is raised, and nothing is decided.
+    `on_unknown` is what follows if it cannot tell: HOLD (a person decides, by `resolve`), RETRY (the call may be made,
+    and billed, again) or DROP (the key is given up).
     `call_timeout_s` is the longest time that one call may take; on B2 and S3 it must be shorter than the term of the
     lease (`open_bucket(url, lease_terms=...)`, 115 s by default).
 
@@ -155,12 +156,18 @@ class PaidCalls:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        # A thread that was left behind at a time limit may still pay, and its answer is saved under our lease.
+        ended = self._under_way.acquire(timeout=self._call_timeout_s)
         try:
-            self._state.file()
+            if ended:
+                self._state.file()
         except RetakeError as fault:
             _log.warning("%s: the last call is filed by the next start: %s", self._name, fault)
         finally:
+            self._entered_by = None
             self._lease.release()
+            if ended:
+                self._under_way.release()
 
     def call(self, key: str, step: str, ask: Callable[[], Any]) -> Any:
         """Return the answer for `key`, a name of yours: from the record, or else from `ask()`, which is paid for.

@@ -12,9 +12,12 @@ import pytest
 
 from retake.bucket import open_bucket
 from retake.bucket.memory import MemoryBucket
+from retake.clock import SystemClock
 from retake.errors import CapReached, Code, LeaseHeld, OutcomeUnknown, PollFailed, Refused
 from retake.paid.guard import DROP, HOLD, RETRY
 from retake.paid.paid_calls import BegunCall, PaidCalls
+from retake.retrying.guard import Guard
+from retake.retrying.policy import RetryPolicy
 from retake.testing import CapturedLogs
 
 
@@ -117,7 +120,13 @@ def test_an_answer_in_the_place_of_a_function_is_refused_before_anything_is_on_r
 
 
 def test_outside_of_its_with_nothing_is_paid_for() -> None:
-    paid = posters()
+    with posters() as left:
+        left.call("aurora", "poster", lambda: "poster-1")
+    for paid in (left, posters()):
+        check_outside(paid)
+
+
+def check_outside(paid: PaidCalls) -> None:
     acts = [lambda: paid.call("aurora", "poster", lambda: "never"), lambda: paid.pending, lambda: paid.resolve(DROP)]
     for act in acts:
         with pytest.raises(RuntimeError, match="inside of `with PaidCalls"):
@@ -173,3 +182,21 @@ def test_of_two_threads_one_pays_and_the_other_is_told_so(rule: str) -> None:
         first.join()
         assert [*answers, paid.call("aurora", "poster", lambda: "never")] == ["poster-1", "poster-1"]
         assert paid.call("comet", "poster", lambda: "poster-2") == "poster-2"
+
+
+def test_the_end_of_the_with_waits_for_a_call_that_a_time_limit_has_left_behind() -> None:
+    bucket, asked, go_on = MemoryBucket(), threading.Event(), threading.Event()
+    policy = RetryPolicy(max_retries=0, timeout_s=0.05)
+
+    def slow() -> str:
+        asked.set()
+        assert go_on.wait(60)
+        return "poster-1"
+
+    with PaidCalls(bucket, "posters", {"poster": 0.04}) as paid:
+        with pytest.raises(OutcomeUnknown, match="the call was abandoned"):
+            Guard(policy, SystemClock(), lambda: 0.5).call(lambda call: paid.call("aurora", "poster", slow))
+        assert asked.wait(60)
+        threading.Timer(0.2, go_on.set).start()
+    with PaidCalls(bucket, "posters", {"poster": 0.04}) as paid:
+        assert paid.call("aurora", "poster", lambda: "never") == "poster-1"
