@@ -176,7 +176,13 @@ class Ledger(LedgerStore):
     # --- queries ------------------------------------------------------------------------------------------------
 
     def get(self, run_id: str) -> Run:
-        """Return the run. Raises UnknownRun."""
+        """Return the run. Raises UnknownRun.
+
+        >>> ledger = open_ledger("sqlite:posters.db")
+        >>> run = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")
+        >>> ledger.get(run.run_id).ended
+        False
+        """
         return self._get(_known_id(run_id))
 
     def find(self, idempotency_key: str) -> Run | None:
