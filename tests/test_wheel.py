@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 HEAVY = ("ast", "click", "dataclasses", "inspect", "pythonjsonlogger", "rich", "requests", "uuid", "PIL")
 OURS = ("retake.bucket.scanning", "retake.console", "retake.sandbox")
 """What no idle tick may load."""
-BUILT_FROM = ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "docs", "retake")
+BUILT_FROM = ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "docs", "examples", "retake")
 
 
 def backend() -> str | None:
@@ -112,6 +112,15 @@ def test_the_pages_that_messages_name_come_with_it(place: Path) -> None:
     assert len(named) > 10
     there = place / "env/share/doc/retake"
     assert {it for it in named if not (there / it).is_file()} == set()
+
+
+def test_the_programs_of_the_library_s_page_come_with_it_and_run(place: Path, python: Path, tmp_path: Path) -> None:
+    there = place / "env/share/doc/retake/examples"
+    programs = sorted((ROOT / "examples").glob("*.py"))
+    assert sorted(path.name for path in there.glob("*.py")) == [path.name for path in programs]
+    for name in ("paid_call.py", "tenth_robot.py"):
+        told = run(python, str(there / name), cwd=tmp_path)
+        assert (told.returncode, told.stderr) == (0, ""), told
 
 
 def test_the_command_is_the_module(command: Path, python: Path, tmp_path: Path) -> None:
