@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 
 from retake import strict_json
 from retake.bucket import ABSENT, Bucket, Conflict, Expect, Lease, NotFound, Room, check_key, this_process
-from retake.bucket.claims.lease import set_kill_timer
 from retake.bucket.contract import is_key
 from retake.clock import Clock, SystemClock, parse_stamp, stamp
 from retake.document_schema import WHOLE, DocumentSchema, InvalidDocument
@@ -39,6 +38,7 @@ from retake.errors import (
 )
 from retake.paid.day_book import Fate, Known, is_amount
 from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
+from retake.paid.plain_process import PlainProcess
 from retake.paid.spending import CapsBudget, Spending
 
 FOLDER = "paid/"
@@ -61,19 +61,6 @@ class BegunCall(NamedTuple):
     price_usd: float
     began_at: datetime
     held: bool  # nothing more is paid for until `PaidCalls.resolve`
-
-
-class PlainProcess:
-    """`retake.paid.guard.PayingProcess` of a program without signal handlers of its own.
-
-    A lease on B2 or S3 has a term. During a paid call the kernel's timer (SIGALRM) ends this process when it is over.
-    """
-
-    def check_stop(self) -> None:
-        """Do nothing: a signal ends the process, and the next start goes on from what is on record."""
-
-    def kill_after(self, seconds: float) -> None:
-        set_kill_timer(seconds)
 
 
 class PaidCalls:

@@ -14,8 +14,9 @@ from retake.bucket import open_bucket
 from retake.bucket.memory import MemoryBucket
 from retake.clock import SystemClock
 from retake.errors import CapReached, Code, LeaseHeld, OutcomeUnknown, PollFailed, Refused
+from retake.paid import plain_process
 from retake.paid.guard import DROP, HOLD, RETRY
-from retake.paid.paid_calls import BegunCall, PaidCalls
+from retake.paid.paid_calls import BegunCall, PaidCalls, PlainProcess
 from retake.retrying.guard import Guard
 from retake.retrying.policy import RetryPolicy
 from retake.testing import CapturedLogs
@@ -200,3 +201,19 @@ def test_the_end_of_the_with_waits_for_a_call_that_a_time_limit_has_left_behind(
         threading.Timer(0.2, go_on.set).start()
     with PaidCalls(bucket, "posters", {"poster": 0.04}) as paid:
         assert paid.call("aurora", "poster", lambda: "never") == "poster-1"
+
+
+def test_while_several_pay_the_kernels_timer_is_that_of_the_earliest_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    timer = list[float]()
+    monkeypatch.setattr(plain_process, "set_kill_timer", timer.append)
+    first, second = PlainProcess(), PlainProcess()
+    first.kill_after(100)
+    second.kill_after(50)
+    second.kill_after(0)
+    first.kill_after(0)
+    assert timer == [pytest.approx(100, abs=5), pytest.approx(50, abs=5), pytest.approx(100, abs=5), 0]
+    first.kill_after(50)
+    second.kill_after(100)
+    first.kill_after(0)
+    second.kill_after(0)
+    assert timer[4:] == [pytest.approx(50, abs=5), pytest.approx(50, abs=5), pytest.approx(100, abs=5), 0]
