@@ -38,7 +38,7 @@ from retake.errors import (
 )
 from retake.paid.day_book import Fate, Known, is_amount
 from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
-from retake.paid.plain_process import PlainProcess
+from retake.paid.plain_process import PlainProcess as PlainProcess
 from retake.paid.spending import CapsBudget, Spending
 
 FOLDER = "paid/"
