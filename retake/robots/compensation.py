@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.clock import Clock, parse_stamp, stamp
-from retake.errors import CodedError
+from retake.errors import LeaseLost, Stopped
 from retake.retrying.state_store import Raw, StateCell, StateStore
 
 
@@ -63,15 +63,18 @@ class Unconfirmed:
         """Roll back those whose time is over, and return them.
 
         `undo(key)` may be called for an item that was never created, or is rolled back already. One that cannot be
-        rolled back keeps no other from it: the first CodedError of `undo` is raised at the end, and the item stays due.
+        rolled back keeps no other from it: the first error of `undo` is raised at the end, and the item stays due. Only
+        Stopped and LeaseLost are raised at once.
         """
-        done, errors = list[Doubt](), list[CodedError]()
+        done, errors = list[Doubt](), list[Exception]()
         for doubt in self.due():
             if not self.has(doubt.key):
                 continue  # confirmed meanwhile
             try:
                 undo(doubt.key)
-            except CodedError as error:
+            except (Stopped, LeaseLost):
+                raise
+            except Exception as error:  # noqa: BLE001  raised below
                 errors.append(error)
                 continue
             self._rolled_back(doubt)

@@ -84,8 +84,8 @@ class Deferrals:
         self._cell.update(lambda known: _without(known, taken))
 
     def give_back(self, taken: Deferred) -> None:
-        """Return what was taken and not done."""
-        back = {taken.key: taken._replace(taken_until=None)}
+        """Return what was taken and not done: it is due, behind all that is due already."""
+        back = {taken.key: taken._replace(taken_until=None, due_at=self._clock.now())}
         self._cell.update(lambda known: {**known, **back} if _is_taken(known, taken) else known)
 
 
