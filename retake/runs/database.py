@@ -250,6 +250,7 @@ ADVICE = {
     'relation "': _NO_TABLE_ADVICE,
     "no such table": _NO_TABLE_ADVICE,
     "does not exist": "Create it (createdb, createuser), or correct STORAGE.ledger",
+    "invalid connection option": "Correct or leave out what stands after the ? in STORAGE.ledger",
     "permission denied": "Let the user create tables there: GRANT CREATE, USAGE ON SCHEMA public TO …",
     "connection": "Check that the server is running and reachable (pg_isready), then try again",
 }

@@ -235,6 +235,11 @@ def test_a_server_that_is_not_there_is_an_error_of_the_store(clock: FakeClock) -
         open_sql_ledger(f"postgresql://me@127.0.0.1:{port}/runs", clock)
 
 
+def test_an_option_that_nobody_knows_is_no_server_that_is_away(clock: FakeClock) -> None:
+    with pytest.raises(StorageError, match=r'option "zz"\. Correct or leave out what stands after the \? in MY_LEDGER'):
+        open_sql_ledger("postgresql://u@127.0.0.1:1/d?zz=1", clock, setting="MY_LEDGER")
+
+
 def test_a_database_that_is_not_there_is_named(postgres: str, clock: FakeClock) -> None:
     with pytest.raises(StorageError, match=r'database "nothing" does not exist. Create it \(createdb'):
         open_sql_ledger(f"{postgres}nothing", clock)
