@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from logging import getLogger
-from threading import Lock
+from threading import TIMEOUT_MAX, Lock
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -71,9 +71,8 @@ class PaidCalls:
     day, `own_daily_cap_usd` what this name may; None means no cap. `find(call)` asks the vendor, for nothing, for the
     answer of a call whose own answer was lost; None: it cannot tell; what it raises is raised, and nothing is decided.
     `on_unknown` is what follows if it cannot tell: HOLD (a person decides, by `resolve`), RETRY (the call may be made,
-    and billed, again) or DROP (the key is given up).
-    `call_timeout_s` is the longest time that one call may take; on B2 and S3 it must be shorter than the term of the
-    lease (`open_bucket(url, lease_terms=...)`, 115 s by default).
+    and billed, again) or DROP (the key is given up). `call_timeout_s` is the longest time that one call may take; on B2
+    and S3 it must be shorter than the term of the lease (`open_bucket(url, lease_terms=...)`, 115 s by default).
 
     >>> from retake.bucket.memory import MemoryBucket
     >>> with PaidCalls(MemoryBucket(), "posters", {"poster": 0.04}, daily_cap_usd=1.0) as paid:
@@ -144,7 +143,7 @@ class PaidCalls:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         # A thread that was left behind at a time limit may still pay, and its answer is saved under our lease.
-        ended = self._under_way.acquire(timeout=self._call_timeout_s)
+        ended = self._under_way.acquire(timeout=min(max(0.0, self._call_timeout_s), TIMEOUT_MAX))
         try:
             if ended:
                 self._state.file()
@@ -202,7 +201,8 @@ class PaidCalls:
     @property
     def pending(self) -> BegunCall | None:
         """The call that was begun and has no result on record, or None."""
-        self._check_entered()
+        if not hasattr(self, "_state"):
+            self._check_entered()
         return self._state.pending
 
     def resolve(self, how: str) -> BegunCall:

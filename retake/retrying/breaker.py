@@ -180,7 +180,7 @@ def within(state: BreakerState, policy: BreakerPolicy, now: datetime) -> tuple[d
 
 
 def _span(seconds: float) -> timedelta:
-    return timedelta(seconds=min(seconds, LONGEST_S))  # of what has no end as well
+    return timedelta(seconds=min(seconds, LONGEST_S))  # a policy may say "without end"
 
 
 def _is_probe(state: BreakerState, who: str) -> bool:

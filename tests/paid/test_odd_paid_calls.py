@@ -123,15 +123,22 @@ def test_an_answer_in_the_place_of_a_function_is_refused_before_anything_is_on_r
 def test_outside_of_its_with_nothing_is_paid_for() -> None:
     with posters() as left:
         left.call("aurora", "poster", lambda: "poster-1")
-    for paid in (left, posters()):
-        check_outside(paid)
-
-
-def check_outside(paid: PaidCalls) -> None:
-    acts = [lambda: paid.call("aurora", "poster", lambda: "never"), lambda: paid.pending, lambda: paid.resolve(DROP)]
+    assert left.pending is None
+    never = posters()
+    acts = [
+        *(lambda paid=paid: paid.call("aurora", "poster", lambda: "never") for paid in (left, never)),
+        *(lambda paid=paid: paid.resolve(DROP) for paid in (left, never)),
+        lambda: never.pending,
+    ]
     for act in acts:
         with pytest.raises(RuntimeError, match="inside of `with PaidCalls"):
             act()
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), 1e12, 0, -5])
+def test_any_time_that_a_call_may_take_lets_the_with_end(seconds: float) -> None:
+    with posters(call_timeout_s=seconds) as paid:
+        assert paid.call("aurora", "poster", lambda: "poster-1") == "poster-1"
 
 
 def test_a_fork_of_the_process_pays_for_nothing(tmp_path: Path) -> None:
