@@ -112,7 +112,11 @@ def _kill_timer(dead_mans_switch: bool) -> "Callable[[float], None]":
 
 
 def this_process() -> str:
-    """Return the name under which this process takes leases, for people: host:pid."""
+    """Return the name under which this process takes leases, for people: host:pid.
+
+    >>> lease = open_bucket("file:posters").lease("posters", this_process())
+    >>> lease.release()
+    """
     return f"{os.uname().nodename}:{os.getpid()}"
 
 
