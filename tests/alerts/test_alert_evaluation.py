@@ -4,9 +4,10 @@ import random
 from itertools import pairwise
 
 import pytest
-from alert_world import AlertWorld, condition
+from alert_world import START, AlertWorld, condition
 
-from retake.alerts.board import ACKNOWLEDGED, OPEN, RESOLVED
+from retake.alerts.board import ACKNOWLEDGED, OPEN, RESOLVED, Board, ChannelQueue
+from retake.clock import stamp
 
 FAILING = condition()
 
@@ -182,6 +183,32 @@ def test_closed_by_hand_what_its_pipelines_have_does_not_count_again_when_anothe
     world.after(1).look(FAILING, pipeline="one").look(FAILING, pipeline="two")
     assert (world.alert.occurrences, world.alert.message) == (count, "the new error")
     assert world.alert.pipelines == ["one", "three", "two"]
+
+
+def test_closed_by_hand_it_is_over_since_then_also_once_its_cause_is_gone() -> None:
+    world = AlertWorld().look(FAILING)
+    world.close()
+    at = world.alert.closed_at
+    world.after(60).look()
+    assert (world.alert.closed_at, world.alert.closed_by, world.sent()) == (at, "ann", ["trigger", "resolve"])
+
+
+def test_an_alert_says_what_its_only_pipeline_says_and_of_several_the_one_with_the_last_error() -> None:
+    world = AlertWorld().look(condition(message="the next attempt is soon"))
+    world.look(condition(message="the next attempt is due"))
+    assert world.alert.message == "the next attempt is due"
+    world.look(condition(occurrence="2", message="of the second"), pipeline="two")
+    world.look(condition(message="the next attempt is late"))
+    assert world.alert.message == "of the second"
+
+
+def test_a_channel_that_refuses_is_an_alert_while_it_is_in_the_settings() -> None:
+    world, refused = AlertWorld(), ChannelQueue(failures=3, last_error="HTTP 410", refused_at=stamp(START))
+    world.board = Board(channels={"all": refused, "former": refused})
+    for _ in range(2):
+        world.after(60).look()
+        assert ([*world.board.alerts], world.alert.state) == (["channel_refused/all"], OPEN)
+        assert world.board.channels == {"all": refused}
 
 
 def test_one_that_is_over_leaves_the_board_for_the_document_of_its_day() -> None:
