@@ -202,6 +202,16 @@ def test_an_alert_says_what_its_only_pipeline_says_and_of_several_the_one_with_t
     assert world.alert.message == "of the second"
 
 
+def test_an_alert_of_several_pipelines_is_as_bad_as_the_worst_and_as_old_as_the_first() -> None:
+    world = AlertWorld().look(condition(since="2026-03-02T09:00:00Z"))
+    world.look(condition(occurrence="2", since="2026-03-02T09:30:00Z"), pipeline="two")
+    assert (world.alert.since, world.alert.level) == ("2026-03-02T09:00:00Z", "warning")
+    world.look(condition(occurrence="3", level="critical", title="worse"), pipeline="two")
+    assert (world.alert.level, world.alert.title) == ("critical", "worse")
+    world.look(condition(occurrence="4", title="another"))
+    assert (world.alert.level, world.alert.title) == ("critical", "another")
+
+
 def test_a_channel_that_refuses_is_an_alert_while_it_is_in_the_settings() -> None:
     world, refused = AlertWorld(), ChannelQueue(failures=3, last_error="HTTP 410", refused_at=stamp(START))
     world.board = Board(channels={"all": refused, "former": refused})
