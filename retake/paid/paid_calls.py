@@ -142,8 +142,7 @@ class PaidCalls:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        # A thread that was left behind at a time limit may still pay, and its answer is saved under our lease.
-        ended = self._under_way.acquire(timeout=min(max(0.0, self._call_timeout_s), TIMEOUT_MAX))
+        ended = self._under_way.acquire(blocking=False) or self._awaited()
         try:
             if ended:
                 self._state.file()
@@ -243,6 +242,12 @@ class PaidCalls:
             yield
         finally:
             self._under_way.release()
+
+    def _awaited(self) -> bool:
+        """Wait for a call of a thread that was left behind at a time limit: its answer is saved under our lease."""
+        longest_s = min(max(0.0, self._call_timeout_s), TIMEOUT_MAX)
+        _log.warning("%s: a paid call is under way, and waited for, %g s at most", self._name, longest_s)
+        return self._under_way.acquire(timeout=longest_s)
 
     def _check_entered(self) -> None:
         if self._entered_by != os.getpid():  # a fork has all that its parent had, the lease in a directory too

@@ -201,11 +201,12 @@ def test_the_end_of_the_with_waits_for_a_call_that_a_time_limit_has_left_behind(
         assert go_on.wait(60)
         return "poster-1"
 
-    with PaidCalls(bucket, "posters", {"poster": 0.04}) as paid:
+    with CapturedLogs() as log, PaidCalls(bucket, "posters", {"poster": 0.04}) as paid:
         with pytest.raises(OutcomeUnknown, match="the call was abandoned"):
             Guard(policy, SystemClock(), lambda: 0.5).call(lambda call: paid.call("aurora", "poster", slow))
         assert asked.wait(60)
         threading.Timer(0.2, go_on.set).start()
+    assert "posters: a paid call is under way, and waited for, 90 s at most" in log.warnings
     with PaidCalls(bucket, "posters", {"poster": 0.04}) as paid:
         assert paid.call("aurora", "poster", lambda: "never") == "poster-1"
 
