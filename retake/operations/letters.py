@@ -38,7 +38,9 @@ class LetterView(NamedTuple):
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        return calls_of(self.letter.report)
+        """The paid calls; those of nobody's work, whose letter has no report, the pipeline knows."""
+        nobodys = self.how == "nobody's"
+        return self.pipeline.evidence(self.letter.id).calls if nobodys else calls_of(self.letter.report)
 
     @property
     def paid_usd(self) -> float:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 DEAD_LETTERS = "dead_letters/"
 """Where failed generations are kept, a folder each (`retake.retrying.dead_letters`)."""
 
+NOBODYS = "before-"
+"""What the names of letters begin with that hold paid work which belonged to no generation."""
+
 ROLLBACK = "rollback"
 """The kind of the letters that hold what a rollback gave up."""
 
@@ -74,9 +77,9 @@ def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> MidjourneyD
     calls = _unbilled(store, doc)
     if (calls or not doc.blank) and not _is_kept(store, doc, calls):
         data = doc.updated(paid_calls=calls).encode()
-        key = _document_of(store, f"before-{generation_id}")
+        key = _document_of(store, f"{NOBODYS}{generation_id}")
         if store.bucket.find(key, [""]) and store.bucket.read(key)[0] != data:  # it was requeued once before
-            key = _document_of(store, f"before-{generation_id}-{sha256(data).hexdigest()[:8]}")
+            key = _document_of(store, f"{NOBODYS}{generation_id}-{sha256(data).hexdigest()[:8]}")
         store.save_file(key, data)
     return doc
 
@@ -91,7 +94,7 @@ def _is_kept(store: DocumentStore, doc: MidjourneyDocument, unbilled: list[dict[
     """Return whether a dead letter has what a document that belongs to no generation says was paid for."""
     if not unbilled:
         return bool(doc.requeued and store.bucket.find(_document_of(store, doc.requeued), [""]))
-    nobodys = (entry.key for entry in store.bucket.list(f"{DEAD_LETTERS}before-"))
+    nobodys = (entry.key for entry in store.bucket.list(f"{DEAD_LETTERS}{NOBODYS}"))
     return any(_name(it) == store.paths.kept_document and recorded_calls(store, it) == unbilled for it in nobodys)
 
 
@@ -196,6 +199,17 @@ def remove_copies(store: DocumentStore, letter: "DeadLetter") -> None:
             store.bucket.delete(key)
 
 
+def nobodys_calls(store: DocumentStore, letter_id: str) -> list[dict[str, Any]]:
+    """Return the paid calls of work that belonged to no generation, which its letter has; of any other letter none."""
+    return recorded_calls(store, _document_of(store, letter_id)) if letter_id.startswith(NOBODYS) else []
+
+
+def bill_nobodys(store: DocumentStore, letter_id: str, now: datetime) -> None:
+    """Put on record what was paid for work that belonged to no generation: its letter, which is dropped, alone has
+    it."""
+    _save_bill(store, letter_id, "failed", nobodys_calls(store, letter_id), now)
+
+
 def after_requeue(store: DocumentStore, generation_id: str, kept: MidjourneyDocument) -> Documents:
     """Return the documents as `requeue` would leave them; `kept` is what `requeuable` returns."""
     present, files = store.documents, group_at(store.bucket, f"{DEAD_LETTERS}{generation_id}/{generation_id}.")
@@ -252,7 +266,7 @@ def why_not_requeuable(letter: "DeadLetter") -> str:
             f"{name} is what a rollback gave up, and no generation: it cannot be requeued. Save what you need of "
             f"{DEAD_LETTERS}{name}/, and drop it"
         )
-    if name.startswith("before-"):
+    if name.startswith(NOBODYS):
         return f"{name} is paid work that belonged to no generation: there is nothing to go on with; {_look(name)}"
     if letter.kind not in ("", "generation"):
         return f"{name} is a letter of kind {letter.kind}, which is not a generation; {_look(name)}"
@@ -318,14 +332,17 @@ def _letters(store: DocumentStore) -> "DeadLetters":
 
 
 def _save_spend(store: DocumentStore, generation_id: str, outcome: str, now: datetime) -> None:
-    calls = store.documents.midjourney.paid_calls
+    _save_bill(store, generation_id, outcome, store.documents.midjourney.paid_calls, now)
+
+
+def _save_bill(store: DocumentStore, name: str, outcome: str, calls: list[dict[str, Any]], now: datetime) -> None:
     if not calls:
         return
-    value = {"generation_id": generation_id, "outcome": outcome, "ended_at_utc": stamp(now), "paid_calls": calls}
+    value = {"generation_id": name, "outcome": outcome, "ended_at_utc": stamp(now), "paid_calls": calls}
     from retake.retrying.kept_counts import mark_changes
 
-    mark_changes(store.bucket, store.clock, SPEND, [generation_id])
-    store.save_file(f"{SPEND}{generation_id}.json", encode(value))
+    mark_changes(store.bucket, store.clock, SPEND, [name])
+    store.save_file(f"{SPEND}{name}.json", encode(value))
 
 
 def _name(key: str) -> str:

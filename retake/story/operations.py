@@ -34,7 +34,7 @@ from retake.runs.run import Run
 from retake.runs.states import RunStatus
 from retake.story.decision import begin_held, decide_in, uncapped
 from retake.story.documents import Documents, Step, safe_id
-from retake.story.generation import DEAD_LETTERS, SPEND, after_requeue, recorded_calls
+from retake.story.generation import DEAD_LETTERS, SPEND, after_requeue, nobodys_calls, recorded_calls
 from retake.story.kept_bills import ended_bills, read_bill, start_of
 from retake.story.operator_rules import why
 from retake.story.operator_view import held_call, next_tick, step_attempt, story_state
@@ -176,7 +176,7 @@ class StoryOperations(_StoryPlace):
             documents = None
         files = [*_files(self.bucket, self._settings.paths, item_id)]
         if documents is None or documents.gen.generation_id != item_id:
-            return Evidence(files, recorded_calls(store, f"{SPEND}{item_id}.json"))
+            return Evidence(files, recorded_calls(store, f"{SPEND}{item_id}.json") or nobodys_calls(store, item_id))
         doc = documents.midjourney
         step = step_attempt(doc, self._settings.workflow)
         return Evidence(files, doc.paid_calls, step, held_call(documents, self._settings.workflow, self.channel))

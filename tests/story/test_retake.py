@@ -2,11 +2,14 @@
 
 import pytest
 from mortal import MortalWorld
+from operator_states import PAID, each_death
+from story_ticks import Scripted, at
 from story_world import World
 
-from retake.bucket import ANY, NotFound
+from retake.bucket import ANY, Bucket, NotFound
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.errors import StateError
+from retake.operations.letters import list_letters
 from retake.operations.port import Refusal, Verb
 from retake.story.operations import open_operations
 from retake.story.operator_actions import OperatorActions
@@ -256,8 +259,8 @@ def test_what_belonged_to_nobody_is_kept_beside_what_did_when_the_same_one_was_r
     world = World()
     generation_id = failed_at("upscale", "rejected", world)
     asked = ["2026-01-01T00:01:00Z", "2026-01-01T00:02:00Z"]
-    for at in asked:
-        call = {"step": "content", "attempt": 1, "price_usd": 0.01, "outcome": "done", "requested_at_utc": at}
+    for moment in asked:
+        call = {**PAID, "requested_at_utc": moment}
         world.put("config/config_midjourney.json", {"paid_calls": [call], "generation": False})
         hands = OperatorActions(world.settings, world.bucket, world.clock, owner="operator@desk")
         hands.requeue(generation_id)
@@ -267,3 +270,36 @@ def test_what_belonged_to_nobody_is_kept_beside_what_did_when_the_same_one_was_r
     )
     calls = [call for it in bills if it.outcome == "nobody's" for call in it.calls]
     assert sorted(str(call["requested_at_utc"]) for call in calls) == asked
+
+
+def with_work_of_nobody() -> Scripted:
+    """A generation under way whose id somebody took away; what it had paid for is kept when the next one began."""
+    call = {**PAID, "requested_at_utc": "2026-01-01T00:00:30Z"}
+    world = at(gen={"generation_id": None}, paid_calls=[call])
+    world.tick()
+    return world
+
+
+def paid_of(world: World) -> list[tuple[str, float]]:
+    """What each item has cost."""
+    bills = (
+        open_operations(world.settings, world.clock, bucket=world.bucket).pipelines[0].paid_since("2026-01-01").bills
+    )
+    return sorted((it.item_id, sum(call["price_usd"] for call in it.calls)) for it in bills)
+
+
+def test_what_nobodys_work_cost_is_shown_and_stays_on_record_when_its_letter_is_dropped() -> None:
+    whole = with_work_of_nobody()
+    [view] = list_letters(open_operations(whole.settings, whole.clock, bucket=whole.bucket), 10)
+    assert (view.how, view.paid_usd) == ("nobody's", PAID["price_usd"])
+    name, paid = view.letter.id, paid_of(whole)
+    assert (name, PAID["price_usd"]) in paid
+    for where, world in each_death(with_work_of_nobody, lambda world, bucket: dropped(world, bucket, name)):
+        assert paid_of(world) == paid, where
+        if world.keys_of(f"dead_letters/{name}/"):
+            dropped(world, world.bucket, name)
+        assert (world.keys_of(f"dead_letters/{name}/"), paid_of(world)) == ([], paid), where
+
+
+def dropped(world: World, bucket: Bucket, name: str) -> None:
+    OperatorActions(world.settings, bucket, world.clock, owner="operator@desk").drop(name)
