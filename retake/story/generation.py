@@ -91,11 +91,14 @@ def _unbilled(store: DocumentStore, doc: MidjourneyDocument) -> list[dict[str, A
 
 
 def _is_kept(store: DocumentStore, doc: MidjourneyDocument, unbilled: list[dict[str, Any]]) -> bool:
-    """Return whether a dead letter has what a document that belongs to no generation says was paid for."""
+    """Return whether a dead letter has what a document that belongs to no generation says was paid for, or the record
+    of one that was dropped."""
     if not unbilled:
         return bool(doc.requeued and store.bucket.find(_document_of(store, doc.requeued), [""]))
-    nobodys = (entry.key for entry in store.bucket.list(f"{DEAD_LETTERS}{NOBODYS}"))
-    return any(_name(it) == store.paths.kept_document and recorded_calls(store, it) == unbilled for it in nobodys)
+    letters = (entry.key for entry in store.bucket.list(f"{DEAD_LETTERS}{NOBODYS}"))
+    records = (entry.key for entry in store.bucket.list(f"{SPEND}{NOBODYS}"))
+    nobodys = (*(it for it in letters if _name(it) == store.paths.kept_document), *records)
+    return any(recorded_calls(store, it) == unbilled for it in nobodys)
 
 
 def recorded_calls(store: DocumentStore, key: str) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from retake.operations.letters import list_letters
 from retake.operations.port import Refusal, Verb
 from retake.story.operations import open_operations
 from retake.story.operator_actions import OperatorActions
+from retake.story.runner import StoryRunner
 from retake.ticking.tick import Orders
 
 
@@ -299,6 +300,27 @@ def test_what_nobodys_work_cost_is_shown_and_stays_on_record_when_its_letter_is_
         if world.keys_of(f"dead_letters/{name}/"):
             dropped(world, world.bucket, name)
         assert (world.keys_of(f"dead_letters/{name}/"), paid_of(world)) == ([], paid), where
+
+
+def test_nobodys_work_whose_letter_is_dropped_before_the_next_generation_begins_is_billed_once() -> None:
+    def orphaned() -> Scripted:
+        return at(gen={"generation_id": None}, paid_calls=[{**PAID, "requested_at_utc": "2026-01-01T00:00:30Z"}])
+
+    def ticked(world: Scripted, bucket: Bucket) -> None:
+        StoryRunner(world.settings, bucket, world, world.keys, world.clock, owner="host-a:17").tick()
+
+    left = 0
+    for where, world in each_death(orphaned, ticked):
+        name = next((key.split("/")[1] for key in world.keys_of("dead_letters/before-")), "")
+        if not name or world.generation_id:
+            continue
+        left += bool(world.doc.paid_calls)
+        dropped(world, world.bucket, name)
+        world.later(minutes=5)
+        world.tick()
+        nobodys = [paid for item, paid in paid_of(world) if item.startswith("before-")]
+        assert nobodys == [PAID["price_usd"]], where
+    assert left
 
 
 def dropped(world: World, bucket: Bucket, name: str) -> None:
