@@ -173,7 +173,10 @@ class BreakerPanel:
         if it.phase is Phase.HALF_OPEN or it.state.probe_ordered:
             why = "its time is over" if it.phase is Phase.HALF_OPEN else "a probe is ordered"
             raise Refusal(f"the next call is let through the breaker {name} anyway: {why}")
-        return it._replace(state=it.breaker.probe())
+        state = it.breaker.probe()
+        if state.open_until is None:
+            raise Refusal(f"the breaker {name} has closed meanwhile: every call is let through")
+        return it._replace(state=state)
 
     def reset(self, name: str) -> BreakerView:
         """Close a breaker. Raises Refusal."""

@@ -9,7 +9,7 @@ from retake.bucket import ABSENT
 from retake.console.breaker import probe, reset, show_breakers
 from retake.errors import Code, PollFailed, StateError
 from retake.operations.port import Refusal
-from retake.retrying.breaker import Breaker, BreakerOpen, Permit, breakers_of
+from retake.retrying.breaker import Breaker, BreakerOpen, BreakerState, Permit, breakers_of
 
 ERROR = PollFailed(Code.UNAVAILABLE, "HTTP 503")
 
@@ -110,6 +110,19 @@ def test_a_probe_lets_exactly_one_call_through() -> None:
         breaker(world).allow()
     breaker(world).succeeded(permit)
     assert not breaker(world).allow().probing
+
+
+def test_a_probe_of_one_that_another_operator_resets_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, order = opened(), Breaker.probe
+
+    def late(it: Breaker) -> BreakerState:
+        breaker(world).reset()
+        return order(it)
+
+    monkeypatch.setattr(Breaker, "probe", late)
+    with pytest.raises(Refusal, match="the breaker midjourney has closed meanwhile: every call is let through"):
+        act(probe, world, name="midjourney")
+    assert breaker(world).state() == BreakerState()
 
 
 def test_a_probe_that_fails_opens_it_anew() -> None:
