@@ -136,6 +136,8 @@ def _for_each(names: Sequence[str], work: Callable[[str], Answer]) -> Answer:
 def _requeue(messages: "DeadMessages", name: str) -> Answer:
     message = messages.find(name)
     messages.requeue(message)
+    if message.job is not None and message.job.under_way:  # who requeued it died before its message was sent
+        return _done("requeue", message.name, f"{message.name} is under way already", "its message is sent once more")
     return _requeued(message.name, None)
 
 

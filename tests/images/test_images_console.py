@@ -421,6 +421,17 @@ def test_a_row_follows_its_job_though_the_requeue_died_before_it_came_to_the_row
     assert world.row_status(job_id) == "ready"
 
 
+def test_a_requeue_after_one_that_died_says_that_the_job_is_under_way(service_world: ServiceWorld) -> None:
+    world = service_world
+    job_id = world.failed("no luck")
+    dead(world, job_id)
+    assert world.store.requeue(job_id)
+    world.claim(job_id)
+    answer = asked(world, "dead", "requeue", job_id)
+    assert answer["what"] == f"{job_id} is under way already"
+    wait_for_dead(world, 0)
+
+
 def test_of_two_commands_at_once_each_finds_its_message(service_world: ServiceWorld) -> None:
     world, second = service_world, Broker(service_world.places.rabbitmq, TOPOLOGY, name="second")
     jobs = [world.failed("no luck") for _ in range(12)]
