@@ -107,16 +107,17 @@ class _KeptConnection(RawIOBase):
         """Return the answer, and whether the connection can be used again."""
         self._until = monotonic() + self._piece_s
         self._stream.sendall(request)
-        response = FinalResponse(self, method=method)  # type: ignore[arg-type]  # it only calls `makefile`
-        response.begin()
-        body = response.read(limit + 1)
-        if response.length and len(body) <= limit:  # http.client takes what came for the whole
-            raise http.client.IncompleteRead(body, response.length)
-        if len(body) > limit:
-            raise NoReply(Code.BAD_ANSWER, "the answer is too large", sent=True)
-        body = b"".join(unpacked([body], response.headers.get("Content-Encoding", ""), limit))
-        reply = Reply(response.status, response.headers, body)  # type: ignore[arg-type]  # a mapping all the same
-        return reply, response.isclosed() and not response.will_close
+        # Left to be closed by itself, which is after the connection, it would fail, and Python 3.13 and later tell so.
+        with FinalResponse(self, method=method) as response:  # type: ignore[arg-type]  # it only calls `makefile`
+            response.begin()
+            body = response.read(limit + 1)
+            if response.length and len(body) <= limit:  # http.client takes what came for the whole
+                raise http.client.IncompleteRead(body, response.length)
+            if len(body) > limit:
+                raise NoReply(Code.BAD_ANSWER, "the answer is too large", sent=True)
+            body = b"".join(unpacked([body], response.headers.get("Content-Encoding", ""), limit))
+            reply = Reply(response.status, response.headers, body)  # type: ignore[arg-type]  # a mapping all the same
+            return reply, response.isclosed() and not response.will_close
 
     def makefile(self, mode: str) -> "_LastingReader":
         """Return the file that http.client reads the answer from."""

@@ -2,6 +2,8 @@
 
 import gzip
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -136,6 +138,23 @@ def test_who_takes_too_long_is_given_up(kept: KeptConnections, serve: Serve) -> 
             ask(kept, vendor, timeout_s=1.0)
         assert caught.value.code == Code.TIMEOUT
         assert time.monotonic() - started < 4.5
+
+
+LONG = b"HTTP/1.1 200 OK\r\nContent-Length: 2000\r\n\r\n"
+
+
+@pytest.mark.parametrize("answer", [b"", b"HTTP/1.1", LONG, LONG + bytes(2000)])
+def test_an_answer_that_breaks_off_leaves_no_traceback_in_the_log(answer: bytes) -> None:
+    """Python 3.13 and later write one for what cannot be closed as it is collected; older ones only in this mode."""
+    code = (
+        "import sys; from retake.vendors.answers import NoReply; from retake.vendors.kept import KeptConnections\n"
+        "try: KeptConnections().exchange('GET', sys.argv[1], {}, 0.5, 1000)\n"
+        "except NoReply: print('told')"
+    )
+    with closing(Vendor(answering(answer))) as vendor:
+        run = [sys.executable, "-X", "dev", "-c", code, f"{vendor.url}/task/1"]
+        done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("told\n", "")
 
 
 @pytest.mark.parametrize(
