@@ -2,7 +2,6 @@
 calls."""
 
 import logging
-import os
 import threading
 from collections.abc import Callable
 from datetime import datetime
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forking import forking
 
-from retake.bucket import open_bucket
 from retake.bucket.memory import MemoryBucket
 from retake.clock import SystemClock
 from retake.errors import CapReached, Code, LeaseHeld, OutcomeUnknown, PollFailed, Refused
@@ -142,17 +141,22 @@ def test_any_time_that_a_call_may_take_lets_the_with_end(seconds: float) -> None
         assert paid.call("aurora", "poster", lambda: "poster-1") == "poster-1"
 
 
+@pytest.mark.slow
 def test_a_fork_of_the_process_pays_for_nothing(tmp_path: Path) -> None:
-    with PaidCalls(open_bucket(f"file:{tmp_path}"), "posters", {"poster": 0.04}, on_unknown=RETRY) as paid:
-        if (child := os.fork()) == 0:
-            try:
-                paid.call("aurora", "poster", lambda: "poster of the child")
-            except RuntimeError:
-                os._exit(7)
-            finally:
-                os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-        assert paid.call("aurora", "poster", lambda: "poster-1") == "poster-1"
+    program = """
+from retake.bucket import open_bucket
+from retake.paid.paid_calls import PaidCalls
+
+def pay(who):
+    print(paid.call(who, "poster", lambda: f"poster of the {who}"), flush=True)
+
+with PaidCalls(open_bucket(sys.argv[1]), "posters", {"poster": 0.04}, on_unknown="retry") as paid:
+    in_both(pay)
+"""
+    said = forking(program, f"file:{tmp_path}")
+    assert "poster of the parent\n" in said
+    assert "child: RuntimeError('posters: make paid calls inside of `with PaidCalls" in said
+    assert "poster of the child" not in said
 
 
 @pytest.mark.parametrize("rule", [HOLD, RETRY, DROP])

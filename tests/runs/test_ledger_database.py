@@ -1,11 +1,8 @@
 """A database that cannot be used: what is said, and that nothing is half done."""
 
 import os
-import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,6 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from forking import forking
 from ledger_shapes import in_state, step
 from postgres import FAST, new_database, server
 
@@ -276,38 +274,35 @@ def test_a_connection_that_was_cut_is_an_error_once(database: str, opening: Open
 def test_processes_that_are_forked_share_a_ledger_and_no_connection(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, opening: Open
 ) -> None:
-    ledger = opening(request.getfixturevalue("database") if kind == "postgres" else f"sqlite:{tmp_path}/runs.db")
-    runs = [ledger.create_for_task(f"t{number}", f"t{number}#1", actor="cron") for number in range(30)]
-
-    def claim_all(worker: str) -> None:
-        while ledger.claim(worker):
-            pass
-
-    child = os.fork()
-    if child == 0:
-        signal.alarm(60)
-        try:
-            claim_all("child")
-        except BaseException:  # noqa: BLE001  nothing of pytest's may go on here
-            os._exit(1)
-        os._exit(0)
-    claim_all("parent")
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert {ledger.get(run.run_id).version for run in runs} == {2}
-
-
-def test_a_fork_that_ends_takes_no_connection_of_its_parent_along(database: str, opening: Open) -> None:
-    script = """
-import os, sys
+    program = """
 from retake.runs import open_ledger
+
+ledger = open_ledger(sys.argv[1])
+for number in range(30):
+    ledger.create_for_task(f"t{number}", f"t{number}#1", actor="cron")
+
+def claim_all(worker):
+    while ledger.claim(worker):
+        pass
+
+in_both(claim_all)
+"""
+    url = request.getfixturevalue("database") if kind == "postgres" else f"sqlite:{tmp_path}/runs.db"
+    assert forking(program, url) == ""
+    assert {(run.status, run.version) for run in opening(url).runs()} == {(RunStatus.RUNNING, 2)}
+
+
+def test_a_fork_that_ends_takes_no_connection_of_its_parent_along(database: str) -> None:
+    program = """
+from retake.runs import open_ledger
+
 ledger = open_ledger(sys.argv[1])
 run = ledger.create_for_task("t", "t#1", actor="cron")
 if os.fork():
     os.wait()
 print(ledger.get(run.run_id).status)
 """
-    command = [sys.executable, "-c", script, database]
-    assert subprocess.run(command, capture_output=True, text=True).stdout == "queued\n" * 2
+    assert forking(program, database) == "queued\n" * 2
 
 
 def test_a_user_who_may_not_make_tables_is_told_what_to_grant(database: str, clock: FakeClock) -> None:
