@@ -12,7 +12,7 @@ from retake.clock import Clock, wait
 from retake.errors import Code, CodedError, Stopped
 from retake.retrying.breaker import Breaker, BreakerOpen
 from retake.retrying.guard import Guard
-from retake.retrying.policy import RetryPolicy
+from retake.retrying.policy import RetryPolicy, checked
 from retake.retrying.time_limit import OutOfTime, within
 from retake.robots.batch_plan import (
     Answer,
@@ -100,7 +100,7 @@ class Batches(Generic[T]):
 
     `random()` returns 0 to 1, for the jitter. `stop()` is asked before items are sent, and every second of the wait for
     that; what is looked for or rolled back is done to the end. While the `breaker` refuses, items wait, and no attempt
-    is used up.
+    is used up. Raises ValueError for a policy that could not decide (`retake.retrying.policy.checked`).
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Batches(Generic[T]):
         stop: Callable[[], bool] | None = None,
         breaker: Breaker | None = None,
     ) -> None:
-        self._parts, self._policy = parts, policy
+        self._parts, self._policy = parts, policy._replace(batch=checked(policy.batch))
         self._clock, self._random = clock, random
         self._stop, self._breaker = stop, breaker
         self._guard = Guard(policy.item, clock, random)

@@ -12,6 +12,8 @@ from retake.errors import Code, CodedError, ErrorClass, OutcomeUnknown, Refused,
 from retake.retrying.backoff import Exponential, Fibonacci, Fixed, Intervals
 from retake.retrying.guard import Guard
 from retake.retrying.policy import LONGEST_S, GiveUp, Retry, RetryIf, RetryPolicy
+from retake.robots.batch import Batches, BatchParts
+from retake.robots.batch_plan import BatchPolicy
 
 A, B, C = "ERR_TEMPORARY_API_TIMEOUT", "ERR_BUSINESS_TECH_DOC_NOT_FOUND", "ERR_CRITICAL_DATA_CORRUPTION"
 
@@ -176,3 +178,7 @@ def test_a_policy_that_could_not_decide_is_refused_before_the_first_call(policy:
     with pytest.raises(ValueError, match=why):
         Guard(policy, FakeClock(), lambda: 0.5)
     Guard(policy._replace(max_retries=0, timeout_code=None), FakeClock(), lambda: 0.5)
+    parts = BatchParts[str](lambda item: None, lambda call: {}, lambda item, made: None)
+    for policies in (BatchPolicy(batch=policy), BatchPolicy(item=policy)):
+        with pytest.raises(ValueError, match=why):
+            Batches(parts, policies, FakeClock(), lambda: 0.5)
