@@ -68,6 +68,8 @@ def test_eight_times_the_text_takes_no_more_than_some_eight_times_as_long(reader
             continue
         assert long < 20, (start, unit)
         short = min(seconds(read, made[:SMALL]) for _ in range(3))
+        if long > 30 * max(short, 0.003):  # or the machine was busy with something else
+            long = min(seconds(read, made) for _ in range(3))
         if long > 30 * max(short, 0.003):
             slow[(start, unit)] = (short, long)
     assert slow == {}
