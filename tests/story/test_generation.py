@@ -369,3 +369,13 @@ def test_a_requeued_generation_whose_id_is_taken_away_is_kept_and_billed_once() 
     begun_next(world)
     assert billed(world) == {"content": 1, "upscale": 1}
     assert world.json(f"dead_letters/before-{NEXT}/config_midjourney.json")["midjourney_results"]["task_id"] == "i"
+
+
+def test_a_requeued_generation_whose_id_is_taken_away_is_kept_though_it_has_no_calls_of_its_own() -> None:
+    """Its results are nowhere else: the letter went when it was requeued."""
+    world = beside_a_letter()()
+    requeued_again(world)
+    world.put(GEN, {})
+    begun_next(world)
+    assert billed(world) == {"content": 1}
+    assert world.json(f"dead_letters/before-{NEXT}/config_midjourney.json")["midjourney_results"]["task_id"] == "i"

@@ -192,6 +192,26 @@ def test_a_dropped_letter_takes_with_it_what_an_order_to_requeue_had_copied_when
     assert world.keys_of("666/") == [f"666/{name}.json"] * bool(place)
 
 
+def test_a_dropped_letter_takes_nothing_of_the_generation_under_way() -> None:
+    """The order to requeue it had brought it back whole, and died before it removed the letter."""
+    world = World()
+    name = failed_at("upscale", "refused", world)
+    requeue_dies_after(world, name, operation="write", key="config/config_gen.json")
+    dropped(world, world.bucket, name)
+    assert world.keys_of("dead_letters/") == []
+    assert world.keys_of("666/") == [f"666/{name}.json"]
+    assert world.generation_id == name
+
+
+def test_a_dropped_letter_takes_no_files_with_it_of_which_it_has_no_others() -> None:
+    world = World()
+    name = failed_at("upscale", "refused", world)
+    requeue_dies_after(world, name, operation="copy", key=f"666/{name}.json")
+    world.put(f"666/{name}.png", b"png")
+    dropped(world, world.bucket, name)
+    assert world.keys_of("666/") == [f"666/{name}.json", f"666/{name}.png"]
+
+
 def test_the_remains_of_a_letter_take_nothing_with_them() -> None:
     """Somebody has taken away the id of what was requeued; its files are its own."""
     world = World()
