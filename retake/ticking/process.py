@@ -84,6 +84,8 @@ class StopSignal:
         self.count = 0
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._count)
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # by whoever began this: no exit code would be known
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _count(self, number: int, frame: FrameType | None) -> None:
         self.count += 1

@@ -58,6 +58,15 @@ def test_an_order_whose_library_is_gone_is_not_on_record(machine: Machine, tmp_p
     assert machine.billed("runway") == 1
 
 
+def test_an_exit_code_is_known_where_whoever_began_the_tick_ignores_the_end_of_processes(machine: Machine) -> None:
+    """Python's programs inherit that, and wait() then tells nothing."""
+    (machine.folder / "prompts.json").write_text("{")
+    begun = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    run = machine.tick(by=[sys.executable, "-c", begun])
+    assert run.exit_code == 78, run.err
+    assert machine.status is None
+
+
 def test_the_doctor_names_what_is_wrong_with_the_environment(machine: Machine) -> None:
     del machine.env["NO_PROXY"]
     machine.env["ALL_PROXY"] = "socks5://127.0.0.1:1"
