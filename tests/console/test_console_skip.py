@@ -3,6 +3,7 @@
 import pytest
 from acting_world import ID, STATES, TABLE, act, failed_run, papers, runs
 
+from retake.console.retry import command as retry
 from retake.console.skip import command as skip
 from retake.errors import LeaseHeld
 from retake.operations.port import Refusal
@@ -31,6 +32,21 @@ def test_the_task_that_is_given_up_is_named() -> None:
 def test_the_pictures_that_go_with_a_skipped_upscale_are_named() -> None:
     answer = act(skip, STATES["upscale failed"](), run=ID)
     assert "Warning: paid for and given up: what task imagine-1 delivered." in papers(answer)
+
+
+@pytest.mark.parametrize(
+    ("on_exhausted", "end"), [("fail", "the generation ends as failed"), ("mock", "a mock takes its place")]
+)
+def test_what_follows_a_held_call_that_is_not_made_is_told(on_exhausted: str, end: str) -> None:
+    world = STATES["pictures held"]()
+    world.settings = world.settings._replace(workflow=world.settings.workflow._replace(on_exhausted=on_exhausted))
+    assert f"the imagine call of {ID} is not made: {end}." in papers(act(skip, world, run=ID))
+
+
+def test_no_skip_is_advised_where_there_is_no_text() -> None:
+    with pytest.raises(Refusal) as refused:
+        act(retry, STATES["text exhausted"](), run=ID)
+    assert "skip" not in str(refused.value)
 
 
 def test_the_error_is_on_record_as_skipped() -> None:
