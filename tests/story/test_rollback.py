@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from operator_states import CALLS, ID, IMAGINED, PAID, STATES, VIDEO_TASK, each_death, state
-from story_ticks import PUBLIC, UPSCALED, Scripted
+from story_ticks import PICTURES, PUBLIC, UPSCALED, Scripted
 from story_world import World
 from test_operator import operator, runs, to_its_end
 
@@ -311,6 +311,42 @@ def test_the_choice_of_a_picture_asks_for_the_links_that_are_not_on_record() -> 
     world.tick()
     [pick] = [call for call in world.json(f"spend/{ID}.json")["paid_calls"] if call.get("call") == "pick"]
     assert pick["outcome"] == "done"
+
+
+NO_ID = {"step": "imagine", "attempt": 2, "price_usd": 0.045, "outcome": "unknown"}
+MOCKED = {"status": "timed_out_mock_needed"}
+
+
+@pytest.mark.parametrize(
+    ("step", "calls", "doc", "task_id"),
+    [
+        ("upscale", CALLS, {"retries": {"upscale": 1}}, "imagine-1"),
+        ("upscale", CALLS, {"retries": {"content": 1}}, None),
+        ("upscale", [*CALLS, UPSCALE_CALL], {}, "imagine-1"),
+        ("upscale", [*CALLS, NO_ID, UPSCALE_CALL], {}, "imagine-1"),
+        ("upscale", [PAID, NO_ID, UPSCALE_CALL], {}, None),
+        ("runway", [*CALLS, UPSCALE_CALL], {"retries": {"runway_poll": 1}}, "upscale-1"),
+        ("runway", [*CALLS, UPSCALE_CALL], {"midjourney_results": PICTURES}, None),
+    ],
+)
+def test_a_step_begins_from_what_is_known_to_be_delivered(
+    step: str, calls: list[dict[str, Any]], doc: dict[str, Any], task_id: str | None
+) -> None:
+    world = state("json", paid_calls=calls, **MOCKED, **doc)()
+    if task_id is None:
+        with pytest.raises(Refusal, match=GONE):
+            rolled_back(world, step)
+        return
+    rolled_back(world, step)
+    assert world.doc.results is not None
+    assert (world.doc.results.task_id, world.doc.results.link_expired) == (task_id, True)
+
+
+def test_the_choice_of_a_picture_stays_until_the_upscale_is_taken_again() -> None:
+    for step, results, kept in (("runway", UPSCALED, 2), ("upscale", PICTURES, None)):
+        world = state("json png", paid_calls=ALL_CALLS, midjourney_results={**results, "picked": 2}, **MOCKED)()
+        rolled_back(world, step)
+        assert world.doc.raw["midjourney_results"].get("picked") == kept
 
 
 def test_of_several_rollbacks_each_gives_up_what_the_last_left() -> None:
