@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, delete, func, select, true, update
 
-from retake.errors import Code, RetakeError, VendorError
+from retake.errors import Code, RetakeError, StateError, VendorError
 from retake.foreign_text import several_lines
 from retake.music.actions import PipelineActions
 from retake.music.database import Cursor
@@ -126,7 +126,7 @@ class TelegramInbox:
                     row = read_pipeline(cursor, wish.pipeline_id, for_update=True)
                     row = self._actions.set(cursor, row, wish.action.change(cursor, row))
                     done, answer = Acted(row, wish.action), _answer(wish, row)
-            except (Refusal, UnknownPipeline) as error:  # nothing was written
+            except (Refusal, UnknownPipeline, StateError) as error:  # nothing was written
                 answer = str(error)
             cursor.change(update(updates).where(updates.c.update_id == found.update_id).values(answer=answer[:200]))
             return done

@@ -12,7 +12,7 @@ import pytest
 import requests
 from deaths import Fate, make_mortal
 from desk import ME, STRANGER, Desk, buttons, turn_of
-from sqlalchemy import insert, select, update
+from sqlalchemy import insert, select, text, update
 
 from retake.errors import StorageError
 from retake.music.api import Webhook, music_app
@@ -66,6 +66,17 @@ def test_a_refused_tap_is_answered_with_the_reason_that_the_api_gives(desk: Desk
     assert desk.answers()[0] == str(refused.value)
     assert "99999" in desk.answers()[1]
     assert desk.rig.get(row) == row
+
+
+def test_a_tap_on_a_row_that_cannot_be_read_holds_up_no_other_update(desk: Desk) -> None:
+    odd, good = desk.failed(), desk.failed()
+    with desk.rig.database.transaction() as cursor:
+        cursor.change(text("UPDATE pipelines SET created_at = 'yesterday' WHERE id = 1"))
+    for row in (odd, good):
+        desk.phone.tap(f"ytpub_retry_{row.id}")
+    desk.poll()
+    assert desk.state(good) == "video_running"
+    assert "'yesterday' makes no sense" in desk.answers()[0]
 
 
 @pytest.mark.parametrize("verb", ["approve", "cancel"])
