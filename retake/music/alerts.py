@@ -11,11 +11,12 @@ cap_reached          steps that the cap of the day holds back                the
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from logging import getLogger
 
 from retake.alerts.conditions import OF_A_PIPELINE, Condition, Findings
 from retake.bucket import Bucket
 from retake.clock import Clock, stamp
-from retake.errors import ErrorClass, class_of
+from retake.errors import ErrorClass, RetakeError, class_of
 from retake.music.database import MusicDatabase
 from retake.music.operations import open_operations, resolve_command, vendors_of
 from retake.music.settings import MusicSettings
@@ -31,6 +32,8 @@ EVERY_S = 5.0
 
 BOARD_EVERY_S = 60.0
 """Seconds after which the board is looked at though nothing has changed: an alert may have to be told again."""
+
+_log = getLogger(__name__)
 
 
 def findings(found: Survey, vendors: Mapping[str, str], now: datetime) -> Findings:
@@ -206,14 +209,20 @@ class MusicWatch:
         self._watch.begin()
         self._watch.found(found)
         if self._due(now):
-            self._watch.found(self._figures())
+            self._count()
         self._watch.end()
         self._known, self._board_at = found, now
         return True
 
     def _due(self, now: datetime) -> bool:
-        return self._board_at is None or (now - self._board_at).total_seconds() >= BOARD_EVERY_S
+        return self._board_at is None or abs((now - self._board_at).total_seconds()) >= BOARD_EVERY_S
 
-    def _figures(self) -> Findings:
-        """Whether success or retry rates are bad; a snapshot of the figures is taken if it is time."""
-        return rates(self._kpi.report().figures.pipelines)._replace(pipeline=NAME)
+    def _count(self) -> None:
+        """Look whether success or retry rates are bad; a snapshot of the figures is taken if it is time. Figures that
+        cannot be counted keep no alert back."""
+        try:
+            pipelines = self._kpi.report().figures.pipelines
+        except RetakeError as error:
+            _log.warning("the figures could not be counted, and are again in %g s: %s", BOARD_EVERY_S, error)
+        else:
+            self._watch.found(rates(pipelines)._replace(pipeline=NAME))

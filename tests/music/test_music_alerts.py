@@ -10,12 +10,15 @@ from rows_world import START, Rows
 
 from retake.alerts.conditions import Condition
 from retake.alerts.store import BoardStore
+from retake.errors import StorageError
 from retake.music.alerts import BOARD_EVERY_S, MusicWatch, findings
 from retake.music.attempts import CAP_REACHED
 from retake.music.background import alerts_loop
 from retake.music.operations import vendors_of
 from retake.music.states import MusicStep
 from retake.music.survey import Survey, Trouble, survey
+from retake.operations.kpi import KpiReader, KpiReport
+from retake.testing.logs import CapturedLogs
 from retake.ticking.watch import BoardDocument
 
 
@@ -164,6 +167,14 @@ def test_the_board_is_looked_at_when_something_changes_and_once_a_minute(rows: R
     assert watch.look()
 
 
+def test_a_clock_that_was_set_back_keeps_no_look_at_the_board_back(rows: Rows) -> None:
+    watch = watch_of(rows)
+    assert watch.look()
+    rows.clock.moment -= timedelta(hours=3)
+    assert watch.look()
+    assert not watch.look()
+
+
 def test_two_processes_raise_one_alert(rows: Rows) -> None:
     rows.create()
     rows.fail("no", "ERR_BUSINESS_REJECTED")
@@ -182,6 +193,19 @@ def test_bad_rates_are_an_alert_of_music(rows: Rows) -> None:
     assert board.alerts["kpi"].pipelines == ["music"]
     assert not BoardDocument.read(rows.bucket).shared_alerts  # which a tick of the story would have to look at
     assert rows.bucket.list("kpi/")
+
+
+def test_figures_that_cannot_be_counted_keep_no_alert_back(rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    def too_long(reader: KpiReader) -> KpiReport:
+        raise StorageError("canceling statement due to statement timeout")
+
+    monkeypatch.setattr(KpiReader, "report", too_long)
+    rows.create()
+    rows.fail("no", "ERR_BUSINESS_REJECTED")
+    with CapturedLogs() as log:
+        assert watch_of(rows).look()
+    assert set(active(rows)) == {"generation_failed/cover"}
+    assert "statement timeout" in log.warnings[0]
 
 
 def test_the_service_looks_until_it_is_stopped(rows: Rows) -> None:
