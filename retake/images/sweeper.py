@@ -24,6 +24,7 @@ from retake.images.redis_calls import RedisAway
 from retake.images.rows import AHEAD_S, TableAway, TableRow
 from retake.images.start import ImageServices
 from retake.images.store import JobGlance
+from retake.images.turns import Turns
 from retake.rabbit.broker import BrokerAway
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Sweeper:
         self._settings, self._store = services.settings.images, services.store
         self._bucket, self._broker, self._table = services.bucket, services.broker, services.table
         self._cleanup, self._clock = cleanup, clock
-        self._outages = _Outages()
+        self._outages, self._turns, self._turns_of_files = _Outages(), Turns(), Turns()
         self._behind = ""  # the id behind which the next pass goes on in jobs2
 
     def sweep(self) -> None:
@@ -121,12 +122,12 @@ class Sweeper:
     def _clean_up(self) -> None:
         """Clean up what is over. A job with a file that cannot be deleted holds up no other one."""
         begun, cleaned = self._clock.now(), False
-        for glance in islice(self._over(begun), MOST_CLEANED):
+        for glance in islice(self._turns.ordered(self._over(begun), lambda it: it.job_id), MOST_CLEANED):
             if (self._clock.now() - begun).total_seconds() > _LONGEST_S:
                 break
             if glance.in_table and self._outages.has(TableAway):
                 continue
-            with self._outages.noted():
+            with self._outages.noted(), self._turns.taken(glance.job_id):
                 if self._cleanup.clean(glance.job_id, ended=True):
                     cleaned = True
                     _log.info("cleaned up: its result is not needed any more", extra={"job_id": glance.job_id})
@@ -213,8 +214,8 @@ class Sweeper:
             now = (self._bucket.now() or self._clock.now().astimezone(UTC)).timestamp()
             entries = [it for it in self._bucket.list(FOLDER) if now - it.modified >= old]
             begun, removed = self._clock.now(), 0
-            for orphans in self._without_job(entries):
-                with self._outages.noted():  # one that cannot be deleted holds up no other
+            for orphans in self._turns_of_files.ordered(self._without_job(entries), _folder):
+                with self._outages.noted(), self._turns_of_files.taken(_folder(orphans)):  # one holds up no other
                     for it in orphans:
                         self._bucket.delete(it.key)
                     removed += len(orphans)
@@ -228,7 +229,7 @@ class Sweeper:
 
     def _without_job(self, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         """Yield the files of each job that is not there."""
-        jobs = groupby(entries, lambda entry: entry.key.removeprefix(FOLDER).partition("/")[0])
+        jobs = groupby(entries, lambda entry: _folder([entry]))
         files = ((name, list(group)) for name, group in jobs)
         while page := list(islice(files, _PAGE)):
             known = self._store.statuses([name if is_job_id(name) else "" for name, _ in page])
@@ -274,6 +275,11 @@ _SERVICES: dict[type[RetakeError], str] = {
     StorageError: "the bucket",
 }
 """The errors of services that are unreachable, and how the services are called."""
+
+
+def _folder(entries: Sequence[Entry]) -> str:
+    """Return the name of the folder of these files, which is that of their job."""
+    return entries[0].key.removeprefix(FOLDER).partition("/")[0]
 
 
 def _before(now: datetime, seconds: float) -> str:

@@ -29,6 +29,7 @@ from retake.images.forms import FormPicture
 from retake.images.redis_calls import RedisAway, WrongType, milliseconds, pairs
 from retake.images.settings import is_user
 from retake.images.store import JobStore
+from retake.images.turns import Turns
 from retake.images.unfinished import Unfinished
 from retake.serving.bounded_calls import BoundedCalls
 
@@ -77,7 +78,7 @@ class Uploads:
         self, store: JobStore, bucket: Bucket, files: BoundedCalls, unfinished: Unfinished, grace_s: float
     ) -> None:
         self._store, self._bucket, self._files, self._unfinished = store, bucket, files, unfinished
-        self._grace_ms = round(grace_s * 1000)
+        self._grace_ms, self._turns = round(grace_s * 1000), Turns()
 
     # --- keeping ----------------------------------------------------------------------------------------------------
 
@@ -167,7 +168,8 @@ class Uploads:
     def sweep(self) -> None:
         """Delete what was answered long enough ago, of all users: once per cycle. Raises RedisAway, StorageError."""
         users = self._store.ask(lambda: list(self._store.client.sscan_iter(scripts.UPLOADS_OF, count=_PAGE)))
-        self._delete_all(it for user_id in users for it in self._over(user_id))
+        over = (it for user_id in users for it in self._over(user_id))
+        self._delete_all(self._turns.ordered(over, _key))
 
     def delete_answered(self, user_id: str) -> None:
         """The same for one user."""
@@ -191,14 +193,16 @@ class Uploads:
                 yield user_id, name, answer
 
     def _delete_all(self, uploads: Iterable[tuple[str, str, str]]) -> None:
-        """Delete them. One that cannot be read or deleted holds up no other, unless the bucket takes long to say so.
+        """Delete them. One that cannot be read or deleted holds up no other, or only in this pass where the bucket takes
+        long to say so.
 
         Raises the last error of the bucket.
         """
         began, failed = time.monotonic(), None
         for upload in uploads:
             try:
-                self._delete(*upload)
+                with self._turns.taken(_key(upload)):
+                    self._delete(*upload)
             except StorageError as error:
                 failed = error
                 if time.monotonic() - began > _LONGEST_S:
@@ -231,6 +235,10 @@ class Uploads:
             self._store.run(scripts.END_DELETE, keys, [user_id, name, *given])
         except RedisAway as error:
             _log.info("the turn of an upload ends by itself: %s", error)
+
+
+def _key(upload: tuple[str, str, str]) -> str:
+    return f"{upload[0]}/{upload[1]}"
 
 
 def _answers(user_id: str) -> str:
