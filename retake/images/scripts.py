@@ -159,17 +159,17 @@ return 1
 UNCACHE = """
 -- KEYS: job. ARGV: job id, dispatcher, or '' for whichever let its time run out. Returns whether it is in ready again.
 if redis.call('SISMEMBER', 'jobs:status:dispatcher_cache_processing', ARGV[1]) == 0 then return 0 end
-local by = redis.call('HGET', KEYS[1], 'cached_by') or ''
-local till = number(redis.call('HGET', KEYS[1], 'cached_until'))
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  -- gone: it leaves the set below, whose ever it was
+local by, till = unpack(read(KEYS[1], 'cached_by', 'cached_until'))
+local there = redis.call('TYPE', KEYS[1]).ok == 'hash'
+if not there then
+  -- gone, or no job any more: it leaves the set below, whose ever it was
 elseif ARGV[2] == '' then
-  if till > now() then return 0 end
+  if number(till) > now() then return 0 end
 elseif by ~= ARGV[2] then
   return 0
 end
 redis.call('SREM', 'jobs:status:dispatcher_cache_processing', ARGV[1])
-redis.call('HDEL', KEYS[1], 'cached_by', 'cached_until')
+if there then redis.call('HDEL', KEYS[1], 'cached_by', 'cached_until') end
 settle(KEYS[1], ARGV[1])
 return redis.call('SISMEMBER', 'jobs:status:ready', ARGV[1])
 """

@@ -193,8 +193,8 @@ class Uploads:
                 yield user_id, name, answer
 
     def _delete_all(self, uploads: Iterable[tuple[str, str, str]]) -> None:
-        """Delete them. One that cannot be read or deleted holds up no other, or only in this pass where the bucket takes
-        long to say so.
+        """Delete them. One that cannot be read or deleted holds up no other, or only in this pass where the bucket
+        takes long to say so.
 
         Raises the last error of the bucket.
         """

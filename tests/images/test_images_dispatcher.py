@@ -186,6 +186,20 @@ def test_what_is_cached_is_answered_and_forgotten_with_its_job(instances: Callab
 # --- what is left to be done ----------------------------------------------------------------------------------------
 
 
+def test_a_cached_job_whose_key_another_program_took_holds_up_no_other(desk: Desk) -> None:
+    jobs = [desk.ready() for _ in range(4)]
+    dispatcher = desk.dispatcher()
+    dispatcher.cycle()
+    odd = next(iter(dispatcher._cache))
+    for job_id in jobs:
+        pass_ttl(desk, job_id)
+    desk.client.set(odd, "not a hash")
+    dispatcher.cycle()
+    assert desk.members(scripts.READY) == {*jobs} - {odd}
+    assert desk.members(scripts.CACHED) == set()
+    assert dispatcher.count == 0
+
+
 def test_what_failed_is_done_later_and_does_not_hold_up_the_rest() -> None:
     unfinished, done, away = Unfinished(), list[str](), [True]
 
