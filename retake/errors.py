@@ -226,7 +226,7 @@ def hide(values: Iterable[str]) -> None:
 
 def redact(text: str) -> str:
     """Return `text` without credentials and without the query part of URLs, which is where signatures are."""
-    for secret in _hidden:
+    for secret in sorted(_hidden, key=len, reverse=True):  # one may be the beginning of another
         text = text.replace(secret, "…")
     # Patterns are compiled only when needed: most lines match none, and an idle tick writes one line.
     if "://" in text:

@@ -26,6 +26,7 @@ from retake.errors import (
     VendorError,
     error_record,
     escalate,
+    hide,
     in_words,
     redact,
     retry_in,
@@ -208,3 +209,10 @@ def test_of_another_librarys_error_only_the_type_is_shown() -> None:
         "https://bucket.example/a?token=1 is away"
     )
     assert "token" not in in_words(StorageError("https://bucket.example/a?token=1 is away"))
+
+
+def test_a_secret_that_begins_with_another_is_hidden_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("retake.errors._hidden", set())
+    secrets = ["correct-horse"[:length] for length in range(8, 14)]
+    hide(secrets)
+    assert [redact(f"{it} is refused") for it in secrets] == ["… is refused"] * 6
