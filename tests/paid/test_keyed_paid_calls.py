@@ -110,6 +110,26 @@ def test_a_key_is_paid_for_once_whatever_is_started_how_often() -> None:
     assert program.booked == program.vendor.cost == 0.08
 
 
+def test_a_call_that_was_billed_for_nothing_is_on_record_and_the_key_may_be_paid_for_again() -> None:
+    program = Program(Vendor("wasted"))
+    with program.paid() as paid:
+        with pytest.raises(TaskFailed):
+            paid.call("aurora", "poster", lambda: program.vendor.order("aurora"))
+        assert paid.pending is None
+    assert program.run() == [{"poster": "aurora"}, {"poster": "comet"}]
+    assert program.booked == program.vendor.cost == 0.12
+    [wasted, accepted] = program.document("paid/posters/calls/aurora.json")["calls"]
+    assert (wasted["outcome"], wasted["message"], accepted["outcome"]) == ("wasted", "blank", "accepted")
+
+
+def test_while_the_lease_is_lost_nothing_is_put_on_record() -> None:
+    program = Program(Vendor())
+    program.vendor.dies = program.store.end_leases
+    with program.paid() as paid, pytest.raises(LeaseLost):
+        paid.call("aurora", "poster", lambda: program.vendor.order("aurora"))
+    assert program.document("paid/posters/state.json")["pending"]["key"] == "aurora"
+
+
 def operations(*plan: str) -> int:
     program = Program(Vendor(*plan))
     counted = FailingBucket(program.bucket)
