@@ -240,6 +240,8 @@ def in_time(url: str, timeout_s: float, work: "Callable[[Cutter], Reply]", *, ma
     be known whether anything was sent."""
     try:
         return within(timeout_s, work)
+    except NotBegun as error:
+        raise NoReply(Code.UNAVAILABLE, f"nothing was sent: {error}", sent=False) from None
     except Overdue as overdue:
         sent = overdue.sent or may_be_sent
         late = "no answer" if sent else f"no connection to {bare(url)}"
@@ -372,6 +374,16 @@ class Overdue(Exception):
         self.sent = sent
 
 
+class NotBegun(Overdue):
+    """A call had no thread to begin in, by a limit of this machine."""
+
+    def __init__(self) -> None:
+        super().__init__(sent=False)
+
+    def __str__(self) -> str:
+        return "this machine starts no more threads (ulimit -u, or memory)"
+
+
 class Cutter:
     """Cuts the connection of one call, from any thread. Nothing can be sent on it afterwards."""
 
@@ -427,7 +439,8 @@ def within(timeout_s: float, work: Callable[[Cutter], T]) -> T:
 
     After `timeout_s` seconds its connection is cut and Overdue is raised, even if `work` hangs in something that cannot
     be cut (a name server that does not answer): that thread is left behind, unable to send anything. An exception in
-    the waiting thread, such as KeyboardInterrupt, cuts the connection too.
+    the waiting thread, such as KeyboardInterrupt, cuts the connection too. Raises NotBegun where no thread can be
+    started.
     """
     cutter = Cutter()
     outcome: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
@@ -450,8 +463,8 @@ def within(timeout_s: float, work: Callable[[Cutter], T]) -> T:
             value, error = outcome.get_nowait()
     except Empty:
         raise Overdue(sent=cutter.is_open) from None
-    except RuntimeError:  # no more threads can be started
-        raise Overdue(sent=False) from None
+    except RuntimeError:
+        raise NotBegun from None
     finally:
         cutter.cut()
     if error is not None:

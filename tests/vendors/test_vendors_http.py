@@ -121,6 +121,19 @@ def test_what_a_callers_own_session_has_sent_when_its_time_is_over_is_not_known(
     assert caught.value.code is Code.TIMEOUT
 
 
+@pytest.mark.parametrize("session", [None, requests.Session()], ids=["", "with a session"])
+def test_a_call_for_which_no_thread_can_be_started_was_not_made(
+    session: requests.Session | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", start)
+    with pytest.raises(Refused, match="nothing was sent: this machine starts no more threads") as caught:
+        submit(api(5, session), "http://x")
+    assert caught.value.code is Code.UNAVAILABLE
+
+
 def test_an_exception_in_the_thread_that_waits_cuts_the_call(vendor: ScriptedVendor) -> None:
     """Ctrl-C in the middle of a call: nothing goes on behind it."""
     vendor.script = [drip]
