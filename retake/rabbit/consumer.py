@@ -162,10 +162,18 @@ class Consumer:
                 # Of a channel on which a call has timed out, one layer of the library is closed and the other says that
                 # it is open: nothing would be consumed there until the connection is lost.
                 self._tag = None
-                await self._leave()
+                await self._tried(self._leave)
             await asyncio.sleep(self._connection.pause_s(failures))
-            with suppress(BrokerAway):  # the queue may have been deleted
-                await self._connection.within(self._connection.declare)
+            await self._tried(lambda: self._connection.within(self._connection.declare))  # it may have been deleted
+
+    async def _tried(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do what the next try does without if need be."""
+        try:
+            await work()
+        except BrokerAway:
+            return
+        except Exception:  # noqa: BLE001  as above
+            _log.exception("%s is not consumed yet: this is a bug in Retake; it is tried again", self._queue)
 
     async def _on_a_channel(self) -> None:
         """Consume until the channel or the consumer is gone. Raises BrokerAway."""

@@ -1,5 +1,8 @@
 """One message at a time, from a queue that outlives whoever takes from it."""
 
+from typing import Any
+
+import aio_pika
 import pytest
 from rabbit_place import Began, Place, raw
 from rabbit_server import RabbitServer
@@ -138,5 +141,27 @@ def test_a_queue_that_is_deleted_is_declared_and_consumed_again(
     before = consumer._tag
     raw(server.url, lambda channel: channel.queue_delete(place.queue))
     eventually(lambda: consumer._tag not in (None, before))  # that it consumes nothing may last no longer than a look
+    publish(broker, place, b"one")
+    assert taken(consumer).body == b"one"
+
+
+def test_an_error_of_the_library_of_any_kind_does_not_end_the_consumer(
+    broker: Broker, place: Place, server: RabbitServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It raises AttributeError where a connection is closed below what it does."""
+    consumer, declare, raised = broker.consume(place.queue), aio_pika.Channel.declare_queue, list[str]()
+
+    async def closed_below(channel: aio_pika.Channel, name: str, **arguments: Any) -> Any:
+        if not raised:
+            raised.append(name)
+            raise AttributeError("'NoneType' object has no attribute 'write'")
+        return await declare(channel, name, **arguments)
+
+    assert consumer.take(0.5) is None
+    eventually(lambda: consumer.consuming)
+    before = consumer._tag
+    monkeypatch.setattr(aio_pika.Channel, "declare_queue", closed_below)
+    raw(server.url, lambda channel: channel.queue_delete(place.queue))
+    eventually(lambda: raised and consumer._tag not in (None, before), WAIT_S)
     publish(broker, place, b"one")
     assert taken(consumer).body == b"one"
