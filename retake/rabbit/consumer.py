@@ -85,6 +85,16 @@ def _tell(queue: str, error: BrokerAway, failures: int) -> None:
         _log.debug("%s is not consumed: %s", queue, error)
 
 
+async def _tried(queue: str, work: Callable[[], Awaitable[None]]) -> None:
+    """Do what the next look for messages does without if need be."""
+    try:
+        await work()
+    except BrokerAway:
+        return
+    except Exception:  # noqa: BLE001  a bug must not end the consumer
+        _log.exception("%s is not consumed yet: this is a bug in Retake; it is tried again", queue)
+
+
 class Consumer:
     """Takes messages of one queue, with a prefetch of 1: until one is settled, the next stays in the queue.
 
@@ -162,18 +172,10 @@ class Consumer:
                 # Of a channel on which a call has timed out, one layer of the library is closed and the other says that
                 # it is open: nothing would be consumed there until the connection is lost.
                 self._tag = None
-                await self._tried(self._leave)
+                await _tried(self._queue, self._leave)
             await asyncio.sleep(self._connection.pause_s(failures))
-            await self._tried(lambda: self._connection.within(self._connection.declare))  # it may have been deleted
-
-    async def _tried(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do what the next try does without if need be."""
-        try:
-            await work()
-        except BrokerAway:
-            return
-        except Exception:  # noqa: BLE001  as above
-            _log.exception("%s is not consumed yet: this is a bug in Retake; it is tried again", self._queue)
+            # The queue may have been deleted.
+            await _tried(self._queue, lambda: self._connection.within(self._connection.declare))
 
     async def _on_a_channel(self) -> None:
         """Consume until the channel or the consumer is gone. Raises BrokerAway."""
