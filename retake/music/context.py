@@ -1,7 +1,7 @@
 """What a step works with: its attempt, the vendors, the files, and a way to stop in time."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 from random import Random
@@ -83,11 +83,11 @@ class JobContext:
         return self.shop.stopping() or self._handle.lost
 
     def pause(self, seconds: float) -> None:
-        """Wait. Raises what `check` raises."""
-        end = self.clock.now() + timedelta(seconds=seconds)
+        """Wait, also while the clock is set back. Raises what `check` raises."""
         self.check()
-        while (left := (end - self.clock.now()).total_seconds()) > 0:
-            self.clock.sleep(min(left, PIECE_S))
+        while seconds > 0:
+            self.clock.sleep(min(seconds, PIECE_S))
+            seconds -= PIECE_S
             self.check()
 
     def present(self) -> PipelineRow:

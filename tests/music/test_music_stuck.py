@@ -8,7 +8,10 @@ from rig import Rig
 
 from retake.music.background import IDLE_S, UPKEEP_S
 from retake.music.calls import CallBook, MusicJournal
+from retake.music.context import JobContext
 from retake.music.rows import PaidCall
+from retake.music.states import MusicStep
+from retake.music.steps import STEP_WORK
 from retake.testing.vendors import Died
 
 Rigs = Callable[..., Rig]
@@ -35,6 +38,24 @@ def test_it_waits_as_long_as_the_settings_say_and_goes_on_as_the_same_attempt(
 
 def test_nothing_that_looks_for_it_pauses_longer_than_the_contract_allows() -> None:
     assert UPKEEP_S + IDLE_S < 5
+
+
+def test_a_clock_that_is_set_back_meanwhile_makes_no_pause_longer(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, slept = rigs(), list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        rig.later(seconds=seconds if slept[1:] else -3 * 3600)
+
+    def paused(context: JobContext) -> dict[str, str]:
+        context.pause(5)
+        return {}
+
+    monkeypatch.setattr(rig.clock, "sleep", sleep)
+    monkeypatch.setitem(STEP_WORK, MusicStep.COVER, paused)
+    rig.create()
+    assert rig.work() == 1
+    assert sum(slept) == 5
 
 
 @pytest.mark.parametrize(("step", "kind"), [("cover", "imagine"), ("meta", "chat")])
