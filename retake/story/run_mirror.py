@@ -211,8 +211,8 @@ class RunMirror:
             self.flush()
 
     def observe(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
-        """Sync without claiming anything, for a reader: what waits for a worker goes on waiting, and a run that has
-        ended is the last one, whatever a tick that died then has left in the documents."""
+        """Sync without claiming anything, for a reader: what waits for a worker goes on waiting. Where whoever was at
+        work died, a run that has ended is the last one: the documents may say that its work goes on."""
         wanted, generation_id = expected(documents, action), documents.gen.generation_id
 
         def way(run: Run, to: RunTarget) -> list[Trigger]:
@@ -220,7 +220,7 @@ class RunMirror:
 
         def bring() -> None:
             self._look(str(generation_id))
-            if self._run is None or not self._run.ended:
+            if self._run is None or not (interrupted and self._run.ended):
                 self._bring(documents, wanted, way, interrupted, resumed=False)
 
         if generation_id is not None:
