@@ -214,8 +214,8 @@ class Sweeper:
             now = (self._bucket.now() or self._clock.now().astimezone(UTC)).timestamp()
             entries = [it for it in self._bucket.list(FOLDER) if now - it.modified >= old]
             begun, removed = self._clock.now(), 0
-            for orphans in self._turns_of_files.ordered(self._without_job(entries), _folder):
-                with self._outages.noted(), self._turns_of_files.taken(_folder(orphans)):  # one holds up no other
+            for orphans in self._turns_of_files.ordered(self._without_job(entries), lambda it: _folder(it[0])):
+                with self._outages.noted(), self._turns_of_files.taken(_folder(orphans[0])):  # one holds up no other
                     for it in orphans:
                         self._bucket.delete(it.key)
                     removed += len(orphans)
@@ -229,7 +229,7 @@ class Sweeper:
 
     def _without_job(self, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
         """Yield the files of each job that is not there."""
-        jobs = groupby(entries, lambda entry: _folder([entry]))
+        jobs = groupby(entries, _folder)
         files = ((name, list(group)) for name, group in jobs)
         while page := list(islice(files, _PAGE)):
             known = self._store.statuses([name if is_job_id(name) else "" for name, _ in page])
@@ -277,9 +277,9 @@ _SERVICES: dict[type[RetakeError], str] = {
 """The errors of services that are unreachable, and how the services are called."""
 
 
-def _folder(entries: Sequence[Entry]) -> str:
-    """Return the name of the folder of these files, which is that of their job."""
-    return entries[0].key.removeprefix(FOLDER).partition("/")[0]
+def _folder(entry: Entry) -> str:
+    """Return the name of the folder that a file lies in, which is that of its job."""
+    return entry.key.removeprefix(FOLDER).partition("/")[0]
 
 
 def _before(now: datetime, seconds: float) -> str:

@@ -62,7 +62,7 @@ class Recovery:
         pipeline: str | None = None,
     ) -> None:
         self._ledger, self._clock = ledger, clock
-        self.patience_s, self._patience = patience_s, timedelta(seconds=patience_s)
+        self.patience_s = patience_s
         self._max_resumes, self._pipeline = max_resumes, pipeline
         self._ahead: dict[str, tuple[datetime, datetime]] = {}  # heartbeats later than our time, and since when
 
@@ -90,7 +90,11 @@ class Recovery:
                 seen, since = self._ahead.get(run.run_id, (heard, now))
                 ahead[run.run_id] = heard, since if seen == heard and since <= now else now
         self._ahead = ahead
-        return [run for run, heard in running if ahead.get(run.run_id, (heard, heard))[1] < now - self._patience]
+        return [
+            run
+            for run, heard in running
+            if ahead.get(run.run_id, (heard, heard))[1] < now - timedelta(seconds=self.patience_s)
+        ]
 
     def _give_up(self) -> Iterator[Run]:
         """Give up interrupted runs, including those marked by a recovery that died."""
