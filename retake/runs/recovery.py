@@ -90,11 +90,8 @@ class Recovery:
                 seen, since = self._ahead.get(run.run_id, (heard, now))
                 ahead[run.run_id] = heard, since if seen == heard and since <= now else now
         self._ahead = ahead
-        return [
-            run
-            for run, heard in running
-            if ahead.get(run.run_id, (heard, heard))[1] < now - timedelta(seconds=self.patience_s)
-        ]
+        silent_since = now - timedelta(seconds=self.patience_s)
+        return [run for run, heard in running if ahead.get(run.run_id, (heard, heard))[1] < silent_since]
 
     def _give_up(self) -> Iterator[Run]:
         """Give up interrupted runs, including those marked by a recovery that died."""
