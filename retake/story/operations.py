@@ -265,10 +265,10 @@ class StoryOperations(_StoryPlace):
         over = (lambda step: today.over(price_of(self._settings, step))) if today else uncapped
         mode, mock, store = self._mode(), self._settings.modes.video_mock, self.store()
         _, coming = decide_in(mode, documents, self._settings.workflow, self._clock.now(), over, video_mock=mock)
-        held = begin_held(mode, video_mock=mock)
+        held = begin_held(mode, video_mock=mock) or over(Step.CONTENT)
         store.documents = documents
         try:
-            told = next_tick(store, coming, lambda step: held or over(step), self._vendor_off)
+            told = next_tick(store, coming, held, self._vendor_off)
         except RetakeError:
             told = f"{coming.act} ({why(coming)})"
         return f"the next tick {told}" if told.startswith("waits") else f"the next tick: {told}"

@@ -94,9 +94,9 @@ def story_state(
     over = (lambda step: seen.over(price_of(settings, step))) if seen else uncapped
     mock = settings.modes.video_mock
     action, coming = decide_in(mode, documents, settings.workflow, store.clock.now(), over, video_mock=mock)
-    held = begin_held(mode, video_mock=mock)
+    held = begin_held(mode, video_mock=mock) or over(Step.CONTENT)
     view = _View(documents, action, settings.workflow, name.partition("/")[2])
-    return view.state(seen, coming, next_tick(store, coming, lambda step: held or over(step), vendor_off))
+    return view.state(seen, coming, next_tick(store, coming, held, vendor_off))
 
 
 class _View(NamedTuple):
@@ -182,11 +182,9 @@ def _lacking(warned: list[str]) -> list[str]:
     return [f"published, and lacking files: {', '.join(warned[:10])}{more}"] if warned else []
 
 
-def next_tick(
-    store: DocumentStore, action: Action, over: Callable[[Step], str], vendor_off: Callable[[str], str]
-) -> str:
-    """Return what the next tick does, in words. `over(step)` returns why a paid call of the step is not made, or "",
-    and `vendor_off(vendor)` why a vendor is not called. Raises StorageError."""
+def next_tick(store: DocumentStore, action: Action, held: str, vendor_off: Callable[[str], str]) -> str:
+    """Return what the next tick does, in words. `held` is why no generation is begun, or "", and `vendor_off(vendor)`
+    returns why a vendor is not called. Raises StorageError."""
 
     def off(action: Action) -> str:
         vendor = vendor_of(action)
@@ -195,7 +193,7 @@ def next_tick(
     if action.act is Act.WAIT:
         return f"waits: {why(action)}"
     if action.act is Act.BEGIN:
-        return _beginning(store, over(Step.CONTENT), off(Action(Act.WRITE, Step.CONTENT, "")))
+        return _beginning(store, held, off(Action(Act.WRITE, Step.CONTENT, "")))
     if alone := off(action):
         return f"waits: {alone}; due then: {action.act} ({why(action)})"
     return f"{action.act} ({why(action)})"
