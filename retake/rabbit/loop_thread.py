@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Coroutine
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import suppress
 from logging import getLogger
 from threading import Lock, Thread
 from typing import Any, TypeVar
@@ -11,6 +10,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _GRACE_S = 1.0
+_CLOSING_S = 0.1  # what a task that is cancelled begins has this time until it is cancelled too
 _log = getLogger(__name__)
 
 
@@ -77,12 +77,21 @@ class LoopThread:
 
 
 async def _cancel_all() -> None:
-    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-    for task in tasks:
-        task.cancel()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(_GRACE_S):
-            await asyncio.gather(*tasks, return_exceptions=True)
+    """Cancel what runs, once, and let what that begins end by itself: a library closes its sockets in tasks of their
+    own. Nothing is cancelled before its first step, since it would then close nothing of what it was given."""
+    ends_at = asyncio.get_running_loop().time() + _GRACE_S
+    cancelled: set[asyncio.Task[Any]] = set()
+    patience_s = 0.0
+    while (left := _others()) and asyncio.get_running_loop().time() < ends_at:
+        _, pending = await asyncio.wait(left, timeout=patience_s)
+        for task in pending - cancelled:
+            task.cancel()
+        cancelled |= pending
+        patience_s = _CLOSING_S
+
+
+def _others() -> set[asyncio.Task[Any]]:
+    return asyncio.all_tasks() - {asyncio.current_task()}
 
 
 def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
