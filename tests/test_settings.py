@@ -227,6 +227,7 @@ def nested(key: str, value: Any) -> Any:
         ("API_KEYS.openai.model", {"name": "x"}, "an object", "text, not empty"),
         ("STORAGE.url", "bucket", '"bucket"', "file:PATH, b2://"),
         ("STORAGE.url", "file:", '"file:"', "file:PATH, b2://"),
+        ("STORAGE.url", f"file:/{500 * 'a'}", '"file:/…"', "without credentials; 500 characters at most"),
         ("STORAGE.url", "b2://id:secret@bucket", '"b2://…@bucket"', "without credentials"),
         ("FILE_PATHS.config_gen", "/etc/x.json", '"/etc/x.json"', "key in the bucket"),
         ("FILE_PATHS.config_gen", "../x.json", '"../x.json"', "key in the bucket"),

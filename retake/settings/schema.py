@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from retake.foreign_text import plain, shown
 
+_LONGEST_TEXT = 500
+
 
 class Rule(NamedTuple):
     """What is allowed, in words, and the function that returns the value ready for use or raises ValueError.
@@ -130,7 +132,8 @@ def _read_yes_or_no(value: Any) -> bool:
 
 
 def _read_text(value: Any) -> str:
-    _require(isinstance(value, str) and value.isprintable() and value == value.strip() and 0 < len(value) <= 500)
+    _require(isinstance(value, str) and value.isprintable() and value == value.strip())
+    _require(0 < len(value) <= _LONGEST_TEXT)
     return str(value)
 
 
@@ -341,7 +344,8 @@ def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any
         with suppress(ValueError):
             return rule.read(value)
     found = "something else" if isinstance(rule, Rule) and rule.hidden else shown(value)
-    faults.append(f"{path}: found {found}, allowed: {rule.allowed}")
+    most = f"; {_LONGEST_TEXT} characters at most" if isinstance(value, str) and len(value) > _LONGEST_TEXT else ""
+    faults.append(f"{path}: found {found}, allowed: {rule.allowed}{most}")
     return declared.default
 
 
