@@ -154,6 +154,11 @@ def of(succeeded: int, failed: int = 0, *, retried: int = 0, errors: int = 0, **
     return pipeline_figures(counts, **more)[0]
 
 
+def all_cancelled() -> Any:
+    """Enough runs for rates, of which none succeeded or failed: there is no rate of success."""
+    return pipeline_figures({("ended", "p", "cancelled"): 20})[0]
+
+
 @pytest.mark.parametrize(
     ("figures", "level", "rate_level"),
     [
@@ -174,6 +179,7 @@ def of(succeeded: int, failed: int = 0, *, retried: int = 0, errors: int = 0, **
         (lambda: of(0, 2, min_runs=2), "critical", "critical"),
         (lambda: of(0, 9, errors=1), "error", "ok"),
         (lambda: of(0, 9, stopped=["p"]), "critical", "ok"),
+        (lambda: all_cancelled(), "ok", "ok"),
     ],
 )
 def test_levels(figures: Callable[[], Any], level: str, rate_level: str) -> None:
@@ -194,6 +200,7 @@ def test_the_overall_level_is_the_worst() -> None:
         (lambda: of(94, retried=6), ["retry_rate"]),
         (lambda: of(0, 9), []),
         (lambda: of(0, 10), ["success_rate"]),
+        (lambda: all_cancelled(), []),
     ],
 )
 def test_targets(figures: Callable[[], Any], missed: list[str]) -> None:
@@ -201,7 +208,7 @@ def test_targets(figures: Callable[[], Any], missed: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pipeline", "mean_s", "missed"), [("p", 31, False), ("robot/R", 31, True), ("robot/R", 29, False)]
+    ("pipeline", "mean_s", "missed"), [("p", 31, False), ("robot/R", 30, True), ("robot/R", 29, False)]
 )
 def test_only_robots_have_a_target_for_their_duration(pipeline: str, mean_s: int, missed: bool) -> None:
     counts = {("ended", pipeline, "succeeded"): 10, ("took_us", pipeline): mean_s * 10_000_000}
@@ -217,3 +224,9 @@ def test_a_failure_whose_tries_are_out_of_the_window_makes_no_rate_negative() ->
 def test_a_status_that_is_none_does_not_break_the_figures() -> None:
     [it] = pipeline_figures({("ended", "p", "vanished"): 2})
     assert it.runs[RunStatus.SUCCEEDED] == 0
+
+
+def test_an_error_of_no_known_class_does_not_break_the_figures() -> None:
+    [it] = pipeline_figures({("failed", "p", "s", "", "X"): 2})
+    assert sum(it.errors.values()) == 0
+    assert it.steps[0].failed_tries == 2

@@ -3,6 +3,7 @@
 import os
 import re
 from datetime import timedelta
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,15 @@ from retake.kpi.figures import Figures, pipeline_figures
 from retake.kpi.metrics import Metrics, render, replace_file
 from retake.runs.states import Trigger
 
+SPEND = "retake_spend_usd_total"
+
 FAMILIES = {
     "retake_runs_total": ("counter", {"pipeline", "status"}),
     "retake_open_runs": ("gauge", {"pipeline", "status"}),
     "retake_step_tries_total": ("counter", {"pipeline", "step", "outcome"}),
     "retake_errors_total": ("counter", {"pipeline", "error_class", "error_code"}),
     "retake_run_duration_seconds": ("summary", {"pipeline"}),
-    "retake_spend_usd_total": ("counter", {"pipeline"}),
+    SPEND: ("counter", {"pipeline"}),
     "retake_success_ratio": ("gauge", {"pipeline"}),
     "retake_retry_ratio": ("gauge", {"pipeline"}),
     "retake_dead_letters": ("gauge", {"pipeline"}),
@@ -99,6 +102,20 @@ def test_names_are_escaped_and_read_back(name: str) -> None:
     text.encode()
 
 
+def test_spending_is_in_usd_and_zero_where_nothing_was_spent() -> None:
+    totals = {("spent", "music"): 1_250_000, ("ended", "story", "succeeded"): 1}
+    [music, story] = parsed(render(Metrics(totals, Figures(FakeClock().now(), 60, ()))))[SPEND].samples
+    assert music == Sample(SPEND, {"pipeline": "music"}, 1.25)
+    assert story == Sample(SPEND, {"pipeline": "story"}, 0)
+
+
+def test_an_error_of_no_step_is_no_try_of_one() -> None:
+    totals = {("failed", "story", "", "C", "X"): 3, ("done", "story", "imagine"): 1}
+    families = parsed(render(Metrics(totals, Figures(FakeClock().now(), 60, ()))))
+    assert {it.labels["step"] for it in families["retake_step_tries_total"].samples} == {"imagine"}
+    assert sum(it.value for it in families["retake_errors_total"].samples) == 3
+
+
 def test_counters_are_of_all_time_and_the_ratios_of_the_window(place: Place) -> None:
     lived(place)
     place.clock.moment += timedelta(days=40)
@@ -136,6 +153,21 @@ def test_a_file_that_cannot_be_written_is_an_error_and_leaves_nothing(tmp_path: 
     with pytest.raises(StorageError, match="the metrics could not be written"):
         replace_file(str(tmp_path / where), b"x", "the metrics")
     assert [it.name for it in tmp_path.iterdir()] == ["folder"]
+
+
+def test_a_file_that_cannot_be_replaced_stays_and_leaves_no_draft(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "retake.prom"
+    path.write_text("before")
+
+    def full(*_: object) -> None:
+        raise OSError(ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(StorageError, match="No space left"):
+        replace_file(str(path), b"after", "the metrics")
+    assert [(it.name, it.read_text()) for it in tmp_path.iterdir()] == [("retake.prom", "before")]
 
 
 def test_an_empty_ledger_is_exported_too(clock: FakeClock) -> None:
