@@ -48,6 +48,29 @@ def test_the_busiest_pipelines_have_lines_of_their_own_and_the_rest_share_one() 
     assert in_chart(image, LINES[0]) + in_chart(image, REST) > 0
 
 
+def height(image: Image.Image, colour: tuple[int, int, int], top: int, bottom: int) -> float:
+    """The mean of the rows of a chart in which that colour is."""
+    rows = [y for y in range(top, bottom) for x in range(84, 872) if image.getpixel((x, y)) == colour]
+    return sum(rows) / len(rows)
+
+
+def test_the_lines_are_at_the_height_of_the_rates() -> None:
+    """Three of four runs succeed; of ten tries five fail, one of them for good: four tenths are tried again. Polls do
+    not count."""
+    amounts = {
+        ("ended", "p", "succeeded"): 3,
+        ("ended", "p", "failed"): 1,
+        ("done", "p", "imagine"): 5,
+        ("failed", "p", "imagine", "A", "X"): 5,
+        ("given_up", "p", "imagine"): 1,
+        ("failed", "p", "fetch", "A", "X"): 50,
+    }
+    hours = [micros(NOW - timedelta(hours=hour)) for hour in range(10)]
+    image = picture(timedelta(hours=12), [Fact(at, cell, n) for at in hours for cell, n in amounts.items()])
+    assert height(image, LINES[0], 100, 310) == pytest.approx(300 - 190 * (0.75 - 0.5) / 0.5, abs=2)  # from 50 to 100 %
+    assert height(image, LINES[0], 362, 552) == pytest.approx(542 - 170 * 0.4 / 0.5, abs=2)  # up to 50 %
+
+
 @pytest.mark.parametrize(
     "window",
     [
