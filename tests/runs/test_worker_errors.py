@@ -13,10 +13,11 @@ from retake.retrying.backoff import Fixed, Intervals
 from retake.retrying.policy import RetryPolicy
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.recovery import Recovery
+from retake.runs.run import ERROR, Run
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus
 from retake.runs.validation import InvalidField
-from retake.runs.worker import Postponed, Worker, coded
+from retake.runs.worker import MOST_ASKED, Postponed, Worker, coded
 from retake.testing.logs import CapturedLogs
 
 
@@ -99,6 +100,63 @@ def test_a_recovery_that_takes_its_own_worker_for_dead_is_warned_of() -> None:
         assert log.warnings == []
         Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1", recovery=recovery)
     assert "takes a worker for dead that is heard of every 15 s" in log.warnings[0]
+
+
+class Busy(BucketLedger):
+    """A ledger that is busy at as many claims in a row as `busy` says, and answers the one after them."""
+
+    busy: tuple[int, ...] = ()
+    asked = 0
+
+    def claim(self, worker: str, *, actor: str = "worker", pipeline: str | None = None) -> Run | None:
+        self.asked += 1
+        if self.busy and self.busy[0]:
+            self.busy = (self.busy[0] - 1, *self.busy[1:])
+            raise LeaseHeld("host:2 is at work")
+        self.busy = self.busy[1:]
+        return super().claim(worker, actor=actor, pipeline=pipeline)
+
+
+def test_a_ledger_that_is_busy_is_asked_thirty_times_more_and_again_after_each_answer() -> None:
+    clock = FakeClock()
+    ledger = Busy(MemoryBucket(), clock)
+    for number in range(2):
+        ledger.create_for_task(f"t{number}", f"t{number}#1", actor="cron")
+    ledger.busy = (MOST_ASKED, MOST_ASKED, MOST_ASKED + 1)
+    with CapturedLogs() as log, pytest.raises(LeaseHeld):
+        Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1").work(until_idle=True)
+    assert ledger.asked == 3 * (MOST_ASKED + 1)
+    assert {run.status for run in ledger.runs()} == {RunStatus.SUCCEEDED}
+    assert log.warnings[0] == "claiming a run failed and is retried: host:2 is at work"
+
+
+@pytest.mark.parametrize("pipeline", ["", "posters"])
+def test_the_record_of_a_failure_names_the_pipeline(pipeline: str) -> None:
+    def job(handle: RunHandle) -> None:
+        raise ValueError("no such poster")
+
+    clock = FakeClock()
+    ledger = BucketLedger(MemoryBucket(), clock)
+    run = ledger.create_for_task("t", "t#1", actor="cron", pipeline=pipeline)
+    Worker(ledger, job, RetryPolicy(0), clock, name="host:1").work_once()
+    [record] = [event.payload for event in ledger.events(run.run_id) if event.kind == ERROR]
+    assert record["robot_id"] == (pipeline or "worker")
+
+
+def test_a_run_that_somebody_removes_while_it_is_worked_on_ends_no_worker() -> None:
+    def job(handle: RunHandle) -> None:
+        if handle.run.task_id == "t0":
+            for entry in [it for it in bucket.list("") if handle.run.run_id in it.key]:
+                bucket.delete(entry.key)
+
+    clock, bucket = FakeClock(), MemoryBucket()
+    ledger = BucketLedger(bucket, clock)
+    for number in range(2):
+        ledger.create_for_task(f"t{number}", f"t{number}#1", actor="cron")
+    with CapturedLogs() as log:
+        assert Worker(ledger, job, RetryPolicy(0), clock, name="host:1").work(until_idle=True) == 2
+    assert [run.status for run in ledger.runs()] == [RunStatus.SUCCEEDED]
+    assert any("which is not saved: there is no run" in it.getMessage() for it in log.records)
 
 
 @pytest.mark.parametrize(("step", "facts"), [("", {}), ("film", {"step": 1}), ("film", {"actor": "Ada", "file": "f"})])
