@@ -1,7 +1,6 @@
 """What every request passes first (ASGI): the checks of its host and of its session, and the headers of the answer."""
 
 from collections.abc import Collection, Mapping
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlsplit
 
 from retake.serving.body import Application, Message, Receive, Send, bearer, refuse
@@ -72,13 +71,11 @@ def host_name(host: str) -> str:
 
 
 def session_of(headers: Mapping[bytes, bytes]) -> str:
-    """Return the cookie of the session, or ""."""
+    """Return the cookie of the session, or "". Cookies of other programs on this host may stand beside it: browsers do
+    not tell ports apart, and `http.cookies` would stop at the first one that is odd, such as JSON."""
     header = headers.get(b"cookie", b"")[:LARGEST_COOKIE].decode("latin-1")
-    try:
-        found = SimpleCookie(header).get(COOKIE)
-    except CookieError:
-        return ""
-    return found.value if found else ""
+    pairs = (it.partition("=") for it in header.split(";"))
+    return {name.strip(): value.strip() for name, _, value in pairs}.get(COOKIE, "")
 
 
 def wants_page(scope: Message) -> bool:

@@ -111,6 +111,17 @@ def test_an_invented_cookie_is_none(client: httpx.Client, cookie: str) -> None:
     assert client.get("/", headers={**PAGE, **header}).status_code == 303
 
 
+@pytest.mark.parametrize(
+    "other", ['seen={"a": 1}', "flag", "path=/x", "name=Zoë", "a[b]=1", "=x", "secure=1", "tour=a b", "x=1; ;"]
+)
+def test_a_cookie_of_another_program_on_this_host_signs_nobody_out(client: httpx.Client, other: str) -> None:
+    session = sign_in(client).headers["set-cookie"].partition(";")[0]
+    client.cookies.clear()
+    for header in (f"{other}; {session}", f"{session}; {other}"):
+        page = client.get("/", headers={**PAGE, "Cookie": header.encode()})
+        assert page.status_code == 200, header
+
+
 def test_each_part_of_a_cookie_counts() -> None:
     sessions = Sessions(TOKEN, lambda: 1000.0)
     cookie = sessions.begin()
