@@ -72,6 +72,27 @@ def test_a_file_in_the_place_of_the_folder_is_told(root: Path, bucket: Directory
             call()
 
 
+_READ_WITH_LITTLE_MEMORY = """
+import resource, sys
+from retake.bucket.directory import DirectoryBucket
+from retake.errors import StorageError
+bucket = DirectoryBucket(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_AS, (2**31, 2**31))
+try:
+    bucket.read("runs/a.json")
+except StorageError as error:
+    print(error)
+"""
+
+
+def test_a_file_that_is_larger_than_the_memory_is_named(root: Path, bucket: DirectoryBucket) -> None:
+    bucket.write("runs/a.json", b"{}", ABSENT)
+    os.truncate(root / "runs/a.json", 2**33)
+    command = [sys.executable, "-c", _READ_WITH_LITTLE_MEMORY, str(root)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert told.startswith(f"cannot read runs/a.json of file:{root}: it has {2**33} bytes")
+
+
 def test_a_file_in_the_place_of_the_folder_above_is_not_said_to_be_missing(tmp_path: Path) -> None:
     (tmp_path / "disk").touch()
     with pytest.raises(StorageError, match="disk, where the bucket's folder should be, is not a folder"):

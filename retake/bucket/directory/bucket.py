@@ -127,7 +127,13 @@ class DirectoryBucket(DirectoryWrites):
 
     def read(self, key: str) -> tuple[bytes, str]:
         with _opened(self._tree, self.url, key) as (file, found), open(file, "rb", buffering=0, closefd=False) as whole:
-            return whole.readall(), version_of(found)
+            try:
+                return whole.readall(), version_of(found)
+            except MemoryError:
+                raise StorageError(
+                    f"cannot read {key} of {self.url}: it has {found.st_size} bytes, for which this process has no "
+                    "memory; if another program has put it there, move it away"
+                ) from None
 
     def read_range(self, key: str, first: int, last: int) -> bytes:
         """See `RangedReads.read_range`."""
