@@ -9,6 +9,7 @@ a step runs               succeeded              it is started again: its result
 was cancelled             waits                  it is cancelled
 """
 
+from collections.abc import Iterator
 from logging import getLogger
 
 from sqlalchemy import Text, cast, or_, select
@@ -16,11 +17,13 @@ from sqlalchemy import Text, cast, or_, select
 from retake.errors import Code, ErrorRecord, RetakeError, StorageError
 from retake.music import states
 from retake.music.attempts import AttemptStore
-from retake.music.rows import PipelineRow
+from retake.music.database import Cursor
+from retake.music.rows import PipelineRow, pipeline_of_task
 from retake.music.store import NAME, PIPELINE, PipelineStore, begin_run, cancel_run
-from retake.music.tables import pipelines
+from retake.music.tables import LARGEST_ID, pipelines
 from retake.runs.recovery import ACTOR, Recovery
 from retake.runs.run import ERROR, Run
+from retake.runs.statements import Row
 from retake.runs.states import FINAL, TAKEN_UP, RunStatus
 from retake.runs.tables import task_runs
 
@@ -34,12 +37,12 @@ _WITHOUT_RUN = (
     .where(or_(*(pipelines.c.state == states.running(step) for step in states.STEPS)))
     .where(or_(task_runs.c.run_id.is_(None), *(task_runs.c.run_status == status for status in sorted(FINAL))))
 )
-_CANCELLED = (
-    select(*PIPELINE, task_runs.c.run_id)
-    .select_from(task_runs.join(pipelines, _OF_ROW))
-    .where(task_runs.c.pipeline == NAME, pipelines.c.state == states.CANCELLED)
+_WAITING = (
+    select(task_runs.c.task_id, task_runs.c.idempotency_key, task_runs.c.run_id)
+    .where(task_runs.c.pipeline == NAME)
     .where(or_(*(task_runs.c.run_status == status for status in sorted(TAKEN_UP))))
 )
+_PAGE = 200
 
 
 class Upkeep:
@@ -55,7 +58,7 @@ class Upkeep:
         database = self._store.database
         with database.reading() as cursor:
             found = [*cursor.readable(_WITHOUT_RUN, name="without-run")]
-            found += cursor.readable(_CANCELLED, name="cancelled")
+            found += _cancelled(cursor)
         return sum(self._repair(PipelineRow(*row), run_id) for *row, run_id in found)
 
     def _repair(self, pipeline: PipelineRow, run_id: str | None) -> bool:
@@ -88,3 +91,16 @@ class Upkeep:
     def _error_of(self, run: Run) -> ErrorRecord:
         errors = [event.payload for event in self._store.database.ledger.events(run.run_id) if event.kind == ERROR]
         return ErrorRecord(errors[-1] if errors else None)
+
+
+def _cancelled(cursor: Cursor) -> Iterator[Row]:
+    """Yield the cancelled pipelines whose present run waits, each with the id of that run. The runs come first: few
+    wait, and pipelines that were cancelled stay for ever."""
+    runs = cursor.readable(_WAITING, name="waiting")
+    waiting = {key: run_id for _, key, run_id in runs}
+    of = sorted({it for task_id, *_ in runs if (it := pipeline_of_task(task_id)) is not None and it <= LARGEST_ID})
+    for at in range(0, len(of), _PAGE):
+        wanted = or_(*(pipelines.c.id == it for it in of[at : at + _PAGE]))
+        for row in cursor.readable(select(*PIPELINE).where(wanted, pipelines.c.state == states.CANCELLED)):
+            if run_id := waiting.get(PipelineRow(*row).run_key):
+                yield (*row, run_id)
