@@ -95,7 +95,8 @@ def under_way(cursor: Cursor, most: dict[MusicStep, int]) -> list[Present]:
 def calls_since(cursor: Cursor, day: str) -> list[tuple[PaidCall, str, int]]:
     """Return what counts on `day` or later, with the state of its pipeline and the number of the attempt that paid."""
     rows = cursor.readable(_CALLS, {"first_day": day}, name="survey calls")
-    return [(PaidCall(*row[:-2]), row[-2], row[-1] or 1) for row in rows]
+    found = [(PaidCall(*row[:-2]), row[-2], row[-1] or 1) for row in rows]
+    return sorted(found, key=lambda it: it[0].id)
 
 
 def calls_of(cursor: Cursor, pipeline_id: int) -> list[tuple[PaidCall, int]]:
@@ -188,8 +189,7 @@ _CALLS = (
     select(*paid_calls.c, pipelines.c.state, pipeline_jobs.c.attempt)
     .select_from(_BILLED.join(pipelines, pipelines.c.id == paid_calls.c.pipeline_id))
     .where(paid_calls.c.day >= bindparam("first_day"), paid_calls.c.outcome != "refused")
-    .order_by(paid_calls.c.id)
-)
+)  # in no order: for that of the ids SQLite would read every call there is
 _CALLS_OF = (
     select(*paid_calls.c, pipeline_jobs.c.attempt)
     .select_from(_BILLED)

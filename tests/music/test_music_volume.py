@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rows_world import Rows
 
+from retake.music.survey import calls_since
 from retake.music.upkeep import Upkeep
 from retake.runs.recovery import Recovery
 
@@ -50,3 +51,11 @@ def test_upkeep_cancels_each_waiting_run_of_a_cancelled_pipeline(rows: Rows, mon
     Upkeep(rows.actions, recovery).look()
     found = [rows.database.ledger.find(it.run_key) for it in (*several, kept)]
     assert [it and it.status for it in found] == [*["cancelled"] * 5, "queued"]
+
+
+def test_the_calls_of_a_day_are_found_by_their_day(rows: Rows) -> None:
+    def look() -> None:
+        with rows.database.reading() as cursor:
+            calls_since(cursor, "2026-11-22")
+
+    assert any("ix_paid_calls_day" in it for it in plans(rows, look))
