@@ -10,6 +10,7 @@ raise AssertionError("the last attempt returns or raises")
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
 from itertools import chain, repeat
 
 from retake.clock import Clock
@@ -68,12 +69,20 @@ def repeating(*pauses: float) -> Iterator[float]:
 def countdown(seconds: float, clock: Clock) -> Callable[[], float]:
     """Return a function that returns how many of `seconds`, counted from this call, are left. A clock that is set back
     meanwhile adds nothing to them."""
-    left, seen = seconds, clock.now()
+    now = steady(clock)
+    began = now()
+    return lambda: seconds - (now() - began).total_seconds()
 
-    def still() -> float:
-        nonlocal left, seen
-        now = clock.now()
-        left, seen = left - max(0.0, (now - seen).total_seconds()), now
-        return left
 
-    return still
+def steady(clock: Clock) -> Callable[[], datetime]:
+    """Return a function that returns the time, as `clock` has it now. If the clock is set back meanwhile, its time goes
+    on from where it was: for times that are only compared with one another."""
+    moment = seen = clock.now()
+
+    def now() -> datetime:
+        nonlocal moment, seen
+        present = clock.now()
+        moment, seen = moment + max(timedelta(0), present - seen), present
+        return moment
+
+    return now

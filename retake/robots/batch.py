@@ -8,6 +8,7 @@ from functools import partial
 from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
+from retake.attempts import steady
 from retake.clock import Clock, wait
 from retake.errors import Code, CodedError, Stopped
 from retake.retrying.breaker import Breaker, BreakerOpen
@@ -114,7 +115,7 @@ class Batches(Generic[T]):
         breaker: Breaker | None = None,
     ) -> None:
         self._parts, self._policy = parts, policy._replace(batch=checked(policy.batch))
-        self._clock, self._random = clock, random
+        self._clock, self._now, self._random = clock, steady(clock), random
         self._stop, self._breaker = stop, breaker
         self._guard = Guard(policy.item, clock, random)
 
@@ -133,7 +134,7 @@ class Batches(Generic[T]):
         return report
 
     def _made(self, keys: tuple[str, ...], items: Mapping[str, BatchItem]) -> BatchPlan[T]:
-        plan: BatchPlan[T] = begun(self._policy, keys, self._clock.now())
+        plan: BatchPlan[T] = begun(self._policy, keys, self._now())
         while step := next_step(plan):
             if isinstance(step, Send):
                 self._wait(step.load)
@@ -146,7 +147,7 @@ class Batches(Generic[T]):
         return plan
 
     def _wait(self, load: BatchLoad) -> None:
-        wait(self._clock, (load.due - self._clock.now()).total_seconds(), self._stop)
+        wait(self._clock, (load.due - self._now()).total_seconds(), self._stop)
         if self._stop and self._stop():
             raise Stopped(f"stopped before attempt {load.attempt} of {len(load.keys)} items")
 
@@ -158,9 +159,9 @@ class Batches(Generic[T]):
                 if (item := self._timed(policy, Code.TIMEOUT, partial(self._parts.find, items[key]))) is not None:
                     there[key] = item
         except BreakerOpen as refusal:
-            return held(plan, load, self._clock.now(), refusal.retry_after_s)
+            return held(plan, load, self._now(), refusal.retry_after_s)
         except CodedError as error:
-            return refused(plan, load, error, self._clock.now(), self._random, sent=False)
+            return refused(plan, load, error, self._now(), self._random, sent=False)
         plan = found(plan, load, there)
         rest = load._replace(keys=tuple(key for key in load.keys if key not in there))
         if not rest.keys:
@@ -169,10 +170,10 @@ class Batches(Generic[T]):
         try:
             answers = self._timed(policy, None, lambda: self._parts.send(sending))
         except BreakerOpen as refusal:
-            return held(plan, rest, self._clock.now(), refusal.retry_after_s)
+            return held(plan, rest, self._now(), refusal.retry_after_s)
         except CodedError as error:
-            return refused(plan, rest, error, self._clock.now(), self._random)
-        return answered(plan, rest, answers, self._clock.now(), self._random)
+            return refused(plan, rest, error, self._now(), self._random)
+        return answered(plan, rest, answers, self._now(), self._random)
 
     def _timed(self, policy: RetryPolicy, code: str | None, call: Callable[[], A]) -> A:
         """Return what `call` returns within the policy's time. Raises BreakerOpen without calling it."""

@@ -233,6 +233,26 @@ def test_asked_to_stop_it_sends_nothing_more_and_goes_on_the_next_time() -> None
     assert fates(run(there, "abc")) == {"a": "created", "b": "existing", "c": "existing"}
 
 
+def test_a_clock_that_is_set_back_makes_no_item_wait_longer() -> None:
+    there, clock = Catalogue(), FakeClock()
+    there.faults = {key: [TEMPORARY] * 2 for key in "abc"}
+    send, slept = there.send, list[float]()
+
+    def sending(call: BatchCall) -> Mapping[str, Answer[str]]:
+        if len(there.sent) == 1:
+            clock.moment -= timedelta(days=3650)
+        return send(call)
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        clock.moment += timedelta(seconds=seconds)
+
+    clock.sleep = sleep  # type: ignore[method-assign]
+    report = Batches(there.parts()._replace(send=sending), PROTOCOL, clock, lambda: 0.5).run(items("abc"))
+    assert fates(report) == dict.fromkeys("abc", "created")
+    assert sum(slept) < 10
+
+
 def test_what_is_no_coded_error_passes_through() -> None:
     class Broken(Catalogue):
         def send(self, sending: BatchCall) -> Mapping[str, Answer[str]]:
