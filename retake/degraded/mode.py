@@ -29,6 +29,10 @@ ROBOTS: tuple[frozenset[int] | None, ...] = (None, frozenset({1, 2, 3, 9}), froz
 """By mode, the numbers of the robots that run; None is all."""
 
 
+_WRONG = timedelta(days=30)
+"""How far ahead a mode with an end may have been set. A tick on a machine whose clock is some days behind obeys it."""
+
+
 class Hand(NamedTuple):
     """What an operator has set."""
 
@@ -75,7 +79,7 @@ class Mode(NamedTuple):
 def mode_at(state: ModeState, settings: ModeSettings, timezone: str, now: datetime) -> Mode:
     """Return the mode that holds at `now`."""
     hand = state.hand
-    if hand and (hand.until is None or now < parse_stamp(hand.until)):
+    if hand and not _is_over(hand, now):
         return Mode(hand.mode, "operator", hand.why, hand.since, hand.until)
     local = now.astimezone(zone_of(timezone)) if settings.schedule else now
     planned = max((it.mode for it in settings.schedule if it.hours.hold(local)), default=FULL)
@@ -85,6 +89,14 @@ def mode_at(state: ModeState, settings: ModeSettings, timezone: str, now: dateti
     if auto > FULL:
         return Mode(auto, "auto", _why(state.auto, settings), state.auto.since)
     return Mode()
+
+
+def _is_over(hand: Hand, now: datetime) -> bool:
+    """Return whether what an operator has set has ended. If it was set further ahead than `_WRONG`, the clock was wrong
+    then, and so is its end."""
+    if hand.until is None:
+        return False
+    return now >= parse_stamp(hand.until) or parse_stamp(hand.since) - now > _WRONG
 
 
 def may_change_at(state: ModeState, settings: ModeSettings, timezone: str, now: datetime) -> list[datetime]:

@@ -137,6 +137,26 @@ def test_a_clock_that_was_a_year_ahead_holds_it_no_longer() -> None:
     assert auto_after(a_little_ahead, 0, 10, ModeSettings(), now).mode == 1
 
 
+def test_one_with_an_end_that_a_clock_ten_years_ahead_has_set_holds_nothing_up() -> None:
+    world = WatchedWorld()
+    right = world.clock.moment
+    world.clock.moment += timedelta(days=3650)
+    world.panel.set(3, 3600, "an hour off")
+    assert world.mode()["mode"] == 3
+    world.clock.moment = right
+    assert world.mode()["mode"] == 0
+    world.panel.set(3, None, "until somebody says otherwise")
+    world.clock.moment = right - timedelta(days=3650)
+    assert world.mode()["mode"] == 3
+
+
+def test_one_that_another_machine_has_set_holds_though_its_clock_is_ahead() -> None:
+    world = WatchedWorld()
+    world.panel.set(3, 60, "a minute off")
+    world.clock.moment -= timedelta(minutes=2)
+    assert world.mode()["mode"] == 3
+
+
 def test_failed_tries_raise_it_and_idle_ticks_bring_it_down_again() -> None:
     world = WatchedWorld(modes={"auto": True, "min_tries": 3, "hold_seconds": 300, "window_seconds": 1200})
     world.vendors.plan("imagine", *["refused"] * 4)
