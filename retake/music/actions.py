@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sqlalchemy import Update, bindparam, exists, func, or_, select, update
+from sqlalchemy import Update, and_, bindparam, exists, func, or_, select, update
 
 from retake.music import states
 from retake.music.database import Cursor, MusicDatabase
@@ -130,7 +130,8 @@ class PipelineActions(PipelineStore):
         if self._uploads_per_day is None:
             return
         cursor.lock(_UPLOADS_LOCK)
-        others = {"but": 0 if counted else row.id, "since": pacific_midnight(self.clock.now())}
+        since = pacific_midnight(self.clock.now())
+        others = {"but": 0 if counted else row.id, "since": since, "until": since + _AHEAD}
         begun = sum(found[0] for query in (_BEGUN, _TO_BEGIN) for found in cursor.rows(query, others))
         if begun >= self._uploads_per_day:
             raise Refusal(
@@ -142,7 +143,13 @@ class PipelineActions(PipelineStore):
 _UPLOADS_LOCK = 0x52656D76
 """PostgreSQL's advisory lock under which the day's uploads are counted and one is begun."""
 
-_TODAY = pipeline_jobs.c.started_at >= bindparam("since", type_=pipeline_jobs.c.started_at.type)
+_AHEAD = timedelta(days=2)
+"""From the day's beginning. What seems to have begun later than this was written by a clock that was wrong."""
+
+_TODAY = and_(
+    pipeline_jobs.c.started_at >= bindparam("since", type_=pipeline_jobs.c.started_at.type),
+    pipeline_jobs.c.started_at < bindparam("until", type_=pipeline_jobs.c.started_at.type),
+)
 _UPLOAD = pipeline_jobs.c.step == MusicStep.PUBLISH.value
 _BEGUN = select(func.count(pipeline_jobs.c.pipeline_id.distinct())).where(
     _UPLOAD, _TODAY, pipeline_jobs.c.pipeline_id != bindparam("but")

@@ -1,7 +1,6 @@
 """What a step works with: its attempt, the vendors, the files, and a way to stop in time."""
 
 from collections.abc import Callable, Mapping
-from datetime import datetime
 from io import BytesIO
 from pathlib import Path
 from random import Random
@@ -148,10 +147,6 @@ class JobContext:
             on_unknown=on_unknown,
             how_to_decide=f"say retake music resolve {self.row.id} --again",
         )
-
-    @property
-    def now(self) -> datetime:
-        return self.clock.now()
 
 
 class KeptFile:

@@ -6,7 +6,7 @@ again, or whose answer was not sent, is answered and does nothing more.
 
 import re
 from collections.abc import Collection, Iterable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from logging import getLogger
 from typing import NamedTuple
 
@@ -68,9 +68,9 @@ class TelegramInbox:
     @property
     def offset(self) -> int | None:
         """The update to ask for next; None if none was taken lately. Raises StorageError."""
-        since = self.database.clock.now() - KEPT
+        lately = _lately(self.database.clock.now())
         with self.database.reading() as cursor:
-            row = cursor.row(select(func.max(updates.c.update_id)).where(updates.c.received_at > since))
+            row = cursor.row(select(func.max(updates.c.update_id)).where(lately))
         return None if row is None or row[0] is None else int(row[0]) + 1
 
     def take(self, raw: object) -> None:
@@ -132,10 +132,16 @@ class TelegramInbox:
             return done
 
     def _recorded(self, cursor: Cursor, found: TelegramUpdate) -> bool:
-        """Record an update, and return whether it is new. Those that are too old to come again are deleted."""
+        """Record an update, and return whether it is new. Those that are too old to come again are deleted.
+
+        One that comes again although it does not count for the offset was recorded by a clock that was wrong. It counts
+        from now on, or Telegram would give it without end.
+        """
         now, callback_id = self.database.clock.now(), found.tap.id if found.tap else None
         values = {"update_id": found.update_id, "callback_id": callback_id, "received_at": now}
         if cursor.add(updates, values) is None:
+            known = update(updates).where(updates.c.update_id == found.update_id, ~_lately(now))
+            cursor.change(known.values(received_at=now))
             return False
         cursor.change(delete(updates).where(updates.c.received_at < now - KEPT))
         return True
@@ -179,6 +185,11 @@ class TelegramInbox:
 def _answer(wish: Wish, row: PipelineRow) -> str:
     """Return the answer to a tap: the step that begins."""
     return f"#{row.id} is cancelled" if wish.verb == "cancel" else f"#{row.id}: {row.step} begins"
+
+
+def _lately(now: datetime) -> ColumnElement[bool]:
+    """Return the condition of updates that were taken lately, by a clock that was right."""
+    return (updates.c.received_at > now - KEPT) & (updates.c.received_at < now + KEPT)
 
 
 def is_fatal(error: RetakeError) -> bool:

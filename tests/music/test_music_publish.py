@@ -305,6 +305,17 @@ def test_the_limit_of_a_day_ends_at_midnight_in_california(rigs: Rigs) -> None:
     assert rig.get(second).state == "published"
 
 
+def test_uploads_that_were_begun_by_a_clock_far_ahead_count_on_no_day(rigs: Rigs) -> None:
+    rig = rigs(uploads_per_day=1)
+    first, second = rig.before("publish"), rig.before("publish")
+    right = rig.clock.moment
+    rig.clock.moment += timedelta(days=3650)
+    rig.actions.publish(first.id)
+    rig.settle(hours=0)
+    rig.clock.moment = right
+    assert rig.actions.publish(second.id).state == "publish_running"
+
+
 def test_a_retry_that_goes_on_with_its_upload_begins_none(rigs: Rigs) -> None:
     rig = rigs(uploads_per_day=1, upload_resumes=0)
     assert retried(rig, failed(rig, "upload.put=500")).state == "published"

@@ -58,6 +58,21 @@ def test_a_clock_that_is_set_back_meanwhile_makes_no_pause_longer(rigs: Rigs, mo
     assert sum(slept) == 5
 
 
+def test_a_clock_that_is_set_back_meanwhile_moves_no_end_of_a_poll(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig, slept = rigs(image_timeout_seconds=32, step_max_retries=0), list[float]()
+    rig.sandbox.order("imagine#1=never-ends")
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        assert sum(slept) < 100
+        rig.later(seconds=seconds if slept[1:] else -3 * 3600)
+
+    monkeypatch.setattr(rig.clock, "sleep", sleep)
+    row = rig.create()
+    rig.work()
+    assert "no picture after 32 s" in str(rig.get(row).failed_reason)
+
+
 @pytest.mark.parametrize(("step", "kind"), [("cover", "imagine"), ("meta", "chat")])
 def test_an_answer_that_a_frozen_worker_records_late_is_not_paid_for_again(
     rigs: Rigs, step: str, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -231,6 +231,23 @@ def test_the_offset_moves_once_the_update_is_saved(desk: Desk, monkeypatch: pyte
     assert desk.inbox.offset == desk.phone.unconfirmed()[0]["update_id"] + 1
 
 
+@pytest.mark.parametrize("off", [timedelta(days=3650), timedelta(days=-10)], ids=["ahead", "behind"])
+def test_what_a_wrong_clock_has_taken_is_not_asked_for_again_and_keeps_no_later_one_back(
+    desk: Desk, off: timedelta
+) -> None:
+    right = desk.rig.clock.moment
+    desk.rig.clock.moment += off
+    desk.phone.push({"message": "nonsense"})
+    desk.poll()
+    desk.rig.clock.moment = right
+    assert desk.inbox.offset is None  # Telegram may count from another number by now
+    desk.poll()
+    known = desk.phone.unconfirmed()[0]["update_id"]
+    assert desk.inbox.offset == known + 1
+    desk.poll()
+    assert desk.phone.unconfirmed() == []
+
+
 NONSENSE: tuple[dict[str, Any], ...] = (
     {"callback_query": {"id": 5, "data": {}}},
     {"callback_query": {"id": "a\0b", "data": "ytpub_retry_1", "from": {"id": ME}}},

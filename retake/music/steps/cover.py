@@ -5,10 +5,10 @@ failed, or a person gave it up.
 """
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
+from retake.attempts import countdown
 from retake.errors import Code, LinkExpired, OutcomeUnknown, PollFailed
 from retake.media.picture import Size, fit, quarters
 from retake.music.calls import MusicJournal, facts_of
@@ -86,7 +86,7 @@ def _accepted(context: JobContext) -> PaidCall:
 def _awaited(context: JobContext, call: PaidCall) -> Mapping[str, Any]:
     """Return the task's result. Raises TaskFailed, whereupon it is ordered again, and PollFailed."""
     music, midjourney, task_id = context.settings.music, context.shop.vendors.midjourney(), _task_of(call)
-    end = context.now + timedelta(seconds=music.image_timeout_seconds)
+    left = countdown(music.image_timeout_seconds, context.clock)
     while True:
         context.check()
         state = midjourney.fetch(task_id)
@@ -95,11 +95,11 @@ def _awaited(context: JobContext, call: PaidCall) -> Mapping[str, Any]:
             raise state.failure
         if state.result is not None:
             return state.result
-        if context.now >= end:
+        if (left_s := left()) <= 0:
             late = f"task {task_id} has no picture after {music.image_timeout_seconds:g} s; a retry polls it again"
             give_up = f"to give it up and order another: retake music retry {context.row.id} --again"
             raise PollFailed(Code.POLL_TIMEOUT, f"{late} ({give_up})")
-        context.pause(min(music.poll_seconds, max(0.05, (end - context.now).total_seconds())))
+        context.pause(min(music.poll_seconds, max(0.05, left_s)))
 
 
 def _downloaded(context: JobContext, call: PaidCall, result: Mapping[str, Any]) -> bytes:

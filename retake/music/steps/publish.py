@@ -7,10 +7,10 @@ description, and a person decides where it is not found.
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
+from retake.attempts import countdown
 from retake.errors import ErrorClass, PollFailed, SessionGone, Stopped
 from retake.music.attempts import shown_reason
 from retake.music.context import JobContext
@@ -74,7 +74,7 @@ def _sent(context: JobContext, row: PipelineRow, session: str | None) -> str:
 def _found(context: JobContext, row: PipelineRow, gone: SessionGone) -> str:
     """Return the id of the video that the upload has made. Raises AwaitsPerson if it is not found."""
     youtube = context.shop.vendors.youtube()
-    end = context.now + timedelta(seconds=context.settings.music.publish_look_seconds)
+    left = countdown(context.settings.music.publish_look_seconds, context.clock)
     while True:
         context.check()
         try:
@@ -82,10 +82,9 @@ def _found(context: JobContext, row: PipelineRow, gone: SessionGone) -> str:
                 return found
         except PollFailed as error:
             _log.warning("%s: looking for its video failed: %s", row.task_id, error)
-        left = (end - context.now).total_seconds()
-        if left <= 0:
+        if (left_s := left()) <= 0:
             break
-        context.pause(min(LOOK_PAUSE_S, left))
+        context.pause(min(LOOK_PAUSE_S, left_s))
     looked = context.settings.music.publish_look_seconds
     text = f"its upload may have made a video, and none was found in {looked:g} s; look on YouTube, then say which"
     raise AwaitsPerson(PollFailed(gone.code, text)) from gone
