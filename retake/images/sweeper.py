@@ -17,6 +17,7 @@ from retake.clock import Clock
 from retake.errors import RetakeError, StorageError
 from retake.images import scripts
 from retake.images.cleanup import CleanUp, row_again
+from retake.images.clock_steps import ClockSteps
 from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, age_s, is_job_id, iso
 from retake.images.messages import publish, way_of
 from retake.images.objects import FOLDER
@@ -57,6 +58,7 @@ class Sweeper:
         self._bucket, self._broker, self._table = services.bucket, services.broker, services.table
         self._cleanup, self._clock = cleanup, clock
         self._outages, self._turns, self._turns_of_files = _Outages(), Turns(), Turns()
+        self._steps = ClockSteps(services.store, clock)
         self._behind = ""  # the id behind which the next pass goes on in jobs2
 
     def sweep(self) -> None:
@@ -67,6 +69,7 @@ class Sweeper:
         if self._outages.has(RedisAway):
             return
         with self._outages.noted():
+            self._steps.follow()
             self._clean_up()
         if self._table is not None:
             with self._outages.noted(TableAway):
