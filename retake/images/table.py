@@ -74,10 +74,11 @@ SCHEMA = TableSchema(
 
 _ROW = "id, user_id, status, error, output_r2_key, executed_by_comfyui_server"
 
+# A key that is a day ahead, also of PostgreSQL's own clock, was taken by a clock that was wrong.
 _TAKE_KEY = """
 INSERT INTO jobs2_keys (user_id, key_hash, job_id, created_at) VALUES (%(user_id)s, %(key)s, %(id)s, %(now)s)
 ON CONFLICT (user_id, key_hash) DO UPDATE SET job_id = excluded.job_id, created_at = excluded.created_at
-WHERE jobs2_keys.created_at <= %(before)s
+WHERE jobs2_keys.created_at <= %(before)s OR jobs2_keys.created_at > greatest(now(), %(now)s) + interval '1 day'
 RETURNING job_id
 """
 _KEY = "SELECT job_id FROM jobs2_keys WHERE user_id = %(user_id)s AND key_hash = %(key)s"
@@ -116,7 +117,8 @@ _KEY_OF = "SELECT key_hash FROM jobs2_keys WHERE job_id = %(id)s AND user_id = %
 _TOUCH = "UPDATE jobs2 SET updated_at = %(now)s WHERE id = %(id)s"
 _FORGET = """
 DELETE FROM jobs2_keys WHERE ctid = ANY (ARRAY(
-SELECT ctid FROM jobs2_keys WHERE created_at <= %(before)s LIMIT 1000 FOR UPDATE SKIP LOCKED))
+SELECT ctid FROM jobs2_keys WHERE created_at <= %(before)s OR created_at > greatest(now(), %(now)s) + interval '1 day'
+LIMIT 1000 FOR UPDATE SKIP LOCKED))
 """
 
 

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -215,6 +215,23 @@ def test_a_key_counts_for_a_day(table: JobTable, clock: FakeClock, database_url:
 
 
 # --- bringing in ----------------------------------------------------------------------------------------------------
+
+
+def test_a_key_that_a_clock_years_ahead_has_taken_does_not_count_for_years(
+    table: JobTable, clock: FakeClock, database_url: str
+) -> None:
+    right = clock.moment
+    clock.moment = datetime.now(UTC) + timedelta(days=3650)
+    first = table.add(new_job(), "key")
+    assert table.add(new_job(), "key") == first
+    table.add(new_job(), "another")
+    clock.moment = right
+    second = table.add(new_job(), "key")
+    assert second != first
+    assert table.add(new_job(), "key") == second
+    table.forget_keys()
+    with psycopg.connect(database_url) as connection:
+        assert connection.execute("SELECT job_id::text FROM jobs2_keys").fetchall() == [(second,)]
 
 
 def test_a_row_is_brought_in_as_it_was_asked(table: JobTable, clock: FakeClock) -> None:
