@@ -56,9 +56,9 @@ class DeadMessages:
             raise Refusal(
                 f"{name!r} is too short for the beginning of an id: give {_SHORTEST} characters, or all of it"
             )
-        found = {it.name: it for it in self.all() if it.name.startswith(name)}
+        found = {it.name: it for it in self.all(MOST) if it.name.startswith(name)}
         if not found:
-            raise Refusal(f"no dead message is of a job {name[:80]!r}; see images dead list")
+            raise Refusal(f"no dead message is of a job {name[:80]!r}; {self._behind() or 'see images dead list'}")
         if len(found) > 1:
             raise Refusal(f"several dead messages begin with {name!r}: {', '.join(sorted(found)[:5])}. Give more of it")
         return next(iter(found.values()))
@@ -90,11 +90,13 @@ class DeadMessages:
     def requeue_all(self) -> dict[str, Refusal | None]:
         """Requeue all failed jobs that have a dead message, the oldest first. Return them, with why one was refused.
 
-        One that fails again meanwhile is left.
+        One that fails again meanwhile is left. Raises Refusal if there is none among the oldest, and more behind them.
         """
         outcomes: dict[str, Refusal | None] = {}
         while self._requeue_some(outcomes):
             pass
+        if not outcomes and (behind := self._behind()):
+            raise Refusal(f"no dead message is of a failed job; {behind}")
         return outcomes
 
     def _requeue_some(self, outcomes: dict[str, Refusal | None]) -> bool:
@@ -142,6 +144,12 @@ class DeadMessages:
 
         with self._alone():
             return self._broker.pull(DEAD_QUEUE, taken, MOST)
+
+    def _behind(self) -> str:
+        """Return what to do about messages that are not looked at, or ""."""
+        if self._broker.depth(DEAD_QUEUE) <= MOST:
+            return ""
+        return f"only the oldest {MOST:,} were looked at: remove those of no use with images dead drop --gone"
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -268,6 +268,27 @@ def test_all_failed_jobs_can_be_requeued_at_once(service_world: ServiceWorld, mo
     assert asked(world, "dead", "requeue", "--all") == {"results": [], "done": 0, "exit_code": 0}
 
 
+def test_who_looks_for_a_job_behind_a_thousand_that_are_gone_is_told(
+    service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = service_world
+    monkeypatch.setattr("retake.images.dead_messages.MOST", 2)
+    *gone, failed = [world.failed() for _ in range(3)]
+    for job_id in (*gone, failed):
+        dead(world, job_id)
+    for job_id in gone:
+        world.store.remove(job_id)
+    wait_for_dead(world, 3)
+    for wanted in (failed, "--all"):
+        error = asked(world, "dead", "requeue", wanted, code=65)["error"]
+        assert "only the oldest 2 were looked at: remove those of no use with images dead drop --gone" in error
+    assert world.sent() == []
+    asked(world, "dead", "drop", "--gone")
+    wait_for_dead(world, 1)
+    assert asked(world, "dead", "requeue", "--all")["done"] == 1
+    assert world.sent() == [failed]
+
+
 def test_one_that_fails_anew_while_all_are_requeued_is_left(
     service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
