@@ -8,10 +8,10 @@ def run() -> None:
     program = "python -m retake" if sys.argv[0].endswith("__main__.py") else "retake"
     try:
         _run(program, sys.argv[1] if len(sys.argv) > 1 else "")
-    except KeyboardInterrupt:  # before anything was begun that would have to be undone
+    except KeyboardInterrupt:  # nothing has begun yet that would have to be undone
         sys.exit(130)
-    except OSError as error:  # of help; any other answer that cannot be written is told where it is shown
-        if error.filename is not None:  # of a file, not of a stream: a bug
+    except OSError as error:  # while --help is written; other answers handle their own write errors
+        if error.filename is not None:  # about a file, not a stream: a bug
             raise
         from retake.console.rendering import complain
         from retake.output import not_written
@@ -22,8 +22,11 @@ def run() -> None:
 
 
 def _run(program: str, command: str) -> None:
-    """Load no more than the command needs, for a tick of a schedule is short; and what is short is mostly imports, and
-    collecting garbage meanwhile takes a tenth of it, or more."""
+    """Run `command`, importing only what it needs.
+
+    Imports are most of the run time of a scheduled tick, and garbage collection is a tenth of that or more, so it is
+    off meanwhile.
+    """
     import gc
 
     if command in ("content", "media", "fetch"):
@@ -44,7 +47,7 @@ def _run(program: str, command: str) -> None:
     open_streams()
     from retake.console.command import main
 
-    gc.freeze()  # nothing of what is loaded now is ever garbage, at the end of the process neither
+    gc.freeze()  # modules never become garbage, not even when the process ends
     gc.set_threshold(10_000)
     gc.enable()
     try:

@@ -1,4 +1,4 @@
-"""Attempt, pause, attempt again: the loop of everything that waits for something to get better.
+"""The loop of attempts and pauses behind everything that retries within one call.
 
 for attempt in attempts((0.2, 1.0, 5.0), clock.sleep):
     try:
@@ -29,14 +29,14 @@ class Attempt:
     def last(self) -> bool:
         """Whether this is the last attempt: there are no more, or the pause would take longer than the time left.
 
-        Whoever was told that it is not gets another one, though the time may run out before that is asked for.
+        A caller that gets False is given another attempt, even if the time runs out before the caller asks for it.
         """
         self._answered = self.pause is None or (self._left is not None and self._left() <= self.pause)
         return self._answered
 
     @property
     def over(self) -> bool:
-        """Whether no attempt follows this one, by the answer that the caller was given if it has asked."""
+        """Whether no attempt follows this one. Agrees with what `last` has told the caller, if it was asked."""
         return self.last if self._answered is None else self._answered
 
     def wait_at_least(self, seconds: float) -> None:
@@ -49,9 +49,9 @@ class Attempt:
 def attempts(
     pauses: Iterable[float], sleep: Callable[[float], object], *, left: Callable[[], float] | None = None
 ) -> Iterator[Attempt]:
-    """Yield attempts, one more than there are `pauses` (seconds), and call `sleep` between them.
+    """Yield one attempt more than there are `pauses` (seconds), and call `sleep` between them.
 
-    `left()` returns for how many more seconds attempts may go on; without it only the pauses bound their number.
+    `left()` returns how many seconds are left for further attempts. Without it only `pauses` bounds their number.
     """
     for pause in chain[float | None](pauses, (None,)):
         attempt = Attempt(pause, left)
@@ -62,21 +62,26 @@ def attempts(
 
 
 def repeating(*pauses: float) -> Iterator[float]:
-    """Yield `pauses`, and then the last of them for ever: for attempts that are bounded by time."""
+    """Yield `pauses`, then the last of them for ever, for attempts that are bounded by time."""
     return chain(pauses, repeat(pauses[-1]))
 
 
 def countdown(seconds: float, clock: Clock) -> Callable[[], float]:
-    """Return a function that returns how many of `seconds`, counted from this call, are left. A clock that is set back
-    meanwhile adds nothing to them."""
+    """Return a function that returns how many of `seconds` are left, counted from this call.
+
+    Setting the clock back adds nothing to them.
+    """
     now = steady(clock)
     began = now()
     return lambda: seconds - (now() - began).total_seconds()
 
 
 def steady(clock: Clock) -> Callable[[], datetime]:
-    """Return a function that returns the time, as `clock` has it now. If the clock is set back meanwhile, its time goes
-    on from where it was: for times that are only compared with one another."""
+    """Return a function that returns the time of `clock`, and never goes back.
+
+    If the clock is set back, the time continues from where it was. Use it for times that are only compared with one
+    another.
+    """
     moment = seen = clock.now()
 
     def now() -> datetime:

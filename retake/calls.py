@@ -1,4 +1,4 @@
-"""Orders for calls to fail, KIND[#CALLS]=FAULT, and the counting of calls.
+"""Parses orders for calls to fail, KIND[#CALLS]=FAULT, and counts calls.
 
     upscale=500         every call of the kind "upscale"
     imagine#2=500       the second
@@ -24,10 +24,10 @@ class Span(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """The parts of an order, with its kind and fault not yet checked."""
+    """The parts of an order. Kind and fault are not checked yet."""
 
     kind: str
-    spans: tuple[Span, ...]  # none: every call
+    spans: tuple[Span, ...]  # empty: every call
     fault: str
 
     def __str__(self) -> str:
@@ -65,7 +65,7 @@ def parse_parts(text: str) -> Parts | None:
 
 
 def parse_spans(text: str) -> tuple[Span, ...]:
-    """Return the spans in a text such as "1-3,5". Raises ValueError, which says what is wrong."""
+    """Return the spans in a text such as "1-3,5". Raises ValueError, whose message says what is wrong."""
     return tuple(_span(part) for part in text.split(","))
 
 

@@ -7,10 +7,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """The present time, and waiting."""
+    """Tells the time, and waits."""
 
     def now(self) -> datetime:
-        """Return the present time, timezone-aware, in UTC."""
+        """Return the current time, timezone-aware, in UTC."""
         ...
 
     def sleep(self, seconds: float) -> None:
@@ -29,7 +29,7 @@ class SystemClock:
         return datetime.now(UTC)
 
     def sleep(self, seconds: float) -> None:
-        """Return after `seconds`; at once for 0 and less.
+        """Return after `seconds`, or at once if that is 0 or less.
 
         >>> SystemClock().sleep(0)
         """
@@ -37,7 +37,7 @@ class SystemClock:
 
 
 class FakeClock:
-    """A clock for tests and simulations that only advances by `sleep` or by setting `moment`."""
+    """A clock for tests and simulations that advances only when `sleep` is called or `moment` is set."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self.moment = start
@@ -50,7 +50,7 @@ class FakeClock:
 
 
 def wait(clock: Clock, seconds: float, stop: Callable[[], bool] | None, *, ask_every_s: float = 1.0) -> float:
-    """Sleep for `seconds`, or until `stop()` is true (asked every so often); return the seconds slept."""
+    """Sleep for `seconds`, or until `stop()`, called every `ask_every_s`, is true. Return the seconds slept."""
     slept, longest = 0.0, seconds if stop is None else ask_every_s
     while slept < seconds and not (stop and stop()):
         part = min(longest, seconds - slept)
@@ -60,10 +60,10 @@ def wait(clock: Clock, seconds: float, stop: Callable[[], bool] | None, *, ask_e
 
 
 def is_ahead(moment: datetime, now: datetime, *, longest_s: float) -> bool:
-    """Return whether `moment`, until which something waits, is still to come.
+    """Return whether a wait that ends at `moment` is still on.
 
-    What waits does so for `longest_s` seconds at most. A moment more than twice as far ahead was written by a clock
-    that was wrong, and nothing waits for it.
+    Such a wait lasts at most `longest_s` seconds. A moment more than twice as far ahead was written by a wrong clock,
+    and nothing waits for it.
 
     >>> now = datetime(2026, 1, 1, tzinfo=UTC)
     >>> is_ahead(now + timedelta(seconds=60), now, longest_s=60)
@@ -75,12 +75,12 @@ def is_ahead(moment: datetime, now: datetime, *, longest_s: float) -> bool:
 
 
 def stamp(moment: datetime) -> str:
-    """Return `moment` as documents have it: ISO 8601, UTC, whole seconds, "Z" at the end."""
+    """Return `moment` as written in documents: ISO 8601, UTC, whole seconds, "Z" at the end."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def exact_stamp(moment: datetime) -> str:
-    """Return `moment` as `stamp` does, with microseconds: for states whose times are compared."""
+    """Return `moment` as `stamp` does, but with microseconds, for states whose times are compared."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 

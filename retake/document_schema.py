@@ -1,8 +1,8 @@
-"""Checks documents against their JSON Schemas: the subset of JSON Schema 2020-12 that documents in a bucket need.
+"""Validates documents against the JSON Schemas in retake/schemas.
 
-The schemas are the files of retake/schemas. Only the first fault is reported, by field and in words for people. What a
-document must never be in Python but may be in JSON Schema is refused: 1.0 is not a whole number, NaN is not an amount.
-A text of "date-time" may be empty, and may leave the zone out.
+Implements the subset of JSON Schema 2020-12 that documents in a bucket need. Only the first fault is reported, with its
+field and in words for people. It is stricter than JSON Schema about numbers (1.0 is not a whole number, NaN is not an
+amount) and laxer about "date-time", which may be empty and may leave out the zone.
 """
 
 import json
@@ -17,7 +17,7 @@ from retake.clock import parse_stamp
 from retake.foreign_text import shown
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "schemas")
-"""Where the schemas are."""
+"""The folder of the schemas."""
 
 WHOLE = "the whole document"
 """The field of a fault that is not about one field."""
@@ -50,26 +50,26 @@ class SchemaFault(NamedTuple):
 
 
 class DocumentSchema:
-    """A schema, by its file's name without the suffix. Raises OSError and ValueError for one that is not there."""
+    """A schema, named by its file without the suffix. Raises OSError or ValueError if it cannot be read."""
 
     def __init__(self, name: str) -> None:
         with open(os.path.join(FOLDER, f"{name}.json"), "rb", buffering=0) as file:
             self.schema: Schema = json.loads(file.read())
-        self._parts: dict[int, _Part] = {}  # by the identity of what each was made from
+        self._parts: dict[int, _Part] = {}  # by the id() of the JSON object each was made from
 
     def check(self, document: object) -> None:
-        """Raises InvalidDocument, naming the first fault."""
+        """Raise InvalidDocument, which names the first fault, if `document` is not valid."""
         if fault := self.part(self.schema).fault(document):
             raise InvalidDocument(fault.field or WHOLE, fault.what)
 
     def part(self, schema: Schema) -> "_Part":
-        """Return a part of this schema, ready to check values. It is made once, when it is needed."""
+        """Return the validator of a part of this schema, which is made when first needed."""
         if (known := self._parts.get(id(schema))) is None:
             known = self._parts[id(schema)] = _Part(self, schema)
         return known
 
     def referred(self, reference: str) -> "_Part":
-        """Return what a reference names: one of the schema's own parts ("#/$defs/count"), or another file
+        """Return the validator that a `$ref` names: a part of this schema ("#/$defs/count") or another file
         ("paid_call.json")."""
         if reference.startswith("#/$defs/"):
             return self.part(self.schema["$defs"][reference.removeprefix("#/$defs/")])
@@ -78,7 +78,7 @@ class DocumentSchema:
 
 
 class _Part:
-    """A part of a schema. What it says is looked up here, once, and not for each value."""
+    """The validator of a part of a schema. Keywords are looked up once, when it is made, not for each value."""
 
     def __init__(self, whole: DocumentSchema, schema: Schema) -> None:
         self._part, self._referred, self._schema = whole.part, whole.referred, schema
@@ -93,7 +93,7 @@ class _Part:
         self._items: Schema | None = schema.get("items")
 
     def fault(self, value: object) -> SchemaFault | None:
-        """Return the first fault of a value, its field as seen from there."""
+        """Return the first fault of `value`, with the field relative to it, or None."""
         if self._reference and (fault := self._referred(self._reference).fault(value)):
             return fault
         if self._types and type(value) not in self._types:
@@ -140,11 +140,11 @@ class _Part:
 
 @cache
 def schema_named(name: str) -> DocumentSchema:
-    """Return a schema, which is read once. Raises OSError and ValueError for one that is not there."""
+    """Return the schema called `name`, read once per process. Raises OSError or ValueError if it cannot be read."""
     return DocumentSchema(name)
 
 
-# --- the keywords: (what the schema says, the value) -> what is wrong, or "" ---
+# --- keywords: (the keyword's value in the schema, the document's value) -> what is wrong, or "" ---
 
 
 def _types_of(names: str | list[str]) -> frozenset[type]:
@@ -222,7 +222,7 @@ KEYWORDS = frozenset(
     }
     | {"$schema", "title", "description", "examples"}
 )
-"""What the schema of a document that is checked may say. Another keyword would be ignored."""
+"""The keywords that schemas may use. Any other would be ignored silently."""
 
 
 def _is_number(value: object) -> bool:

@@ -5,7 +5,7 @@
     ├── StateError           a document in the bucket is invalid               exit 65
     ├── StorageError         the bucket is missing, full, or not writable      exit 75
     │   └── StorageKeyRefused    the store refuses the key                     exit 78
-    ├── LeaseHeld            somebody else works on this pipeline              exit 75
+    ├── LeaseHeld            another process holds the pipeline's lease        exit 75
     ├── LeaseLost            the lease expired or was taken over               exit 75
     ├── Stopped              a signal asked the program to stop                exit 75
     ├── CapReached           the daily cap is reached                          exit 75
@@ -17,10 +17,10 @@
             ├── OutcomeUnknown   it cannot be known whether the paid call was carried out
             ├── PollFailed       a free call got no usable answer
             │   ├── LinkExpired      a link to a file has expired
-            │   └── SessionGone      an upload session does not exist any more
+            │   └── SessionGone      an upload session no longer exists
             └── TaskFailed       the paid task ended without a result
 
-"Refused" and "cannot know" are different types on purpose: the first can be retried for free, the second may have been
+Refused and OutcomeUnknown are different types on purpose: the first can be retried for free, the second may have been
 paid for.
 
 The classes are A temporary, B business and C critical: docs/protocol.md, section "Error classes". The message of an
@@ -38,9 +38,9 @@ from retake.exit_codes import ExitCode
 
 
 class ErrorClass(StrEnum):
-    """The kind of an error, which says whether trying again can help."""
+    """The class of an error, which says whether a retry can help."""
 
-    TEMPORARY = "A"  # network, unavailable, rate limit: try again, a bounded number of times
+    TEMPORARY = "A"  # network, unavailable, rate limit: retry, a bounded number of times
     BUSINESS = "B"  # the input or a rule: the same request fails again
     CRITICAL = "C"  # a key, credit, configuration: nothing works until a person fixes it
 
@@ -53,7 +53,7 @@ _PREFIXES = {
 
 
 def class_of(code: str) -> ErrorClass:
-    """Return the class of a code, by its prefix. Raises ValueError for any other prefix."""
+    """Return the class of a code, by its prefix. Raises ValueError for an unknown prefix."""
     for prefix, error_class in _PREFIXES.items():
         if code.startswith(prefix) and len(code) > len(prefix):
             return error_class
@@ -75,7 +75,7 @@ class Code(StrEnum):
     MEDIA = "ERR_TEMPORARY_MEDIA"  # a picture or video could not be made or read
     REJECTED = "ERR_BUSINESS_REJECTED"  # moderation, a banned prompt
     INVALID_INPUT = "ERR_BUSINESS_INVALID_INPUT"  # 400, 413, 422
-    MISSING = "ERR_BUSINESS_MISSING"  # something that the step needs is missing
+    MISSING = "ERR_BUSINESS_MISSING"  # an input of the step is missing
     UNAUTHORIZED = "ERR_CRITICAL_UNAUTHORIZED"  # 401, 403
     OUT_OF_CREDIT = "ERR_CRITICAL_OUT_OF_CREDIT"  # 402, insufficient quota
     CONFIGURATION = "ERR_CRITICAL_CONFIGURATION"  # an endpoint or model that does not exist
@@ -123,7 +123,7 @@ class StorageKeyRefused(StorageError):
 
 
 class LeaseHeld(RetakeError):
-    """Somebody else holds the lease. Not a fault: a later tick will get it."""
+    """Another process holds the lease. Not a fault: a later tick will get it."""
 
     exit_code = ExitCode.TRY_LATER
 
@@ -135,7 +135,7 @@ class LeaseLost(RetakeError):
 
 
 class Stopped(RetakeError):
-    """A signal asked the program to stop between two steps: nothing is half done, the next tick continues."""
+    """A signal stopped the program between two steps: nothing is half done, and the next tick continues."""
 
     exit_code = ExitCode.TRY_LATER
 
@@ -155,8 +155,7 @@ class RunError(RetakeError):
 class CodedError(RetakeError):
     """An error with a code of the protocol. A command that ends with it exits 75, 69 or 78, by its class.
 
-    `retry_after_s` is the number of seconds that the server asks to wait, if it does. Raises ValueError for a code
-    without a class.
+    `retry_after_s` is how many seconds the server asks to wait, or None. Raises ValueError for a code without a class.
     """
 
     def __init__(self, code: str, message: str, *, retry_after_s: float | None = None) -> None:
@@ -172,7 +171,7 @@ class RobotError(CodedError):
 
 
 class VendorError(CodedError):
-    """A vendor's error, as classified by its client."""
+    """An error of a vendor, classified by the vendor's client."""
 
     code: Code
 
@@ -181,7 +180,7 @@ class VendorError(CodedError):
 
 
 class Refused(VendorError):
-    """The vendor certainly did not carry out the call: it was never reached, or it refused."""
+    """The vendor certainly did not carry out the call: it was not reached, or it refused."""
 
 
 class OutcomeUnknown(VendorError):
@@ -197,8 +196,8 @@ class LinkExpired(PollFailed):
 
 
 class SessionGone(PollFailed):
-    """An upload session does not exist any more (404, 410). Whether its video was made is unknown if its last chunk may
-    have been sent."""
+    """An upload session no longer exists (404, 410). If its last chunk may have been sent, nobody knows whether its
+    video was created."""
 
 
 class TaskFailed(VendorError):
@@ -209,9 +208,9 @@ _USER = r"(\w://)[^\s/\"'<>]+@"
 _URL = r"(?i)https?://[^\s\"'<>]*"
 _CREDENTIAL = r"(?i)\b(bearer(?=\s)|basic(?=\s)|x-api-key[\"']?\s*[:=])\s*[\"']?[^\s\"',}]+"
 _VENDOR_KEY = r"\b(key_|sk-)[0-9A-Za-z_-]{8,}"
-# Each pattern takes linear time on any text: no part of it is read again after a failed attempt.
+# Each pattern takes linear time on any text: nothing is scanned again after a failed match.
 
-_BEGINNING = 8192  # characters of a foreign text that are considered
+_BEGINNING = 8192  # characters of a foreign text that are kept
 _LONGEST_SECRET = 2048  # characters
 _ENDS = " \n\r\t\"'<>"  # no secret contains these
 
@@ -220,13 +219,13 @@ _hidden: set[str] = set()  # grows only
 
 
 def hide(values: Iterable[str]) -> None:
-    """Let `redact` take these secrets out of every text from now on, whatever they look like."""
+    """Have `redact` remove these secrets from every text from now on, whatever they look like."""
     _hidden.update(values)
 
 
 def redact(text: str) -> str:
-    """Return `text` without credentials and without the query part of URLs, which is where signatures are."""
-    for secret in sorted(_hidden, key=len, reverse=True):  # one may be the beginning of another
+    """Return `text` without credentials and without the query part of URLs, which may hold signatures."""
+    for secret in sorted(_hidden, key=len, reverse=True):  # one may be a prefix of another
         text = text.replace(secret, "…")
     # Patterns are compiled only when needed: most lines match none, and an idle tick writes one line.
     if "://" in text:
@@ -240,7 +239,7 @@ def redact(text: str) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """Return `str(error)`, or that it cannot be read: an exception of another program may have a bug in that, too."""
+    """Return `str(error)`, or a placeholder if that raises: exceptions of other programs may have bugs too."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001
@@ -248,18 +247,18 @@ def message_of(error: BaseException) -> str:
 
 
 def in_words(error: BaseException) -> str:
-    """Return what a log or a document may have of any exception.
+    """Return what logs and documents may say about an exception.
 
-    That is the message of one of Retake's, redacted, and of any other only its type: libraries quote URLs with secrets.
+    That is the redacted message of Retake's own errors, and only the type of any other: libraries quote URLs with
+    secrets.
     """
     return redact(str(error)) if isinstance(error, RetakeError) else type(error).__name__
 
 
 def beginning(text: str) -> str:
-    """Return at most the first 8192 characters of `text`, without part of a secret at the end.
+    """Return at most the first 8192 characters of `text`, cut where no secret is cut in two.
 
-    Part of a secret could not be recognised by `redact`. Apply this to text of any length first, then `redact`, then
-    shorten.
+    `redact` could not recognise half a secret. So apply this first, then `redact`, and only then shorten further.
     """
     if len(text) <= _BEGINNING:
         return text
@@ -273,10 +272,10 @@ def _without_query(url: re.Match[str]) -> str:
 
 
 class ErrorRecord:
-    """A standard error record (`error_record`), as it was read from a document.
+    """A standard error record (`error_record`), as read from a document.
 
     Documents may be edited by hand or written by other programs, so every property tolerates a missing or malformed
-    field. A record that is not there is an empty one, and false. `raw` is the JSON object, unknown keys included.
+    field. A missing record is an empty one, which is false. `raw` is the JSON object, unknown keys included.
     """
 
     def __init__(self, raw: Mapping[str, Any] | None = None) -> None:
@@ -317,7 +316,7 @@ class ErrorRecord:
 
     @property
     def alerted(self) -> bool:
-        """Whether the operator has been told of it."""
+        """Whether the operator has been alerted."""
         return bool(self.raw.get("alerted"))
 
     @property
@@ -340,7 +339,7 @@ class ErrorRecord:
 
     @property
     def advice(self) -> str:
-        """What somebody has to do, by the recovery action ESCALATE; "" if nobody has to do anything."""
+        """What the recovery action ESCALATE asks a person to do; "" without one."""
         actions = self.raw.get("recovery_actions")
         found = [it for it in actions if isinstance(it, dict)] if isinstance(actions, list) else []
         return next((str(it.get("what") or "") for it in found if it.get("action") == "ESCALATE"), "")
@@ -351,7 +350,7 @@ class ErrorRecord:
 
 
 def retry_in(delay_s: float) -> dict[str, Any]:
-    """Return the recovery action "try again in so many seconds"."""
+    """Return the recovery action "retry after `delay_s` seconds"."""
     return {"action": "RETRY", "delay_seconds": delay_s}
 
 
@@ -373,7 +372,7 @@ def error_record(
 ) -> dict[str, Any]:
     """Return the standard record of `error`, ready for JSON: docs/protocol.md, section "Error record".
 
-    `correlation_id` is the id of the generation or run. `robot_id` names the component that met the error.
+    `correlation_id` is the id of the generation or run. `robot_id` names the component that hit the error.
     `retry_count` is the number of retries so far. For recovery actions see `retry_in`, `escalate`.
     """
     from uuid import uuid4

@@ -1,4 +1,4 @@
-"""Libraries that are installed on demand: `pip install 'retake[NAME]'`."""
+"""Optional dependencies: `pip install 'retake[NAME]'`."""
 
 from importlib import import_module
 from importlib.util import find_spec
@@ -10,17 +10,17 @@ EXTRAS = {
     "s3": "botocore",
     "postgres": "psycopg",
     "apprise": "apprise",
-    "music": "googleapiclient",  # not fastapi, which two other extras bring along
+    "music": "googleapiclient",  # not fastapi, which two other extras install too
     "images": "websockets",
     "web": "jinja2",
 }
-"""By the name of the extra in pyproject.toml: the module without which it is not there."""
+"""For each extra in pyproject.toml, the module whose presence shows that it is installed."""
 
 
 def require(extra: str, what: str) -> None:
-    """Check that the libraries of `extra` are installed; `what` needs them, and the message begins with it.
+    """Raise SettingsError, which says what to install, if the libraries of `extra` are missing.
 
-    Raises SettingsError, which says what to install.
+    `what` is what needs them; the message begins with it.
     """
     try:
         import_module(EXTRAS[extra])

@@ -1,6 +1,6 @@
 """Makes text from outside (a vendor's message, a document, a listing) safe to show.
 
-Terminals obey control characters (ESC, BEL, U+009B), some characters break lines (U+0085, U+2028), reverse the text
+Terminals obey control characters (ESC, BEL, U+009B); other characters break lines (U+0085, U+2028), reverse the text
 (U+202E) or are invisible (U+200B). All text for a terminal, a log or a page passes through one of these functions.
 Letters of every script are kept.
 """
@@ -14,7 +14,7 @@ from retake.errors import redact
 
 
 def one_line(text: str) -> str:
-    """Return `text` on one line, with a space for each control or invisible character, and none at the end."""
+    """Return `text` on one line, with a space for each control or invisible character and no trailing space."""
     return several_lines(text).replace("\n", " ").rstrip()
 
 
@@ -26,7 +26,7 @@ def several_lines(text: str) -> str:
 
 
 def json_lines(text: str) -> str:
-    r"""Return the same JSON as `text`, with an escape (\u202e) for each control or invisible character."""
+    r"""Return the JSON `text` with each control or invisible character escaped (\u202e)."""
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() or sign == "\n" else _escape(sign) for sign in text)
@@ -38,21 +38,23 @@ def _escape(sign: str) -> str:
 
 
 def plain(name: str) -> str:
-    """Return `name`, from a foreign file, fit for one line of a message."""
+    """Return `name`, which comes from outside, for one line of a message: printable, 120 characters at most."""
     text = name if name.isprintable() else repr(name)
     return text if len(text) <= 120 else text[:120] + "…"
 
 
 def storable(text: str) -> str:
-    """Return `text` if a database, Redis and JSON can hold it. Raises ValueError."""
+    """Return `text` if databases, Redis and JSON can hold it. Raises ValueError otherwise."""
     if "\0" in text or any("\ud800" <= sign <= "\udfff" for sign in text):
         raise ValueError("has characters that cannot be stored")
     return text
 
 
 def utf16_cut(text: str, limit: int) -> str:
-    """Return `text` with at most `limit` UTF-16 code units, the units of SMS and Telegram; "…" ends a cut text, and a
-    lone surrogate becomes "?"."""
+    """Return `text` cut to `limit` UTF-16 code units, the unit of SMS and Telegram.
+
+    A cut text ends with "…". A lone surrogate becomes "?".
+    """
     encoded = text.encode("utf-16-le", "replace")
     if len(encoded) <= 2 * limit:
         return encoded.decode("utf-16-le")

@@ -1,4 +1,4 @@
-"""The vendors' keys, which come from the environment and never from a settings file."""
+"""The vendors' API keys, which come from the environment and never from a settings file."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ class Keys(NamedTuple):
     openai: str | None = None
 
     def __repr__(self) -> str:
-        """Name the keys that are set without showing them, since tracebacks show this."""
+        """Name the keys that are set without showing them: tracebacks include this."""
         return f"Keys({', '.join(name for name, key in self._asdict().items() if key)})"
 
 
@@ -24,7 +24,7 @@ KEYS = {
     "runway": (("RUNWAYML_API_SECRET", "RUNWAY_API_KEY"), "for videos (Runway)"),
     "openai": (("OPENAI_API_KEY",), "for texts (the chat API)"),
 }
-"""By field of Keys: its variables, of which the first one that is set counts, and what the key is for."""
+"""For each field of Keys, its variables (the first that is set wins) and what the key is for."""
 
 
 def read_keys(environ: Mapping[str, str]) -> Keys:
@@ -34,7 +34,7 @@ def read_keys(environ: Mapping[str, str]) -> Keys:
         for variable in variables:
             value = environ.get(variable, "").strip()
             if not value.isascii() or not value.isprintable() or " " in value:
-                # As an HTTP header it would fail with a message that quotes it.
+                # As an HTTP header it would raise an error that quotes it.
                 raise SettingsError(f"{variable}: has characters that no key has; copy the key again")
             if value:
                 found[name] = value
@@ -43,7 +43,7 @@ def read_keys(environ: Mapping[str, str]) -> Keys:
 
 
 def missing_keys(keys: Keys, needed: Iterable[str]) -> SettingsError | None:
-    """Return an error with a line for each of the `needed` keys (fields of Keys) that is missing, or None."""
+    """Return an error with a line for each missing key among `needed` (fields of Keys), or None."""
     lines = [
         f"{' or '.join(KEYS[name][0])} is not set; it is needed {KEYS[name][1]}: put it in the environment"
         for name in needed
@@ -61,7 +61,7 @@ _SECRET_ENDINGS = (
 def written_down(document: dict[str, Any]) -> Iterator[str]:
     """Yield a message for each secret in `document`, the content of a settings file."""
     waiting: list[tuple[str, Any]] = [("", document)]
-    while waiting:  # no recursion: a file may be nested as deeply as Python's stack
+    while waiting:  # not recursive: a file may be nested more deeply than Python's stack allows
         path, found = waiting.pop()
         pairs = found.items() if isinstance(found, dict) else enumerate(found)
         for key, value in pairs:

@@ -1,10 +1,10 @@
 """Logging to stderr: JSON lines for machines, short coloured lines for a terminal, and never a secret.
 
-Modules log with `logging.getLogger(__name__)`; fields go into `extra`, or are bound around a piece of work with `bind`.
+Modules log with `logging.getLogger(__name__)`. Fields go into `extra`, or are bound around a piece of work with `bind`.
 The JSON formatter is imported with the first record, so that a silent tick does not pay for it.
 
-Logging never raises into the program: a script whose parent is gone writes into a broken pipe, and must still get from
-the paid call to the saved id.
+Logging never raises: a script whose parent is gone writes into a broken pipe, and must still get from the paid call to
+the saved id.
 """
 
 import json
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DIAGNOSE_VARIABLE = "RETAKE_DIAGNOSE"
-"""The environment variable that turns the diagnostic mode on, in a tick and in the scripts that it runs."""
+"""The environment variable that turns on diagnostic mode, in a tick and in the scripts that it runs."""
 
 DIAGNOSIS = "retake.diagnosis"
-"""The logger of the diagnostic mode; below it are `http`, `bucket` and `decision`. What it logs is of level DEBUG."""
+"""The logger of diagnostic mode, with the children `http`, `bucket` and `decision`. It logs at level DEBUG."""
 
 _bound: ContextVar[Mapping[str, Any]] = ContextVar("retake_log_fields")
 
 _RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _TAKEN = _RECORD | {"timestamp", "level", "logger"}
-"""Names that a record or a line has already: a field with such a name gets a trailing underscore."""
+"""Names that records or lines use themselves: a field with such a name gets a trailing underscore."""
 
 _CHATTY = (
     *("asyncio", "b2sdk", "botocore", "google", "googleapiclient", "httpcore", "httpx"),
@@ -46,7 +46,7 @@ _CHATTY = (
 """Libraries that log every call at INFO or DEBUG, some with URLs or headers."""
 
 _SILENT = ("aio_pika", "aiormq")
-"""Libraries that log each failure with a traceback, which their client here tells in one line."""
+"""Libraries that log each failure with a traceback; Retake's client of them logs it in one line."""
 
 _SECRET_VARIABLES = ("_KEY", "_SECRET", "_TOKEN", "_PASSWORD", "_KEY_ID")
 _SHORTEST_SECRET = 6
@@ -66,8 +66,8 @@ def setup_logging(
     """Send every record of `level` and above to `stream` (None: nowhere), for people if `human`, else as JSON lines.
 
     Values of `environ` whose names mark them as secrets are masked. If it sets RETAKE_DIAGNOSE, requests, bucket
-    operations and decisions are logged too. Colours are used if `stream` is a terminal that
-    supports them and NO_COLOR is not set. Python's warnings become records too. May be called again.
+    operations and decisions are logged too. Colours are used if `stream` is a terminal that supports them and NO_COLOR
+    is not set. Python's warnings become records too. May be called again.
     """
     logging.raiseExceptions = False
     logging.captureWarnings(True)
@@ -86,9 +86,9 @@ def setup_logging(
 
 
 def log_into(folder: "Path", *, environ: Mapping[str, str] = os.environ) -> None:
-    """Append every record to `folder`/combined.log too, and errors to `folder`/error.log, as JSON lines.
+    """Also append every record to `folder`/combined.log, and errors to `folder`/error.log, as JSON lines.
 
-    Call it after `setup_logging`, which ends it. Several processes may append to the same files. Raises SettingsError
+    Call it after `setup_logging`, which undoes it. Several processes may append to the same files. Raises SettingsError
     if they cannot be written.
     """
     root = logging.getLogger()
@@ -105,7 +105,7 @@ def log_into(folder: "Path", *, environ: Mapping[str, str] = os.environ) -> None
 
 @contextmanager
 def bind(**fields: Any) -> Iterator[None]:
-    """Add these fields to every record inside the `with` block, except those that are None. Threads start with none."""
+    """Add these fields, except those that are None, to every record inside the `with` block. New threads have none."""
     token = _bound.set({**_bound.get({}), **fields})
     try:
         yield
@@ -114,10 +114,9 @@ def bind(**fields: Any) -> Iterator[None]:
 
 
 def mask(values: Iterable[str]) -> None:
-    """Mask these secrets too, in every record and every error from now on: their variables' names do not mark them as
-    secrets."""
+    """Mask these secrets, whose variables' names do not mark them as such, in every record and error from now on."""
     _masked.update(value.strip() for value in values if len(value.strip()) >= _SHORTEST_SECRET)
-    hide(form for value in _masked for form in _forms(value))  # as a vendor may quote it, from a form
+    hide(form for value in _masked for form in _forms(value))  # vendors may quote them encoded
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _Handler):
             handler.remask()
@@ -140,15 +139,15 @@ def masked(value: Any, environ: Mapping[str, str] = os.environ) -> Any:
 
 
 def alert(code: str, message: str, /, **fields: Any) -> None:
-    """Log a record of level CRITICAL for a person, with the field `alert` = `code`, by which programs route it."""
+    """Log a record of level CRITICAL for a person; programs route it by its field `alert`, which is `code`."""
     _log("retake.alert", logging.CRITICAL, message, {**fields, "alert": code})
 
 
 def relay(line: str) -> None:
     """Log a line that a subprocess wrote to its stderr.
 
-    A JSON line of `setup_logging` keeps its time, level, logger and fields. Anything else did not come from our
-    logging (a crash, a library) and becomes a warning of the logger "script". Blank lines are dropped.
+    A JSON line of `setup_logging` keeps its time, level, logger and fields. Anything else (from a crash, a library)
+    becomes a warning of the logger "script". Blank lines are dropped.
     """
     if not line.strip():
         return
@@ -181,7 +180,7 @@ def _has_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 class _Handler(logging.Handler):
-    """Cleans each record, formats it and writes it as one line. Never raises."""
+    """Cleans and formats each record and writes it as one line. Never raises."""
 
     def __init__(self, stream: TextIO | None, human: bool, environ: Mapping[str, str]) -> None:
         super().__init__()
@@ -192,7 +191,7 @@ class _Handler(logging.Handler):
         self.remask()
 
     def remask(self) -> None:
-        """Take up the secrets that are known now."""
+        """Mask the secrets that are known now."""
         self._secrets = _secrets(self._environ)
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -200,12 +199,12 @@ class _Handler(logging.Handler):
             return
         try:
             line = self._line(record)
-        except Exception as error:  # noqa: BLE001  # an argument that does not fit, an object that cannot be shown
+        except Exception as error:  # noqa: BLE001  # an argument that does not fit, an object whose repr raises
             line = self._line(_unloggable(record, error))
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
-        except (OSError, ValueError) as error:  # the reader is gone, the disk is full, the stream is closed
+        except (OSError, ValueError) as error:  # the reader is gone, the disk full, or the stream closed
             forget_unwritten(self._stream, for_good=isinstance(error, BrokenPipeError))
 
     def _line(self, record: logging.LogRecord) -> str:
@@ -225,14 +224,16 @@ class _Handler(logging.Handler):
 
 @cache
 def _json_logger() -> Any:
-    """Load `pythonjsonlogger.core` by itself: its package imports encoders too, for types that no cleaned record has,
-    and with them more than all the rest of logging."""
+    """Return the module `pythonjsonlogger.core`, loaded without its package.
+
+    The package also imports encoders for types that no cleaned record has, which costs more than all other logging.
+    """
     from importlib.machinery import PathFinder
     from types import ModuleType
 
     package, name = PathFinder.find_spec("pythonjsonlogger"), "pythonjsonlogger.core"
     found = PathFinder.find_spec(name, package.submodule_search_locations) if package else None
-    if not found or not found.loader:  # it is not where files are looked for
+    if not found or not found.loader:  # not installed as files
         from pythonjsonlogger import core as imported
 
         return imported
@@ -243,7 +244,7 @@ def _json_logger() -> Any:
 
 
 class _FileHandler(_Handler):
-    """Writes into a file of its own."""
+    """A handler that owns its stream and closes it."""
 
     def close(self) -> None:
         super().close()
@@ -258,10 +259,10 @@ def _unloggable(record: logging.LogRecord, error: Exception) -> logging.LogRecor
 
 
 def open_streams() -> None:
-    """Put nothing in the place of a stream that whoever began this process has closed.
+    """Open os.devnull in place of each standard stream that this process was started without.
 
-    Its number would be that of the next file, be it the lock of a lease, and a script has its own stream there. The
-    descriptor stays open when the stream is collected: by then, in a fork, it is that of another one.
+    Otherwise the next file opened, even the lock of a lease, gets the stream's descriptor, which a script uses for its
+    own stream. The descriptor is not closed with the stream object: in a fork it may belong to something else by then.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -270,9 +271,9 @@ def open_streams() -> None:
 
 
 def forget_unwritten(stream: TextIO, for_good: bool) -> None:
-    """Discard the stream's buffer, which would fail again at exit and make the exit code 120.
+    """Discard the stream's buffer, which would fail again at exit and turn the exit code into 120.
 
-    A pipe without a reader is replaced `for_good`, so that no other write to stderr can fail.
+    With `for_good` (a pipe without a reader) the stream stays redirected to os.devnull, so that no later write fails.
     """
     with suppress(OSError, ValueError):
         number = stream.fileno()
@@ -290,7 +291,7 @@ def forget_unwritten(stream: TextIO, for_good: bool) -> None:
 def _cleaned(record: logging.LogRecord, secrets: re.Pattern[str] | None) -> logging.LogRecord:
     """Return a copy of `record` with its message formatted, the bound fields added, and secrets masked.
 
-    A bug keeps its traceback, in one field; for an error raised on purpose its message is enough.
+    A bug keeps its traceback, in one field. Of an error raised on purpose the message is enough.
     """
     fields = {name: value for name, value in _bound.get({}).items() if value is not None}
     fields.update((name, value) for name, value in vars(record).items() if name not in _RECORD)
@@ -314,7 +315,7 @@ def _stamp(created: float) -> str:
 
 
 def _clean(value: Any, secrets: re.Pattern[str] | None, depth: int = 0) -> Any:
-    """Return `value` as JSON types, without secrets. Anything nested deeper than eight levels becomes text."""
+    """Return `value` as JSON types, without secrets. What is nested deeper than eight levels becomes text."""
     if isinstance(value, Mapping) and depth < 8:
         return {_clean_text(str(key), secrets): _clean(part, secrets, depth + 1) for key, part in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)) and depth < 8:
@@ -325,16 +326,17 @@ def _clean(value: Any, secrets: re.Pattern[str] | None, depth: int = 0) -> Any:
         return clean
     if value is None or isinstance(value, bool) or (isinstance(value, float) and abs(value) < 1e300):
         return value
-    return int(value) if isinstance(value, int) else clean  # of an IntEnum the number
+    return int(value) if isinstance(value, int) else clean  # an IntEnum becomes its number
 
 
 def _clean_text(text: str, secrets: re.Pattern[str] | None) -> str:
-    # The exact values first: `redact` may recognise only part of one and leave the rest.
+    # Exact values first: `redact` may recognise only part of one and leave the rest.
     return redact(secrets.sub(_HIDDEN, text) if secrets else text)
 
 
 def _secrets(environ: Mapping[str, str]) -> re.Pattern[str] | None:
-    """Return a pattern for each secret in `environ`, also as quoted in Python, JSON or a URL, or None."""
+    """Return a pattern that matches the secrets in `environ`, also as quoted in Python, JSON or a URL; None without
+    secrets."""
     forms = set()
     for name, value in environ.items():
         if name.upper().endswith(_SECRET_VARIABLES) and len(value.strip()) >= _SHORTEST_SECRET:
@@ -360,8 +362,8 @@ _COLOURS = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logg
 
 
 def _for_people(record: logging.LogRecord, colour: bool) -> str:
-    """Return "12:31:05  imagine   message" in local time, with the level from WARNING on, and details on further
-    lines."""
+    """Return "12:31:05  imagine   message" in local time. The level is named from WARNING on, and details follow on
+    further lines."""
     fields = vars(record)
     what = str(fields.get("step") or record.name.rpartition(".")[2])
     word = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""

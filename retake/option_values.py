@@ -1,4 +1,4 @@
-"""Values of options that click lets pass and no command can use."""
+"""Checks of option values that click accepts and no command can use."""
 
 import math
 from typing import Any
@@ -7,15 +7,15 @@ import click
 
 
 def not_empty(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> str | None:
-    """Refuse an empty value, as an unset variable of a shell leaves it: without the option a command does something
-    else. A callback of click. Raises click.BadParameter."""
+    """Refuse an empty value, which an unset shell variable leaves behind: without the option the command would do
+    something else. A click callback. Raises click.BadParameter."""
     if value is not None and not value.strip():
         raise click.BadParameter("it is empty.", ctx, param)
     return value
 
 
 class Seconds(click.FloatRange):
-    """A number within a range, and finite: no comparison holds for NaN, so that no range refuses it."""
+    """A finite number within a range. FloatRange accepts NaN, since no comparison with it is true."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)

@@ -1,4 +1,4 @@
-"""Output that a person or a program asked for, on a stream that may be a full disk or a pipe without a reader."""
+"""Writes a command's output to a stream that may be a full disk or a pipe without a reader."""
 
 from typing import TextIO
 
@@ -8,13 +8,13 @@ from retake.logs import forget_unwritten
 
 
 class NotWritten(RetakeError):
-    """What was asked for could not be written."""
+    """The output could not be written."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 def write(text: str, stream: TextIO, what: str = "the answer") -> None:
-    """Write `text` to `stream`, at once. Raises NotWritten, which says `what` it was."""
+    """Write `text` to `stream` and flush it. Raises NotWritten, whose message names the output as `what`."""
     try:
         stream.write(text)
         stream.flush()
@@ -23,6 +23,6 @@ def write(text: str, stream: TextIO, what: str = "the answer") -> None:
 
 
 def not_written(error: OSError, stream: TextIO, what: str = "the answer") -> NotWritten:
-    """Return the error for what could not be written. The stream then takes everything, and writes nothing."""
+    """Return the error for a failed write. From then on the stream discards everything."""
     forget_unwritten(stream, for_good=True)
     return NotWritten(f"{what} could not be written: {error.strerror}")

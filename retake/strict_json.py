@@ -1,7 +1,7 @@
-"""JSON as documents and settings hold it: read strictly, and always written the same way.
+"""Reads JSON of documents and settings strictly, and writes it always the same way.
 
-Python's reader keeps the last of two equal names in an object and silently drops the other. A document that was edited
-by hand and contradicts itself must be refused instead. Nesting is limited to what can be written again.
+Python's reader silently keeps the last of two equal names in an object. A document that was edited by hand and
+contradicts itself must be refused instead. Nesting is limited to what can be written again.
 """
 
 import json
@@ -11,17 +11,17 @@ from typing import Any
 from retake.foreign_text import shown
 
 DEEPEST = 100
-"""Levels of nesting. Where Python's JSON reader goes deeper than its writer, a document could be read and not saved."""
+"""Maximum levels of nesting. Python's JSON reader may go deeper than its writer: such a document could not be saved."""
 
 
 def parse(data: str | bytes) -> Any:
-    """Return the value that `data` holds. Raises ValueError (json.JSONDecodeError where it is not JSON at all)."""
+    """Return the value that `data` holds. Raises ValueError, or its subclass json.JSONDecodeError if it is not JSON."""
     try:
         value = _DECODER.decode(data if isinstance(data, str) else _decoded(data))
     except RecursionError as error:
         raise ValueError(f"not JSON that can be read: nested too deeply ({error})") from error
     opened = data.count("{") + data.count("[") if isinstance(data, str) else data.count(b"{") + data.count(b"[")
-    if opened > DEEPEST and deeper_than(DEEPEST, value):  # nothing is nested deeper than it has brackets
+    if opened > DEEPEST and deeper_than(DEEPEST, value):  # counting is cheap: no value is deeper than its brackets
         raise ValueError(f"nested more than {DEEPEST} levels deep")
     return value
 
@@ -34,9 +34,9 @@ def _decoded(data: bytes) -> str:
 
 
 def encode(value: Any) -> bytes:
-    """Return `value` as a document is stored: readable JSON, UTF-8, keys in their order, a newline at the end.
+    """Return `value` as documents are stored: indented JSON in UTF-8, keys in their order, a newline at the end.
 
-    A lone surrogate, which JSON can carry and UTF-8 cannot, is kept: the whole document is then written in ASCII.
+    A lone surrogate, which JSON can represent and UTF-8 cannot, is kept by writing the whole document in ASCII.
     """
     try:
         text = _readable(value, "\n")
@@ -49,12 +49,12 @@ def encode(value: Any) -> bytes:
 
 
 class _NotPlain(Exception):
-    """A value that `_readable` leaves to the json module: it may be JSON all the same."""
+    """A value that `_readable` leaves to the json module, which may still be able to write it."""
 
 
 def _readable(value: Any, line: str) -> str:
-    """Return what `json.dumps(value, ensure_ascii=False, indent=2)` returns, in half the time: with an indent the json
-    module has no writer in C. `line` begins the line that `value` ends on. Raises _NotPlain."""
+    """Return the same as `json.dumps(value, ensure_ascii=False, indent=2)` in half the time: the json module's writer
+    in C knows no indent. `line` is a line feed and the indent of the line that `value` ends on. Raises _NotPlain."""
     kind = type(value)
     if kind is str:
         return _text(value)
@@ -76,7 +76,7 @@ def _readable(value: Any, line: str) -> str:
 
 
 def as_stored(value: Any) -> Any:
-    """Return a copy of `value` as a document would give it back. Raises ValueError for what is not JSON."""
+    """Return a copy of `value` as it would be read back from a document. Raises ValueError if it is not JSON."""
     try:
         return parse(encode(value))
     except (TypeError, RecursionError) as error:
@@ -84,12 +84,12 @@ def as_stored(value: Any) -> Any:
 
 
 def well_formed(value: Any) -> Any:
-    """Return `value` with lone surrogates, which no UTF-8 file can hold, replaced by "?"."""
+    """Return `value` with "?" in place of lone surrogates, which no UTF-8 file can hold."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def what_is_wrong(error: ValueError) -> str:
-    """Return why `parse` refused something, in words."""
+    """Return why `parse` refused its input, in words."""
     return str(error) if type(error) is ValueError else f"not JSON ({error})"
 
 
@@ -106,7 +106,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object)  # making one takes longe
 
 
 def deeper_than(levels: int, value: object) -> bool:
-    """Return whether `value` has more than so many levels of objects and lists."""
+    """Return whether `value` has more than `levels` levels of objects and lists."""
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     if levels < 0 or not inner:
         return levels < 0
