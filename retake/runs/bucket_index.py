@@ -1,4 +1,4 @@
-"""The keys of a ledger in a bucket, and the index of its runs that these keys are.
+"""The keys of a ledger in a bucket, some of which are the index of its runs.
 
     runs/RUN_ID.json                            a run and its last events: the source of truth
     runs/events/RUN_ID/SEGMENT.json             its older events; the run's document names its segments
@@ -7,13 +7,13 @@
     runs/index/ended/SEGMENT/TIME.STATUS.PIPELINE.RUN_ID   how it ended, and when; empty
     runs/index/ended.json                       how many ended, by segment: the tally
 
-What is below index/ says where to look, and can be rebuilt from the documents.
+The index, everything below index/, can be rebuilt from the documents.
 
-Runs that have ended are listed in segments, and counted once a segment is closed. The first run that ends on another
-day opens a new segment, and so does the next one after the open segment is full. The names in the old segment are then
-counted into the tally, and nothing is added to it any more. So whatever the tally does not count is in the open
-segment, whatever the clocks say; and a tally that is lost is made again from the names. While the first segment is
-open, there is no tally.
+Ended runs are listed in segments, which are counted when they are closed. The first run that ends on another day opens
+a new segment, and so does the first one after the open segment is full. The names in the old segment are then counted
+into the tally, and nothing is added to that segment any more. So whatever the tally does not count is in the open
+segment, whatever the clocks say, and a lost tally is rebuilt from the names. While the first segment is open, there is
+no tally.
 """
 
 import json
@@ -42,11 +42,11 @@ TALLY = "runs/index/ended.json"
 
 
 class OpenMarker(NamedTuple):
-    """What the key of an open marker says."""
+    """The key of an open marker, parsed."""
 
     pipeline: str  # its tag
     run_id: str
-    modified: float  # seconds since the epoch, by the store's own clock
+    modified: float  # seconds since the epoch, by the store's clock
 
     @property
     def key(self) -> str:
@@ -54,7 +54,7 @@ class OpenMarker(NamedTuple):
 
 
 class EndedRun(NamedTuple):
-    """What the key of an ended run says."""
+    """The key of an ended run in the index, parsed."""
 
     time: str  # sorts by time
     status: RunStatus
@@ -79,7 +79,7 @@ def task_key(run: Run) -> str:
 
 
 def time_of(run: Run) -> str:
-    """Return when the run last changed, as text that sorts by time."""
+    """Return the time of the run's last change, as text that sorts by time."""
     return run.updated_at.astimezone(UTC).strftime("%Y%m%dT%H%M%S%f")
 
 
@@ -88,13 +88,13 @@ def ended_key(run: Run, segment: str) -> str:
 
 
 def segment_of(moment: datetime, number: int = 0) -> str:
-    """Return the name of a segment opened at `moment`; `number` distinguishes those of one day."""
+    """Return the name of a segment opened at `moment`. `number` distinguishes those of one day."""
     day = moment.astimezone(UTC).strftime("%Y-%m-%d")
     return f"{day}.{number:06d}" if number else day
 
 
 def tag_of(pipeline: str) -> str:
-    """Return a word for the pipeline that can stand between dots in a key: "story/en" becomes "story+en"."""
+    """Return the pipeline's tag, which can stand between dots in a key: "story/en" becomes "story+en"."""
     plain = pipeline.replace("/", "+")
     bare = plain.replace("-", "").replace("_", "").replace("+", "")
     if "+" not in pipeline and bare.isascii() and bare.isalnum() and len(plain) <= 60:
@@ -103,13 +103,13 @@ def tag_of(pipeline: str) -> str:
 
 
 def opened(entries: Iterable[Entry]) -> list[OpenMarker]:
-    """Return what the keys below OPEN say, without keys of other programs."""
+    """Return the keys below OPEN, parsed, without those of other programs."""
     parted = ((entry.key.removeprefix(OPEN).rpartition("."), entry.modified) for entry in entries)
     return [OpenMarker(tag, run_id, modified) for (tag, _, run_id), modified in parted if is_run_id(run_id)]
 
 
 def ended(entries: Iterable[Entry]) -> list[tuple[str, EndedRun]]:
-    """Return what the keys below ENDED say, (segment, run), without keys of other programs."""
+    """Return the keys below ENDED, parsed as (segment, run), without those of other programs."""
     found = []
     for entry in entries:
         segment, _, name = entry.key.removeprefix(ENDED).rpartition("/")
@@ -126,15 +126,15 @@ def _digest(text: str) -> str:
     return sha256_hex(text.encode(errors="surrogatepass"))[:24]
 
 
-FULL = 1000
-"""How many names one ledger adds to a segment before it opens another."""
+SEGMENT_SIZE = 1000
+"""Number of names that one ledger adds to a segment before it opens another."""
 
 DANGLING_S = 24 * 3600.0
-"""The writer of a marker that is so old and has no document died."""
+"""Age in seconds at which the writer of a marker without a document must have died."""
 
 
 Counts = Mapping[str, Mapping[str, int]]
-"""How many runs of a segment ended, by pipeline tag and status."""
+"""The number of runs in a segment, by pipeline tag and status."""
 
 Wanted = Callable[[RunStatus, str], bool]
 """Returns whether runs with that status and pipeline tag are wanted."""
@@ -150,13 +150,16 @@ class Tally(NamedTuple):
     closed: Mapping[str, Counts]
 
     def encode(self) -> bytes:
-        """Return the tally as it is stored."""
+        """Return the tally as stored."""
         return strict_json.encode({"open_segment": self.open_segment, "closed_segments": self.closed})
 
 
 def mark_open(bucket: Bucket, run: Run, *, durably: bool) -> None:
-    """Name a run that begins. One that waits for a worker is found by its name alone, so that must be durable. The
-    holder of a lease finds its run by its key, and names it again if need be (`restore_marks`)."""
+    """Write the index markers of a new run.
+
+    They must be written `durably` for a run that waits for a worker, which finds it only by its marker. The holder of
+    a lease finds its run by its key, and restores lost markers (`restore_marks`).
+    """
     make_folders(bucket, (OPEN, TASKS, ENDED))
     for key in (task_key(run), open_key(run)):
         if durably:
@@ -166,7 +169,7 @@ def mark_open(bucket: Bucket, run: Run, *, durably: bool) -> None:
 
 
 def restore_marks(bucket: Bucket, run: Run) -> None:
-    """Name an open run again whose names a power cut took away."""
+    """Write the index markers of an open run again if a power cut has lost them."""
     if not (isinstance(bucket, Marks) and bucket.may_forget_marks):
         return
     for key in (task_key(run), open_key(run)):
@@ -176,10 +179,10 @@ def restore_marks(bucket: Bucket, run: Run) -> None:
 
 
 class EndedIndex:
-    """The names of the runs that have ended. Changes are for the holder of the ledger's lease only.
+    """The index of the ended runs. Only the holder of the ledger's lease may change it.
 
-    With `marks`, nothing waits for the disk where a run is given the name of its end in the place of that of an open
-    one: a power cut leaves the former name, and the next segment sets it right.
+    With `marks`, replacing a run's open marker by its ended one does not wait for the disk: after a power cut the open
+    marker is still there, and is repaired when the next segment is opened.
     """
 
     def __init__(self, bucket: Bucket, clock: Clock, look: Look, *, marks: bool) -> None:
@@ -187,9 +190,9 @@ class EndedIndex:
         self._added = 0  # since this object opened a segment
 
     def open_segment(self, bucket: Bucket) -> str:
-        """Return the segment for a run that ends now, and open it if need be."""
+        """Return the segment for a run that ends now, opening a new one if needed."""
         tally, now = read_tally(self._bucket), self._clock.now()
-        if tally and is_open(tally, now) and self._added < FULL:
+        if tally and is_open(tally, now) and self._added < SEGMENT_SIZE:
             return tally.open_segment
         if tally is None and not bucket.find(TALLY, [""]) and _is_first(names := bucket.list(ENDED), segment_of(now)):
             if not names:
@@ -200,8 +203,8 @@ class EndedIndex:
         return open_segment(bucket, tally, now)
 
     def add(self, bucket: Bucket, run: Run, segment: str) -> None:
-        """Add the name of a run whose document says that it has ended. Never raises StorageError or LeaseLost: what
-        fails here is repaired when the next segment is opened."""
+        """Add a run that has ended according to its document. Never raises StorageError or LeaseLost: a failure is
+        repaired when the next segment is opened."""
         self._added += 1
         rename = mark if self._marks else write_and_delete
         try:
@@ -210,10 +213,10 @@ class EndedIndex:
             _log.warning("%s has ended and is saved, but is not yet indexed as ended: %s", run.run_id, error)
 
     def _heal(self, bucket: Bucket, tally: Tally | None) -> None:
-        """Bring the names in line with the documents after a crash.
+        """Bring the index in line with the documents after a crash.
 
-        A run that has ended and still has an open marker ended while the present segment was open. Where there is none
-        yet, it begins today's, whenever it ended: a name of another day would call for a tally.
+        A run that has ended and still has an open marker ended while the current segment was open. If there is no
+        segment yet, it goes into today's, whenever it ended: a segment of another day would require a tally.
         """
         segment = tally.open_segment if tally else segment_of(self._clock.now())
         filed = {it.run_id for it in uncounted(bucket, tally)}
@@ -232,12 +235,12 @@ class EndedIndex:
 
 
 def _is_first(entries: Sequence[Entry], segment: str) -> bool:
-    """Return whether a segment, to which a name more is to be added, is the first: it has all names, and room."""
-    return len(entries) < FULL and all(it == segment for it, _ in ended(entries))
+    """Return whether all names are in this segment, which is then the first one, and has room for another name."""
+    return len(entries) < SEGMENT_SIZE and all(it == segment for it, _ in ended(entries))
 
 
 def read_tally(bucket: Bucket) -> Tally | None:
-    """Return the tally, or None where it is missing or invalid."""
+    """Return the tally, or None if it is missing or invalid."""
     try:
         raw = json.loads(bucket.read(TALLY)[0])
         closed = {_segment(it): _counts(by) for it, by in raw["closed_segments"].items()}
@@ -250,7 +253,7 @@ def read_tally(bucket: Bucket) -> Tally | None:
 
 
 def open_segment(bucket: Bucket, tally: Tally | None, moment: datetime) -> str:
-    """Count the open segment and return the name of a new one, for runs that end at `moment`."""
+    """Close the open segment, adding its counts to the tally. Return the name of a new one, opened at `moment`."""
     names = ended(bucket.list(f"{ENDED}{tally.open_segment}/" if tally else ENDED))
     closed = {**(tally.closed if tally else {}), **_counted(names)}
     taken = {*closed, tally.open_segment if tally else None}
@@ -262,7 +265,7 @@ def open_segment(bucket: Bucket, tally: Tally | None, moment: datetime) -> str:
 
 
 def recount(bucket: Bucket, moment: datetime) -> None:
-    """Make the tally again from the names, under the ledger's lease. Where it is lost, a new segment is opened."""
+    """Rebuild the tally from the names, under the ledger's lease. If there is no tally, open a new segment."""
     tally = read_tally(bucket)
     if tally is None:
         open_segment(bucket, None, moment)
@@ -272,12 +275,12 @@ def recount(bucket: Bucket, moment: datetime) -> None:
 
 
 def is_open(tally: Tally, moment: datetime) -> bool:
-    """Return whether the open segment is of the day of `moment`."""
+    """Return whether the open segment was opened on the day of `moment`."""
     return tally.open_segment.partition(".")[0] == segment_of(moment)
 
 
 def closed_counts(tally: Tally | None, tag: str | None) -> Counter[RunStatus]:
-    """Return how many runs of the pipeline with this tag (None: of all) the tally counts, by status."""
+    """Return the tally's number of runs by status, of the pipeline with this tag, or of all if it is None."""
     counts: Counter[RunStatus] = Counter()
     for segment in tally.closed.values() if tally else ():
         for pipeline, by_status in segment.items():
@@ -287,12 +290,13 @@ def closed_counts(tally: Tally | None, tag: str | None) -> Counter[RunStatus]:
 
 
 def uncounted(bucket: Bucket, tally: Tally | None) -> list[EndedRun]:
-    """Return the runs whose names the tally does not count."""
+    """Return the ended runs that the tally does not count."""
     return [it for _, it in ended(bucket.list(f"{ENDED}{tally.open_segment}/" if tally else ENDED))]
 
 
 def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted, limit: int) -> list[EndedRun]:
-    """Return the last `limit` wanted runs that have ended, and any others that ended in the same moment."""
+    """Return the last `limit` wanted runs that have ended, and any others that ended in the same moment as the last
+    of them."""
     found: list[EndedRun] = []
     for it in _by_segment(bucket, tally, wanted):
         if len(found) >= limit and (not found or it.time != found[-1].time):
@@ -302,7 +306,7 @@ def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted, limit: int) -> l
 
 
 def _by_segment(bucket: Bucket, tally: Tally | None, wanted: Wanted) -> Iterator[EndedRun]:
-    """Yield the wanted runs, the last one first. Segments without any are not listed."""
+    """Yield the wanted runs, the last one first. Segments without any are not read."""
     yield from _backwards(uncounted(bucket, tally), wanted)
     for segment in sorted(tally.closed, reverse=True) if tally else ():
         assert tally

@@ -1,17 +1,17 @@
-"""The ledger in a bucket: one document a run, with its last events, and names that say where to look.
+"""The ledger in a bucket: one document per run, with its last events, and an index of markers (`bucket_index`).
 
-Changes are made under a lease, one at a time. Of a change's several writes, the document's is the one that counts; the
-order of the others is chosen for a crash in between:
+Changes are made under a lease, one at a time. A change takes several writes, of which the document's is the commit. The
+others are ordered so that a crash in between does no harm:
 
     a new run       its markers, then its document: a marker without a document is ignored
     older events    their segment, then the document, which names the segment and no longer has these events: a segment
                     that no document names is ignored
-    a run that ends its document, then the marker of its end, then the open marker is removed: until then the run is
-                    still read among the open ones, and its document says that it has ended
+    a run that ends its document, then its ended marker, then the open marker is removed: until then the run is still
+                    read among the open ones, and its document says that it has ended
 
-Looking for work reads every open run, so a queue of thousands belongs in SQLite or PostgreSQL. So do workers that may
-be frozen: on a directory, one that is stopped in the middle of a change keeps the lock until it continues or is killed
-(on B2 and S3, until the lease expires).
+Claiming reads every open run, so a queue of thousands belongs in SQLite or PostgreSQL. So do workers that may be
+frozen: on a directory, one that is stopped in the middle of a change keeps the lock until it continues or is killed (on
+B2 and S3, until the lease expires).
 """
 
 import threading
@@ -56,8 +56,8 @@ from retake.runs.run import (
     run_id_of,
 )
 from retake.runs.run_document import (
-    LARGEST_DOCUMENT,
-    MOST_EVENTS,
+    MAX_DOCUMENT_BYTES,
+    MAX_EVENTS,
     RunDocument,
     new_document,
     parse_run,
@@ -74,12 +74,12 @@ _log = getLogger(__name__)
 class RunDocuments:
     """The documents of the runs in `bucket`.
 
-    `most_events` is how many events a document has before the older ones move to a segment. With `cached`, documents
-    of unfinished runs are kept in memory: only for a caller that nobody else writes beside.
+    `max_events` is how many events a document has before the older ones move to a segment. With `cached`, documents
+    of unfinished runs are kept in memory, which only the sole writer may do.
     """
 
-    def __init__(self, bucket: Bucket, *, most_events: int = MOST_EVENTS, cached: bool = False) -> None:
-        self._bucket, self._most_events, self._cached = bucket, most_events, cached
+    def __init__(self, bucket: Bucket, *, max_events: int = MAX_EVENTS, cached: bool = False) -> None:
+        self._bucket, self._max_events, self._cached = bucket, max_events, cached
         self._known: dict[str, tuple[RunDocument, str]] = {}  # with the bucket's version of it
 
     def read(self, run_id: str) -> tuple[RunDocument, str]:
@@ -103,8 +103,11 @@ class RunDocuments:
         return doc, version
 
     def present(self, run: Run, *, any_version: bool = False) -> tuple[RunDocument, str]:
-        """Return the document for a change, from memory if it is there. Raises StaleRun if the run's version is not
-        that of `run`, unless `any_version`; UnknownRun, StateError."""
+        """Return the document to change and the bucket's version of it, from memory if possible.
+
+        Raises UnknownRun, StateError, and, unless `any_version`, StaleRun if the document's run has another version
+        than `run`.
+        """
         known = self._known.get(run.run_id)
         if known and (any_version or known[0].run.version == run.version):
             return known
@@ -117,14 +120,16 @@ class RunDocuments:
         return present, version
 
     def save(self, bucket: Bucket, doc: RunDocument, expect: str | Expect, *, synced: bool = True) -> None:
-        """Write `doc` to `bucket`, after a segment of its older events where it has grown too large. It need not
-        outlast a power cut unless `synced`. Raises Conflict."""
+        """Write `doc` to `bucket`, moving its older events to a segment first if it has grown too large.
+
+        Unless `synced`, the write may be lost in a power cut. Raises Conflict.
+        """
         data = doc.encode()
         while (number := len(doc.raw["events"])) > 1:
-            too_many = number > self._most_events
-            if not too_many and len(data) <= LARGEST_DOCUMENT:
+            too_many = number > self._max_events
+            if not too_many and len(data) <= MAX_DOCUMENT_BYTES:
                 break
-            doc, segment = shortened(doc, self._most_events, too_large=not too_many)
+            doc, segment = shortened(doc, self._max_events, too_large=not too_many)
             if segment:
                 bucket.write(segment.key, segment.data, ANY)
             data = doc.encode()
@@ -136,14 +141,15 @@ class RunDocuments:
         self._known.pop(run_id, None)
 
     def events(self, run_id: str) -> list[Event]:
-        """Return all events of the run, from memory if they are there. Raises UnknownRun, and StateError also for a
-        missing segment."""
+        """Return all events of the run, using the document in memory if there is one. Raises UnknownRun, and StateError
+        also for a missing segment."""
         doc, _ = self._known.get(run_id) or self.read(run_id)
         older = (self._segment(run_id, name) for name in doc.segments)
         return [event for events in (*older, doc.events(run_key(run_id))) for event in events]
 
     def of_task(self, task_id: str, *, besides: str | None = None) -> list[Run]:
-        """Return the runs of the task, in no order, without the one with the id `besides`. Raises StateError."""
+        """Return the runs of the task, in no particular order, except the one with the id `besides`. Raises
+        StateError."""
         names = [entry.key.rpartition("/")[2] for entry in self._bucket.list(task_prefix(task_id))]
         found = (self.look(name) for name in names if name != besides)
         return [it[0].run for it in found if it and it[0].run.task_id == task_id]
@@ -154,12 +160,12 @@ class RunDocuments:
         return 1 + max((run.attempt for run in (known, *others) if run), default=0)
 
     def open_ids(self, pipeline: str | None) -> list[str]:
-        """Return the ids that have an open marker; None means those of all pipelines."""
+        """Return the ids of the pipeline's runs that have an open marker; None means all pipelines."""
         tag = None if pipeline is None else tag_of(pipeline)
         return [it.run_id for it in opened(self._bucket.list(OPEN)) if tag in (None, it.pipeline)]
 
     def readable(self, run_ids: Iterable[str]) -> list[Run]:
-        """Return those of the runs that can be read; an invalid document is logged and does not hide the others."""
+        """Return the runs that exist and can be read. Invalid documents are logged."""
         found = []
         for run_id in run_ids:
             try:
@@ -186,7 +192,7 @@ class RunDocuments:
 
 
 def claimable(runs: Iterable[Run], now: datetime) -> list[Run]:
-    """Return those of `runs` that wait for work now, in the order in which workers claim them."""
+    """Return the `runs` that wait for a worker now, in the order in which workers claim them."""
     order = list(TAKEN_UP)
     waiting = (run for run in runs if run.status in order)
     due = [run for run in waiting if run.next_retry_at is None or run.next_retry_at <= now]
@@ -194,10 +200,10 @@ def claimable(runs: Iterable[Run], now: datetime) -> list[Run]:
 
 
 LEASE = "runs"
-"""The lease for changes where the caller gives none."""
+"""The lease that changes take if the caller gives none."""
 
 PATIENCE_S = 30.0
-"""Seconds a change waits for the lease: others have it for a moment each."""
+"""Seconds that a change waits for the lease, which others hold for a moment each."""
 
 _PAUSE_S = 0.02
 
@@ -206,8 +212,8 @@ class BucketLedger(Ledger):
     """A ledger in `bucket`. Changes raise LeaseHeld if the lease is not free within PATIENCE_S, or LeaseLost.
 
     With a `lease`, documents are kept in memory between changes, since nobody else writes them. Without one, each
-    change takes the lease `lease_name`. Everybody who changes the runs of a bucket must use the same lease.
-    `most_events` is how many events a run's document has before the older ones move to a segment.
+    change takes the lease `lease_name`. All programs that change the runs of a bucket must use the same lease.
+    `max_events` is how many events a run's document has before the older ones move to a segment.
     """
 
     def __init__(
@@ -217,26 +223,26 @@ class BucketLedger(Ledger):
         *,
         lease: Lease | None = None,
         lease_name: str = LEASE,
-        most_events: int = MOST_EVENTS,
+        max_events: int = MAX_EVENTS,
     ) -> None:
         self._bucket, self._clock = bucket, clock
         self._lease, self._lease_name = lease, lease_name
-        self._documents = RunDocuments(bucket, most_events=most_events, cached=lease is not None)
+        self._documents = RunDocuments(bucket, max_events=max_events, cached=lease is not None)
         self._ended = EndedIndex(bucket, clock, self._documents.look, marks=lease is not None)
-        self._here = threading.RLock()  # threads of one process wait for each other here
+        self._here = threading.RLock()  # between threads of this process
 
     # --- changes ------------------------------------------------------------------------------------------------
 
     def _create(self, request: RunRequest) -> Run:
         if self._lease is None and (found := self._find(request.idempotency_key)):
-            return found  # no lease was needed for that
+            return found  # without taking a lease
         with self._exclusive() as bucket:
             if found := self._find(request.idempotency_key):
                 return found
             attempt = self._documents.next_attempt(request.task_id)
             run, event = new_run(request, attempt, at=self._clock.now())
             doc = new_document(run, [event])
-            if request.worker:  # one write: nobody else can see it queued in between, since changes are exclusive
+            if request.worker:  # created and claimed in one write
                 claim = Transition(Trigger.WORKER_CLAIM, request.actor, request.worker, trace_id=request.trace_id)
                 doc = doc.after(*moved(run, claim, doc.next_seq, at=self._clock.now()))
             durably = self._lease is None or request.worker is None
@@ -273,7 +279,7 @@ class BucketLedger(Ledger):
                 return self._move(run, Transition(TAKEN_UP[run.status], actor, worker))
             except (StaleRun, UnknownRun):  # another worker was faster
                 continue
-            except StateError as error:  # another run of its task is unreadable: that keeps no other task waiting
+            except StateError as error:  # another run of its task is unreadable; other tasks must not wait for that
                 _log.warning("%s is not claimed: %s", run.run_id, error)
         return None
 
@@ -308,7 +314,7 @@ class BucketLedger(Ledger):
         return [run for heard, _, run in found if heard < since]
 
     def _runs(self, statuses: frozenset[RunStatus], pipeline: str | None, limit: int) -> list[Run]:
-        """See `Ledger.runs`. Reads all open runs, and `limit` of those that have ended."""
+        """See `Ledger.runs`. Reads all open runs, and at most `limit` ended ones."""
 
         def wanted(of: RunStatus, tag: str) -> bool:
             return of in statuses and (pipeline is None or tag == tag_of(pipeline))
@@ -322,9 +328,9 @@ class BucketLedger(Ledger):
         return [run for run_id in last if (run := unfinished.get(run_id) or read.get(run_id))]
 
     def _counts(self, pipeline: str | None) -> Mapping[RunStatus, int]:
-        """See `Ledger.counts`. Reads all open runs; those that have ended are counted by their names."""
+        """See `Ledger.counts`. Reads all open runs; ended ones are counted by their names in the index."""
         tag = None if pipeline is None else tag_of(pipeline)
-        unfinished = self._documents.open_ids(pipeline)  # first: a run that ends meanwhile is found among the ended
+        unfinished = self._documents.open_ids(pipeline)  # first, so that a run that ends meanwhile is among the ended
         tally = read_tally(self._bucket)
         ended = {it.run_id: it.status for it in uncounted(self._bucket, tally) if tag in (None, it.pipeline)}
         counts = closed_counts(tally, tag)
@@ -340,7 +346,7 @@ class BucketLedger(Ledger):
 
     @contextmanager
     def _exclusive(self) -> Iterator[Bucket]:
-        """Yield the bucket to write to, while nobody else changes a run. Raises LeaseHeld."""
+        """Yield the bucket to write to, with nobody else changing runs inside the block. Raises LeaseHeld."""
         with self._here:
             if self._lease:
                 yield LeasedBucket(self._bucket, self._lease)
@@ -372,7 +378,7 @@ class BucketLedger(Ledger):
 
 def _lease(bucket: Bucket, name: str, clock: Clock) -> Lease:
     owner = this_process()
-    # The last attempt is made once PATIENCE_S is over, not a pause before that.
+    # The last attempt is made when PATIENCE_S is over, not one pause earlier.
     for attempt in attempts(repeating(_PAUSE_S), clock.sleep, left=countdown(PATIENCE_S + _PAUSE_S, clock)):
         try:
             return bucket.lease(name, owner)

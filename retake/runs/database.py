@@ -1,4 +1,4 @@
-"""The connections and transactions of a SQL ledger, and database errors with advice."""
+"""Connections and transactions of a SQL ledger, and its errors with advice."""
 
 import json
 import os
@@ -22,33 +22,31 @@ from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.tables import TAKEN_ATTEMPT
 
 BUSY_S = 30
-"""Seconds that a writer of SQLite waits for another."""
+"""Seconds that a writer in SQLite waits for another."""
 
 CONNECT_S = 10
 """Seconds to connect to a server, unless `connect_timeout` in the URL or PGCONNECT_TIMEOUT is set."""
 
-
-_MOST_TOLD = 1000
-"""Unreadable rows that are logged."""
+_MAX_UNREADABLE_LOGGED = 1000
+"""Maximum number of unreadable rows that a process logs for a database."""
 
 _log = getLogger(__name__)
 
 JSON = json.JSONEncoder().encode
-"""As `json.dumps`, without the choice among options in each call."""
-
+"""The same as `json.dumps`, without its check for options in each call."""
 
 _of_the_parent: list[PoolProxiedConnection] = []
-"""Connections of the process from which this one was forked, kept so that they are not closed here."""
+"""Connections of the parent process of a fork, kept here so that garbage collection does not close them."""
 
 
 class AttemptTaken(Exception):
-    """Another run of the task took this attempt first: the ledger takes the next one."""
+    """Another run has taken this attempt of the task. The ledger then takes the next one."""
 
 
 class Database:
-    """The connections to one database. `name` is for messages and has no password. Thread safe.
+    """The connections to one database. `name` is for messages and contains no password. Thread safe.
 
-    Idle connections are kept in a list: a pool of SQLAlchemy's would take as long as a statement of SQLite.
+    Idle connections are kept in a list: SQLAlchemy's pools take as long as a statement of SQLite.
     """
 
     def __init__(self, engine: Engine, name: str, setting: str = LEDGER_SETTING) -> None:
@@ -57,7 +55,7 @@ class Database:
         self.setting = setting
         self.dialect = engine.dialect
         self._idle: list[PoolProxiedConnection] = []
-        self._told = set[str]()
+        self._logged = set[str]()
         driver = engine.dialect.loaded_dbapi
         self._errors: type[Exception] = driver.Error
         self._integrity: type[Exception] = driver.IntegrityError
@@ -67,37 +65,37 @@ class Database:
         _databases.add(self)
 
     def close(self) -> None:
-        """Close the idle connections. Done at the latest when the database is garbage."""
+        """Close the idle connections. Happens at the latest when the database is garbage collected."""
         _close(self._idle, self.engine)
 
     def forked(self) -> None:
-        """In a process that was forked, leave the idle connections to its parent: two that speak over one connection
-        read one another's answers."""
+        """Leave the idle connections to the parent of a forked process: two processes on one connection would read
+        each other's answers."""
         _of_the_parent.extend(self._idle)
         self._idle.clear()
 
     def cursor(self) -> AbstractContextManager[Any]:
-        """Return a context with a cursor of the driver that commits each statement. Raises StorageError, AttemptTaken
-        there."""
+        """Return a context manager for a driver's cursor that commits each statement. The block raises StorageError
+        and AttemptTaken."""
         return BorrowedCursor(self)
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """Return a context with a cursor whose statements are committed together, or rolled back. On SQLite it begins
-        by taking the write lock."""
+        """Return a context manager for a cursor whose statements are committed together, or rolled back. On SQLite it
+        takes the write lock first."""
         return CursorTransaction(self.cursor(), self._begin, self._errors)
 
     def write(self) -> AbstractContextManager[Any]:
-        """Return a cursor for one `Write`, in a transaction where that takes several statements."""
+        """Return a context manager for a cursor for one `Write`, in a transaction if that takes several statements."""
         return self.transaction() if self._in_transactions else self.cursor()
 
     def unreadable(self, error: StateError) -> None:
-        """Log, once, that a row cannot be read, for queries that leave it out (`Prepared.run`)."""
-        if str(error) not in self._told and len(self._told) < _MOST_TOLD:
-            self._told.add(str(error))
+        """Log once that a row cannot be read, for queries that leave such rows out (`Prepared.run`)."""
+        if str(error) not in self._logged and len(self._logged) < _MAX_UNREADABLE_LOGGED:
+            self._logged.add(str(error))
             _log.warning("%s: %s", self.name, error)
 
     def lend(self) -> PoolProxiedConnection:
-        """Return a connection, for one block; `take_back` gets it afterwards. Raises StorageError."""
+        """Return a connection, to be given to `take_back` afterwards. Raises StorageError."""
         if self._idle:
             with suppress(IndexError):  # another thread was faster
                 return self._idle.pop()
@@ -107,14 +105,14 @@ class Database:
             raise self._in_words(error) from error
 
     def take_back(self, connection: PoolProxiedConnection, error: BaseException | None) -> None:
-        """Keep a connection for the next block. Raises what the driver's `error` means for the caller."""
+        """Keep a connection for the next caller. Raise the error that the driver's `error` stands for."""
         if error is None:
             self._idle.append(connection)
             return
         ours = isinstance(error, self._errors)
         if ours and self.dialect.is_disconnect(error, connection.dbapi_connection, None):  # type: ignore[arg-type]
             connection.invalidate(error)
-            self.close()  # the idle ones are lost too
+            self.close()  # the idle connections are broken too
         if connection.is_valid:
             self._idle.append(connection)
         else:
@@ -153,9 +151,10 @@ def _close(idle: list[PoolProxiedConnection], engine: Engine) -> None:
 
 
 class BorrowedCursor:
-    """A cursor of the driver on one of the idle connections.
+    """A context manager for a driver's cursor on one of the idle connections.
 
-    A class, as `CursorTransaction` is: generators take several times as long, which shows beside a statement of SQLite.
+    A class, like `CursorTransaction`, because a generator takes several times as long, which matters next to a
+    statement of SQLite.
     """
 
     __slots__ = ("_connection", "_cursor", "_database")
@@ -179,7 +178,7 @@ class BorrowedCursor:
 
 
 class CursorTransaction:
-    """A transaction on a borrowed cursor."""
+    """A context manager for a transaction on a borrowed cursor."""
 
     __slots__ = ("_begin", "_borrowed", "_cursor", "_errors")
 
@@ -215,7 +214,7 @@ class CursorTransaction:
 
 @contextmanager
 def driver_errors(database: Database) -> Iterator[None]:
-    """Raise StorageError for the driver's errors, which SQLAlchemy wraps."""
+    """Raise StorageError in place of a driver's error that SQLAlchemy has wrapped."""
     try:
         yield
     except DBAPIError as error:
@@ -223,10 +222,11 @@ def driver_errors(database: Database) -> Iterator[None]:
 
 
 def in_words(error: BaseException, name: str, setting: str = LEDGER_SETTING) -> RetakeError:
-    """Return the error for a driver's error, with advice for the reader. `setting` names the database."""
+    """Return the Retake error for a driver's error, with advice for the reader. `setting` is where the database is
+    named."""
     what = f"the {'ledger' if setting == LEDGER_SETTING else 'database'} at {name}"
     message = redact(" ".join(str(error).split()))
-    said = message if message.endswith((".", "?", "!")) else f"{message}."  # libpq may end with a question
+    said = message if message.endswith((".", "?", "!")) else f"{message}."  # libpq's hints may be questions
     for part, advice in ADVICE.items():
         if part in message:
             return (StorageKeyRefused if advice is LOGIN_ADVICE else StorageError)(
@@ -254,14 +254,14 @@ ADVICE = {
     "permission denied": "Let the user create tables there: GRANT CREATE, USAGE ON SCHEMA public TO …",
     "connection": "Check that the server is running and reachable (pg_isready), then try again",
 }
-"""Advice, by a part of the driver's message: the first that is in it."""
+"""Advice, by a part of the driver's message. The first match counts."""
 
 
 def open_database(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, connect_s: int = CONNECT_S) -> Database:
-    """Return the database at `url`, which connects when first used; `setting` is where the URL stands. A server has
-    `connect_s` seconds to accept a connection, see CONNECT_S.
+    """Return the database at `url`, which connects on first use.
 
-    Raises SettingsError for an invalid URL.
+    `setting` is where the URL was given, for messages. A server has `connect_s` seconds to accept a connection, see
+    CONNECT_S. Raises SettingsError for an invalid URL.
     """
     kind, _, rest = url.partition(":")
     if kind == "sqlite":
@@ -273,7 +273,7 @@ def sqlite_file(path: str, *, read_only: bool, setting: str = LEDGER_SETTING) ->
     """Return the SQLite database in a file. Raises SettingsError, StorageError."""
     try:
         octets = os.fsencode(path)
-    except UnicodeEncodeError:  # half of a surrogate pair
+    except UnicodeEncodeError:  # a lone surrogate
         octets = b""
     if not octets or octets.startswith(b":") or b"\0" in octets:
         raise SettingsError(f'{setting}: "sqlite:{plain(path)}" names no file; use sqlite:PATH')
@@ -284,7 +284,7 @@ def sqlite_file(path: str, *, read_only: bool, setting: str = LEDGER_SETTING) ->
         if read_only:
             return nowhere()
         _make_folder(path, setting)
-    except OSError as error:  # too long, or in a folder that may not be entered
+    except OSError as error:  # the path is too long, or in a folder that may not be entered
         advice = ADVICE["unable to open"].replace(LEDGER_SETTING, setting)
         raise StorageError(f"the database at sqlite:{path}: {error.strerror}. {advice}") from error
     uri = f"file:{quote(octets)}?mode={'ro' if read_only else 'rwc'}"
@@ -315,7 +315,7 @@ def _make_folder(path: str, setting: str) -> None:
 
 
 def nowhere() -> Database:
-    """Return an empty database in memory, to read where there is no ledger yet."""
+    """Return an empty database in memory, for reading a ledger that does not exist yet."""
 
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

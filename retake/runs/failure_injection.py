@@ -1,4 +1,4 @@
-"""Failures on demand, for tests of code that makes calls: docs/protocol.md, section "Failure injection".
+"""Failures on demand, for testing code that makes calls: docs/protocol.md, section "Failure injection".
 
     NAME[#CALLS]=MODE[-after]       NAME identifies the call; CALLS counts from 1; MODE is one of MODES
 
@@ -8,10 +8,10 @@
     job#1-3=process_restart_interrupt          the process dies before the work of the first three calls
     job#1=process_restart_interrupt-after      the work is done, but the process dies before it is reported
 
-A call that fails before its work raises Refused; one that fails after it raises OutcomeUnknown, since the caller cannot
-know that the work was done. `timeout_as=PollFailed` raises another error for timeouts.
+A call that fails before its work raises Refused. One that fails after it raises OutcomeUnknown, since the caller cannot
+know that the work was done. `timeout_as=PollFailed` sets another error for timeouts.
 
-The death of the process is `retake.bucket.failing.Crash`, as in the crash sweeps; no `except Exception` catches it.
+The death of the process is simulated by `retake.bucket.failing.Crash`, which no `except Exception` catches.
 
 >>> from retake.errors import Refused
 >>> ask = inject(lambda question: f"{question} yes", "ask#2=transient_error", name="ask")
@@ -46,7 +46,7 @@ MODES = {
     TRANSIENT_ERROR: "the server says that it is unavailable: class A, ERR_TEMPORARY_UNAVAILABLE",
     PROCESS_RESTART_INTERRUPT: "the process dies",
 }
-"""The modes of failing, with explanations."""
+"""The failure modes, with explanations."""
 
 AFTER = "-after"
 _DONE_ALREADY = (TIMEOUT, PROCESS_RESTART_INTERRUPT)  # a server that is unavailable has not done the work
@@ -69,7 +69,8 @@ class Injection(NamedTuple):
 
 
 def parse_injection(text: str) -> Injection:
-    """Return the failure that `text` orders. Raises ValueError, which says what is wrong and what is possible."""
+    """Return the failure that `text` orders. Raises ValueError, whose message says what is wrong and what is
+    possible."""
     parts = parse_parts(text)
     if not parts:
         raise ValueError(f"{text!r} orders no failure: write NAME[#CALLS]=MODE, such as job#2=timeout. {_possible()}")
@@ -81,10 +82,10 @@ def parse_injection(text: str) -> Injection:
 
 
 class FailureInjection:
-    """Failures for several callables: each is wrapped under a name, and calls are counted by name.
+    """Failures for several callables. Each is wrapped under a name, and calls are counted by name.
 
-    The first order that names a call applies. `timeout_as` is what a timeout raises; without it, Refused before the
-    work and OutcomeUnknown after it. Thread safe.
+    The first order that matches a call applies. `timeout_as` is what a timeout raises. The default is Refused before
+    the work and OutcomeUnknown after it. Thread safe.
     """
 
     def __init__(self, *orders: str, timeout_as: type[VendorError] | None = None) -> None:
@@ -102,7 +103,7 @@ class FailureInjection:
             if met is None:
                 return call(*args, **kwargs)
             if met.after:
-                call(*args, **kwargs)  # it may fail by itself
+                call(*args, **kwargs)  # may raise an error of its own
             raise self._error(met, f"call {number} of {name} failed as ordered ({met})")
 
         return failing
@@ -119,7 +120,7 @@ class FailureInjection:
 def inject(
     call: Callable[P, R], *orders: str, name: str = "job", timeout_as: type[VendorError] | None = None
 ) -> Callable[P, R]:
-    """Return `call`, known as `name`, with the failures of `orders`; see FailureInjection.
+    """Return `call`, known as `name`, with the failures that `orders` name; see FailureInjection.
 
     Raises ValueError for an invalid order, and for one with another name, which would never apply.
     """

@@ -1,11 +1,11 @@
-"""What happened to all runs of a ledger, for figures: read in bulk, and again only where something has changed.
+"""The history of all runs of a ledger, for figures: read in bulk, and again only where something has changed.
 
-A history has its runs in segments. Each run has a mark, which changes with each of its events, and each segment has a
-fingerprint of its runs' marks. A reader who keeps what it made of a run reads the run again only when its mark has
-changed, and looks at no run of a segment whose fingerprint is the same. That holds however late an event comes and
+A history groups its runs into segments. Each run has a mark, which changes with each of its events, and each segment
+has a fingerprint of its runs' marks. A reader that caches what it computed from a run reads the run again only when its
+mark has changed, and skips segments whose fingerprint is the same. That holds however late an event arrives, and
 whatever the clocks say.
 
-A run's history ends with the run: what is noted on it afterwards is left out.
+A run's history ends with the run: later notes on it are left out.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,28 +23,28 @@ from retake.runs.run import CHANGED, ERROR, STEP_DONE, Event
 from retake.runs.run_document import RunDocument, events_in, run_key
 from retake.runs.states import FINAL, RunStatus
 
-TOLD = (STEP_DONE, ERROR, CHANGED)
-"""The kinds of events that a history is made of."""
+HISTORY_KINDS = (STEP_DONE, ERROR, CHANGED)
+"""The kinds of events in a history."""
 
 UNFINISHED = "open"
-"""The segment of the runs of a bucket that have not ended. In a database each run is in that of a day."""
+"""The segment of a bucket's unfinished runs. In a database every run is in the segment of a day."""
 
 _log = getLogger(__name__)
 
 
 class Fingerprint(NamedTuple):
-    """What tells whether any run of a segment has changed."""
+    """A summary of a segment, which differs if any of its runs has changed."""
 
     runs: int
-    marks: int | None  # their sum; None: the segment is closed, and its runs never change
+    marks: int | None  # their sum; None for a closed segment, whose runs never change
 
     def agrees(self, other: "Fingerprint") -> bool:
-        """Return whether both may be of the same runs."""
+        """Return whether both fingerprints may be of the same, unchanged runs."""
         return self.runs == other.runs and (self.marks == other.marks or None in (self.marks, other.marks))
 
 
 class RunRecord(NamedTuple):
-    """A run as its history tells it."""
+    """A run with its history."""
 
     run_id: str
     mark: int
@@ -52,7 +52,7 @@ class RunRecord(NamedTuple):
     pipeline: str
     status: RunStatus
     created_at: datetime
-    updated_at: datetime  # of its last transition: when it ended, if it has ended
+    updated_at: datetime  # of the last transition; for an ended run, when it ended
     events: Sequence[Event] = ()  # results of steps and errors, in order, up to the run's end
 
 
@@ -60,7 +60,7 @@ class RunHistory(Protocol):
     """The runs of one ledger. Every method may raise StorageError."""
 
     def segments(self) -> Mapping[str, Fingerprint]:
-        """Return the segments by name, as they are now. Call it before the other two."""
+        """Return the current fingerprints of the segments, by name. Call this before the other methods."""
         ...
 
     def marks(self, segment: str) -> Mapping[str, int]:
@@ -68,20 +68,20 @@ class RunHistory(Protocol):
         ...
 
     def unfinished(self) -> Collection[str]:
-        """Return the ids of the runs that have not ended. Call it after `segments`, and read them as of the segment
+        """Return the ids of the unfinished runs. Call this after `segments`, and `read` them with the segment
         UNFINISHED."""
         ...
 
     def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[RunRecord]:
-        """Yield these runs of the segment, as they are now; one that is gone or cannot be read is left out.
+        """Yield these runs of the segment in their current state. Runs that are gone or unreadable are left out.
 
-        A run that has changed meanwhile may be of another segment by now, which its record says.
+        A run that has changed meanwhile may have moved to another segment, which its record names.
         """
         ...
 
 
 def open_history(url: str | None, bucket: Bucket, setting: str = LEDGER_SETTING) -> RunHistory:
-    """Return the history of the ledger that `url` names (`retake.runs.open_ledger`), for reading alone.
+    """Return the history of the ledger that `url` names (`retake.runs.open_ledger`), read-only.
 
     Raises SettingsError, StorageError, and StateError for tables of another version.
     """
@@ -100,8 +100,8 @@ def fingerprint(marks: Iterable[int]) -> Fingerprint:
 
 
 def up_to_the_end(events: Iterable[Event], status: RunStatus) -> list[Event]:
-    """Return the results of steps and the errors among `events`, those of kinds TOLD, up to the run's last transition
-    if it has ended. The error that led to it stands right behind it, in the same write."""
+    """Return the step results and errors among `events`, whose kinds are HISTORY_KINDS; of an ended run, only those up
+    to its last transition, with the error that led to it, which follows it in the same write."""
     found = [*events]
     changes = [number for number, event in enumerate(found) if event.kind == CHANGED]
     if status in FINAL and changes:
@@ -112,17 +112,17 @@ def up_to_the_end(events: Iterable[Event], status: RunStatus) -> list[Event]:
 
 
 class BucketHistory:
-    """The history of the ledger in `bucket`: its segments are those of the names of runs that have ended (see
-    `retake.runs.bucket_index`). Runs that have not ended are read each time, as in every look at such a ledger."""
+    """The history of the ledger in `bucket`. Its segments are those of the index of ended runs (see
+    `retake.runs.bucket_index`). Unfinished runs are read each time, as every query of such a ledger does."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._documents = RunDocuments(bucket)
         self._listed: dict[str, dict[str, int]] = {}
-        self._unfinished: dict[str, RunRecord] = {}  # those that are not read yet
+        self._unfinished: dict[str, RunRecord] = {}  # not yet returned by `read`
 
     def segments(self) -> Mapping[str, Fingerprint]:
-        unfinished = self._documents.open_ids(None)  # first: a run that ends meanwhile is found among the ended
+        unfinished = self._documents.open_ids(None)  # first, so that a run that ends meanwhile is among the ended
         tally = read_tally(self._bucket)
         closed = {
             name: Fingerprint(sum(number for by_status in counts.values() for number in by_status.values()), None)
@@ -136,7 +136,8 @@ class BucketHistory:
         for run_id in unfinished:
             if run_id not in there and (doc := self._document(run_id)):
                 marks[run_id] = crc32(f"{run_id} {doc.next_seq}".encode())
-                if not doc.segments:  # a document takes ten times as much memory, and there may be 10,000 ledgers
+                if not doc.segments:
+                    # The record, not the document, which takes ten times the memory: there may be 10,000 ledgers.
                     self._unfinished[run_id] = self._record(doc, marks[run_id], UNFINISHED)
         if marks:
             self._listed[UNFINISHED] = marks
@@ -181,5 +182,5 @@ class BucketHistory:
     def _events(self, doc: RunDocument) -> list[Event]:
         run_id = doc.run.run_id
         if doc.segments:
-            return [event for event in self._documents.events(run_id) if event.kind in TOLD]
-        return events_in(run_key(run_id), run_id, [it for it in doc.raw["events"] if it["kind"] in TOLD])
+            return [event for event in self._documents.events(run_id) if event.kind in HISTORY_KINDS]
+        return events_in(run_key(run_id), run_id, [it for it in doc.raw["events"] if it["kind"] in HISTORY_KINDS])

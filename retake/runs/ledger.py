@@ -1,7 +1,7 @@
-"""The interface of a ledger of runs, what a store implements to be one, and opening one.
+"""The interface of a ledger of runs, what a store has to implement, and opening one.
 
-`Ledger` validates its arguments, so that all stores refuse the same values; a store derives from it and implements the
-methods of `LedgerStore`, whose arguments have been checked.
+`Ledger` validates its arguments, so that all stores refuse the same values. A store derives from it and implements the
+methods of `LedgerStore`, whose arguments are already validated.
 """
 
 from abc import ABC, abstractmethod
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 LEDGER_SETTING = "STORAGE.ledger"
 
 MOST_LISTED = 2**31 - 1
-"""The most runs in one list: the largest LIMIT that every database takes."""
+"""Maximum number of runs in one list: the largest LIMIT that every database accepts."""
 
 
 class LedgerStore(ABC):
-    """What a store implements. See the method of `Ledger` with the same name for what each one promises."""
+    """The methods that a store implements. `Ledger` documents each under the same name without the underscore."""
 
     @abstractmethod
     def _create(self, request: RunRequest) -> Run: ...
@@ -68,12 +68,13 @@ class LedgerStore(ABC):
 class Ledger(LedgerStore):
     """A ledger of runs.
 
-    Every method may raise StorageError (the store is unavailable, full, or read-only); then nothing was changed, or the
-    whole change was made. `actor` says who acts: "cron", "operator", "recovery", "worker". Times are aware, in UTC.
+    Every method may raise StorageError if the store is unavailable, full, or read-only. Then either nothing was changed
+    or the whole change was made. `actor` says who acts: "cron", "operator", "recovery", "worker". Times are
+    timezone-aware, in UTC.
 
     Methods that change something raise `validation.InvalidField`, a RunError and a ValueError, for a value that some
     store could not keep: an empty or overlong name, a lone surrogate, a payload that is not JSON. The store is not
-    touched then. Looking for such a value is not an error: nothing is found.
+    touched then. Looking up such a value is not an error: nothing is found.
     """
 
     # --- changes ------------------------------------------------------------------------------------------------
@@ -88,9 +89,11 @@ class Ledger(LedgerStore):
         trace_id: str | None = None,
         worker: str | None = None,
     ) -> Run:
-        """Create a queued run with the task's next attempt, or return the run that has this key already, of whatever
-        task. With a `worker`, who begins at once, it is claimed for that one if it is queued: in the same write where
-        the ledger can.
+        """Create a queued run with the task's next attempt, or return the run that already has this key, whatever its
+        task.
+
+        With a `worker`, which begins at once, a queued run is claimed for that worker, in the same write if the ledger
+        can.
 
         >>> ledger = open_ledger("sqlite:posters.db")
         >>> run = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")
@@ -126,8 +129,8 @@ class Ledger(LedgerStore):
     ) -> Run:
         """Change the run's state and return the run as saved, with its events and `notes`, in one write.
 
-        See `retake.runs.run.Transition` for the parameters. Raises StaleRun if `run` is not the current version (this
-        is checked before anything else), IllegalTransition if its state does not allow `trigger`, and UnknownRun.
+        See `retake.runs.run.Transition` for the parameters. Raises StaleRun if `run` is not the current version, which
+        is checked first, IllegalTransition if its state does not allow `trigger`, and UnknownRun.
         """
         transition = Transition(
             trigger,
@@ -144,8 +147,8 @@ class Ledger(LedgerStore):
     def note(
         self, run: Run, kind: str, payload: Mapping[str, Any], *, actor: str, trace_id: str | None = None
     ) -> Event:
-        """Add an event that changes no state; `actor` is added to its payload. `run` may be an older version. Raises
-        UnknownRun."""
+        """Record an event that changes no state; `actor` is added to its payload. `run` may be an older version.
+        Raises UnknownRun."""
         return self._note(
             _known(run),
             Note(validation.name("kind", kind), validation.payload("payload", payload)),
@@ -154,11 +157,11 @@ class Ledger(LedgerStore):
         )
 
     def claim(self, worker: str, *, actor: str = "worker", pipeline: str | None = None) -> Run | None:
-        """Take the next run that waits for work, or return None.
+        """Claim the next run that waits for a worker, and return it, or None if none waits.
 
-        Interrupted runs come first, then those whose retry is due (from the very moment of `next_retry_at`), then
-        queued ones; within each kind the one that has waited longest (since `updated_at`, or since the retry was due),
-        then by run_id. However many workers claim at the same time, each run goes to one of them.
+        Interrupted runs come first, then those whose retry is due (from the exact moment of `next_retry_at`), then
+        queued ones. Within each kind the one that has waited longest (since `updated_at`, or since the retry was due)
+        comes first, then the lowest run_id. However many workers claim at once, each run goes to one of them.
         """
         worker, actor = validation.name("worker", worker), validation.name("actor", actor)
         return self._claim(worker, actor=actor, pipeline=pipeline) if _may_have_runs(pipeline) else None
@@ -167,7 +170,7 @@ class Ledger(LedgerStore):
         """Record that the run's worker is alive: only `heartbeat_at` changes.
 
         Raises StaleRun if the run was taken away or is not running: the worker must stop and save nothing. Raises
-        UnknownRun.
+        UnknownRun if there is no such run.
         """
         return self._heartbeat(_known(run))
 
@@ -194,13 +197,12 @@ class Ledger(LedgerStore):
         return self._of_task(task_id) if validation.is_column(task_id) else []
 
     def silent(self, since: datetime) -> list[Run]:
-        """Return the running runs whose last heartbeat is older than `since`, the longest silent first, then by
-        run_id."""
+        """Return the running runs whose last heartbeat is older than `since`, by that heartbeat, then by run_id."""
         return self._silent(validation.moment("since", since))
 
     def runs(self, *, status: Collection[RunStatus] = (), pipeline: str | None = None, limit: int = 50) -> list[Run]:
-        """Return the runs in one of these states (all states if none is given), the last changed first: by
-        `updated_at`, then run_id, both descending. There may be more than `limit`: how many, `counts` says.
+        """Return at most `limit` runs in one of these states (default: any), the last changed first: by `updated_at`,
+        then run_id, both descending. `counts` says how many there are.
 
         >>> ledger = open_ledger("sqlite:posters.db")
         >>> _ = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")
@@ -212,7 +214,7 @@ class Ledger(LedgerStore):
         return self._runs(frozenset(map(RunStatus, status or RunStatus)), pipeline, min(limit, MOST_LISTED))
 
     def counts(self, *, pipeline: str | None = None) -> dict[RunStatus, int]:
-        """Return how many runs are in each state, 0 included.
+        """Return how many runs are in each state, including states with none.
 
         >>> ledger = open_ledger("sqlite:posters.db")
         >>> _ = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")
@@ -225,13 +227,14 @@ class Ledger(LedgerStore):
     def events(self, run_id: str) -> list[Event]:
         """Return all events of the run, in order. Raises UnknownRun.
 
-        In a bucket, plain notes of a run with tens of thousands of events are dropped; an event `run.events.dropped`
-        says how many.
+        In a bucket, a run with tens of thousands of events loses plain notes. An event `run.events.dropped` says how
+        many.
         """
         return self._events(_known_id(run_id))
 
     def close(self) -> None:
-        """Close the connections to a database. Done at the latest when the ledger is garbage; a bucket has none."""
+        """Close the connections to a database; a bucket has none. Happens at the latest when the ledger is garbage
+        collected."""
 
 
 def _known_id(run_id: str) -> str:
@@ -259,17 +262,17 @@ def open_ledger(
     read_only: bool = False,
     setting: str = LEDGER_SETTING,
 ) -> Ledger:
-    """Open the ledger that `url` names; None means the bucket itself, under "runs/".
+    """Open the ledger that `url` names. None means the one in `bucket`, under "runs/".
 
-    "sqlite:PATH" is a file on this machine; "postgresql://USER@HOST:PORT/DATABASE" is a server, whose password libpq
+    "sqlite:PATH" is a file on this machine. "postgresql://USER@HOST:PORT/DATABASE" is a server, whose password libpq
     finds in PGPASSWORD or ~/.pgpass. Tables are created and migrated when the ledger is opened. With `read_only`
     nothing is created or changed.
 
-    A ledger in the bucket makes its changes under `lease`; without one it takes a lease of its own for each change.
-    `clock` is the machine's own unless one is given. Messages name `setting` as where the URL stands.
+    A ledger in a bucket makes its changes under `lease`; without one it takes a lease of its own for each change.
+    `clock` defaults to the machine's own. Messages name `setting` as the place of the URL.
 
-    Raises SettingsError for a URL that names no ledger, StorageError, StateError for tables of a newer version, and
-    ValueError for neither a URL nor a bucket.
+    Raises SettingsError for a URL that names no ledger, StateError for tables of a newer version, StorageError, and
+    ValueError without a URL and a bucket.
 
     >>> ledger = open_ledger("sqlite:posters.db")
     >>> ledger.runs()

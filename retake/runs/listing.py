@@ -1,8 +1,8 @@
 """The runs of one ledger as a long list, the last changed first, of which a page can be shown without reading the rest.
 
-A list is made of places, (when a run last changed, its id). Both kinds of ledgers know these without reading the runs:
-a bucket by the names in its index, a database by an index of its own. So places of several ledgers can be merged, and
-only the runs of the page that is shown are read.
+A list is made of places: when a run last changed, and its id. Both kinds of ledger know these without reading the runs,
+a bucket from the names in its index, a database from an index of the table. So the places of several ledgers can be
+merged, and only the runs of the page that is shown are read.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ from retake.runs.run import Run, is_run_id
 from retake.runs.states import RunStatus
 
 _SHORTEST_BEGINNING = len("run-") + 3
-"""A shorter beginning of a run's id would list too many documents."""
+"""Minimum length of a prefix of a run's id that is searched for. A shorter one would list too many documents."""
 
 
 class RunsWanted(NamedTuple):
@@ -44,44 +44,47 @@ class RunsWanted(NamedTuple):
 
 
 class RunPlace(NamedTuple):
-    """Where a run stands in a list: greater places come first."""
+    """The sort key of a run in a list: greater places come first."""
 
     updated_at: datetime
     run_id: str
 
 
 class ListedRuns(Protocol):
-    """The list of the runs that are wanted, as it was when it was made."""
+    """The list of the wanted runs, as of the moment when it was made."""
 
     total: int
 
     def places(self, limit: int, offset: int = 0) -> Iterator[RunPlace]:
-        """Yield the places from `offset` on, at most `limit`. Raises StorageError."""
+        """Yield at most `limit` places, from `offset` on. Raises StorageError."""
         ...
 
 
 class RunListing(Protocol):
     """The runs of one ledger. Every method may raise StorageError."""
 
-    searchable: bool  # whether `named` finds each run; where not, it finds those that the index names
+    searchable: bool  # whether `named` searches all runs, or only the names in the index
 
     def listed(self, wanted: RunsWanted) -> ListedRuns:
-        """Return the list of the runs that are wanted."""
+        """Return the list of the wanted runs."""
         ...
 
     def runs(self, run_ids: Iterable[str]) -> list[Run]:
-        """Return these runs in their order; one that is gone or cannot be read is left out."""
+        """Return these runs in the given order. Runs that are gone or unreadable are left out."""
         ...
 
     def named(self, wanted: RunsWanted, text: str, limit: int) -> list[str]:
-        """Return the ids of wanted runs whose own id, or that of their task, has `text` in it: of very many the last
-        changed. Where it is not `searchable` these are the runs whose id begins with it and those of the task of that
-        name, wanted or not."""
+        """Return at most `limit` ids of wanted runs whose id, or whose task's id, contains `text`, the last changed
+        first.
+
+        If the ledger is not `searchable`, return the runs whose id begins with `text`, and those of the task of that
+        name, wanted or not.
+        """
         ...
 
 
 def open_listing(url: str | None, bucket: Bucket, setting: str = LEDGER_SETTING) -> RunListing:
-    """Return the listing of the ledger that `url` names (`retake.runs.open_ledger`), for reading alone.
+    """Return the listing of the ledger that `url` names (`retake.runs.open_ledger`), read-only.
 
     Raises SettingsError, StorageError, and StateError for tables of another version.
     """
@@ -94,7 +97,7 @@ def open_listing(url: str | None, bucket: Bucket, setting: str = LEDGER_SETTING)
 
 
 class NamedRun(NamedTuple):
-    """A run that has ended, as its name in the index tells. Greater ones come first in lists."""
+    """A run that has ended, parsed from its name in the index. Greater ones come first in lists."""
 
     place: RunPlace
     status: RunStatus
@@ -102,8 +105,8 @@ class NamedRun(NamedTuple):
 
 
 class LedgerNames(NamedTuple):
-    """What the index of a ledger in a bucket says: the runs that have not ended, the tally, and the names that it does
-    not count, the last one first."""
+    """The content of a bucket's index: the unfinished runs, the tally, and the names that it does not count, the last
+    one first."""
 
     unfinished: list[Run]
     tally: Tally | None
@@ -111,10 +114,10 @@ class LedgerNames(NamedTuple):
 
 
 class BucketListing:
-    """The listing of the ledger in `bucket`, as it is when it is first used. It reads all open runs; those that have
-    ended are listed by their names, of which only the segments are read that have a part of the page.
+    """The listing of the ledger in `bucket`, as of the moment when it is first used.
 
-    `closed` are the segments that were read, which never change.
+    It reads all open runs. Ended runs are listed by their names in the index, of which it reads only the segments that
+    overlap the page. `closed` caches the closed segments, which never change.
     """
 
     searchable = False
@@ -125,21 +128,21 @@ class BucketListing:
         self._closed = {} if closed is None else closed
 
     def renewed(self) -> "BucketListing":
-        """Return the listing as it is now, for which closed segments need not be read again."""
+        """Return an up-to-date listing that shares the cache of closed segments."""
         listing = BucketListing(self._bucket, self._closed)
         listing.read()
         for name in {*self._closed} - {*(listing.names.tally.closed if listing.names.tally else ())}:
-            self._closed.pop(name, None)  # the tally was lost, or made again
+            self._closed.pop(name, None)  # the tally was lost or rebuilt
         return listing
 
     def read(self) -> None:
-        """Read the index now rather than when it is first used. Raises StorageError."""
+        """Read the index now instead of on first use. Raises StorageError."""
         _ = self.names
 
     @cached_property
     def names(self) -> LedgerNames:
-        """What the index says. Raises StorageError."""
-        open_ids = self._documents.open_ids(None)  # first: a run that ends meanwhile is among the ended
+        """The content of the index. Raises StorageError."""
+        open_ids = self._documents.open_ids(None)  # first, so that a run that ends meanwhile is among the ended
         tally = read_tally(self._bucket)
         latest = uncounted(self._bucket, tally)
         over = {it.run_id for it in latest}
@@ -165,7 +168,7 @@ class BucketListing:
 
 
 class ListedNames:
-    """A list of the runs in a bucket. `segment` returns the names in a closed segment, the last one first."""
+    """A list of the runs in a bucket. `segment(name)` returns the names in a closed segment, the last one first."""
 
     def __init__(self, names: LedgerNames, wanted: RunsWanted, segment: Callable[[str], list[NamedRun]]) -> None:
         self._names, self._wanted, self._segment = names, wanted, segment
@@ -187,7 +190,7 @@ class ListedNames:
         return islice(merge([first], rest, older, reverse=True), offset - passed, offset - passed + limit)
 
     def _ended_after(self, most: int) -> tuple[int, Iterator[RunPlace]]:
-        """Pass whole segments with at most `most` runs; return how many these have, and the places of the others."""
+        """Skip whole segments, up to `most` runs in all. Return how many were skipped, and the places of the rest."""
         passed = 0
         segments = [("", sum(map(self._is_wanted, self._names.latest))), *self._closed()]
         while segments and passed + segments[0][1] <= most:
@@ -195,7 +198,7 @@ class ListedNames:
         return passed, (place for name, number in segments if number for place in self._of_segment(name))
 
     def _closed(self) -> Iterator[tuple[str, int]]:
-        """The closed segments, the last one first, and how many wanted runs they have."""
+        """Yield the closed segments, the last one first, with how many wanted runs each has."""
         closed = self._names.tally.closed if self._names.tally else {}
         for name in sorted(closed, reverse=True):
             tags = closed[name].values() if self._tag is None else [closed[name].get(self._tag, {})]
@@ -215,5 +218,5 @@ def _in_order(names: Iterable[EndedRun]) -> list[NamedRun]:
 def _place(it: EndedRun) -> RunPlace:
     try:
         return RunPlace(datetime.fromisoformat(f"{it.time[:15]}.{it.time[15:]}+00:00"), it.run_id)
-    except ValueError:  # no name of ours: it comes last
+    except ValueError:  # not one of our names: it comes last
         return RunPlace(datetime.min.replace(tzinfo=UTC), it.run_id)

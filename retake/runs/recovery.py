@@ -1,8 +1,8 @@
 """Recovery of runs whose worker died: docs/protocol.md, section "Recovery of runs".
 
 A long-lived worker sends heartbeats. When they stop, `Recovery.sweep` marks its run as interrupted, and the next worker
-to claim resumes it. Work under a lease need not wait: the new holder of the lease knows that the former one is gone,
-and `take_over` does both in one step.
+to claim a run resumes it. Work under a lease need not wait for that: the new holder of the lease knows that the former
+one is gone, and `take_over` does both in one step.
 
 A run that kills its workers is resumed `MAX_RESUMES` times and then given up.
 """
@@ -22,13 +22,13 @@ from retake.runs.states import RunStatus, Trigger
 ACTOR = "recovery"
 
 MAX_RESUMES = 3
-"""How often a run is resumed after a crash: at most one more worker dies of it."""
+"""How often a run is resumed after a crash. So it can kill at most one worker more than this."""
 
 PATIENCE_S = 60.0
-"""Seconds a run may go without a heartbeat: several times `retake.runs.run_handle.HEARTBEAT_S`."""
+"""Seconds that a run may go without a heartbeat: several times `retake.runs.run_handle.HEARTBEAT_S`."""
 
-_ANY_TIME = timedelta(days=36_525)
-"""Later than any heartbeat, added to the present time."""
+_FAR_FUTURE = timedelta(days=36_525)
+"""Added to the current time: later than any heartbeat."""
 
 _log = getLogger(__name__)
 
@@ -36,14 +36,14 @@ _log = getLogger(__name__)
 class Swept(NamedTuple):
     """The result of a sweep."""
 
-    interrupted: list[Run]  # wait for a worker
-    given_up: list[Run]  # resumed too often: failed
+    interrupted: list[Run]  # now wait for a worker
+    given_up: list[Run]  # failed, since they were resumed too often
 
 
 class Recovery:
     """Recovers the runs of one pipeline, or of all. Several may run at the same time.
 
-    `patience_s` is how many seconds a run may go without a heartbeat. Only for pipelines whose workers send heartbeats;
+    `patience_s` is how many seconds a run may go without a heartbeat. Only for pipelines whose workers send heartbeats:
     a pipeline of ticks is silent between two ticks.
 
     >>> from retake.clock import SystemClock
@@ -64,7 +64,7 @@ class Recovery:
         self._ledger, self._clock = ledger, clock
         self.patience_s = patience_s
         self._max_resumes, self._pipeline = max_resumes, pipeline
-        self._ahead: dict[str, tuple[datetime, datetime]] = {}  # heartbeats later than our time, and since when
+        self._ahead: dict[str, tuple[datetime, datetime]] = {}  # heartbeats in the future, and when first seen
 
     def sweep(self) -> Swept:
         """Mark silent runs as interrupted, and give up those that were resumed too often. Raises StorageError."""
@@ -76,14 +76,17 @@ class Recovery:
     def _interrupt(self) -> Iterator[Run]:
         for run in self._silent(self._clock.now()):
             if self._pipeline in (None, run.pipeline):
-                with suppress(StaleRun, UnknownRun):  # it has ended, or another recovery was faster
-                    if self._ledger.get(run.run_id).heartbeat_at == run.heartbeat_at:  # else its worker is alive
+                with suppress(StaleRun, UnknownRun):  # the run has ended, or another recovery was faster
+                    if self._ledger.get(run.run_id).heartbeat_at == run.heartbeat_at:  # otherwise its worker is alive
                         yield interrupt(self._ledger, run, self._clock.now())
 
     def _silent(self, now: datetime) -> list[Run]:
-        """Return the silent runs. The worker of a heartbeat later than `now` may be alive, with a clock that is ahead:
-        that run is silent once the heartbeat has stayed the same for as long as any other may be missing."""
-        running = [(run, run.heartbeat_at or run.updated_at) for run in self._ledger.silent(now + _ANY_TIME)]
+        """Return the runs whose last heartbeat is older than `patience_s`.
+
+        A heartbeat later than `now` is of a worker whose clock is ahead, and which may be alive. Its run is silent
+        once that heartbeat has stayed the same for `patience_s`.
+        """
+        running = [(run, run.heartbeat_at or run.updated_at) for run in self._ledger.silent(now + _FAR_FUTURE)]
         ahead = {}
         for run, heard in running:
             if heard > now:
@@ -94,7 +97,7 @@ class Recovery:
         return [run for run, heard in running if ahead.get(run.run_id, (heard, heard))[1] < silent_since]
 
     def _give_up(self) -> Iterator[Run]:
-        """Give up interrupted runs, including those marked by a recovery that died."""
+        """Give up interrupted runs that were resumed too often, including those marked by a recovery that died."""
         for run in self._ledger.runs(status=[RunStatus.INTERRUPTED], pipeline=self._pipeline, limit=1_000_000):
             if exhausted(run, self._max_resumes):
                 with suppress(StaleRun, UnknownRun):
@@ -104,10 +107,10 @@ class Recovery:
 def take_over(
     ledger: Ledger, run: Run, clock: Clock, *, worker: str, max_resumes: int = MAX_RESUMES, actor: str = ACTOR
 ) -> Run:
-    """Resume a run that the former holder of the lease left running or interrupted. For the present holder.
+    """Resume a run that the former holder of the lease left running or interrupted. Only for the current holder.
 
-    Return the run as resumed by `worker`, or as failed because it was resumed too often. Raises StaleRun,
-    IllegalTransition, StorageError.
+    Return the run, resumed by `worker`, or failed if it was resumed too often. Raises StaleRun, IllegalTransition,
+    StorageError.
     """
     now, trace_id = clock.now(), new_trace_id(run.run_id)
     if run.status is RunStatus.RUNNING:
@@ -118,7 +121,7 @@ def take_over(
 
 
 def interrupt(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trace_id: str | None = None) -> Run:
-    """Mark a running run as interrupted, with a record of its worker and the time, and return it."""
+    """Mark a running run as interrupted, with an error record about its worker's silence, and return it."""
     seen = run.heartbeat_at or run.updated_at
     silent_s = max(0, round((now - seen).total_seconds()))
     who = run.worker or "somebody"
@@ -129,23 +132,23 @@ def interrupt(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, tr
 
 
 def give_up(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trace_id: str | None = None) -> Run:
-    """Let an interrupted run fail that was resumed too often."""
-    text = too_often(run)
+    """Mark an interrupted run that was resumed too often as failed, and return it."""
+    text = why_given_up(run)
     _log.error("%s", text)
-    record = _record(run, text, now, {"resumes": run.resumes}, escalate("operator", LOOK_INTO_IT))
+    record = _record(run, text, now, {"resumes": run.resumes}, escalate("operator", GIVEN_UP_ADVICE))
     return ledger.move(run, Trigger.RECOVERY_ABORT, actor=actor, error=record, trace_id=trace_id)
 
 
 def exhausted(run: Run, max_resumes: int) -> bool:
-    """Return whether the run has crashed more often than it may be resumed. A worker that was told to stop, and did so,
-    has not crashed."""
+    """Return whether the run has crashed more than `max_resumes` times. A worker that stopped when told to has not
+    crashed."""
     return run.crashes > max_resumes
 
 
-LOOK_INTO_IT = "find out what ends its workers, then let the task be done again"
+GIVEN_UP_ADVICE = "find out what ends its workers, then let the task be done again"
 
 
-def too_often(run: Run) -> str:
+def why_given_up(run: Run) -> str:
     """Return why the run is given up."""
     return f"{run.run_id} (task {run.task_id}) was resumed {run.resumes} times, and its workers died of it or vanished"
 

@@ -1,6 +1,6 @@
 """A run and its events, and the pure rules by which a run changes.
 
-A ledger (see retake.runs) stores what these functions return, completely or not at all.
+A ledger (see retake.runs) stores what these functions return, all of it or nothing.
 """
 
 import re
@@ -18,16 +18,16 @@ from retake.runs import validation
 from retake.runs.states import FINAL, START, RunStatus, Trigger, after
 
 CHANGED = "run.status.changed"
-"""The event of every transition: docs/protocol.md, section "Events". Its payload has the nine fields listed there."""
+"""The event of a transition: docs/protocol.md, section "Events". Its payload has the nine fields listed there."""
 
 ERROR = "run.error"
-"""The event that holds the standard error record of a failure, written together with its transition."""
+"""The event with the standard error record of a failure, written together with its transition."""
 
 STEP_DONE = "run.step.done"
 """The event of a step's result: {step, task_id?, seen_at_utc, text}."""
 
 BY_WORKER = "worker"
-"""The actor when a worker changes its own run. A run that anyone else interrupts has lost its worker."""
+"""The actor when a worker changes its own run. If anyone else interrupts a run, its worker has crashed."""
 
 _RUN_ID = re.compile("run-[0-9a-f]{16}")
 
@@ -39,20 +39,20 @@ class Run(NamedTuple):
 
     run_id: str
     task_id: str  # what is to be done; several runs may attempt it, one after another
-    attempt: int  # of the task, from 1; a retry within the run is an attempt too
+    attempt: int  # at the task, from 1; a retry within the run is an attempt too
     idempotency_key: str  # not empty, unique in the ledger: creating a run twice returns the existing one
     status: RunStatus
     created_at: datetime
     updated_at: datetime  # of the last transition
     version: int = 1  # grows with each transition; a worker with an older version has lost the run
     pipeline: str = ""  # "story", "story/CHANNEL", "music"
-    next_retry_at: datetime | None = None  # set if and only if it is retry_scheduled
+    next_retry_at: datetime | None = None  # set if and only if the run is retry_scheduled
     error_code: str | None = None  # of the last failure; a success clears it
-    worker: str | None = None  # set while it is running
-    heartbeat_at: datetime | None = None  # the worker's last heartbeat; set while it is running
+    worker: str | None = None  # set while the run is running
+    heartbeat_at: datetime | None = None  # the worker's last heartbeat; set while the run is running
     resumes: int = 0  # how often it was resumed after an interruption
     retries: int = 0  # how often it failed and was scheduled for a retry
-    crashes: int = 0  # how often its worker died or vanished: interruptions not made by the worker itself
+    crashes: int = 0  # how often its worker died or vanished: interruptions that the worker did not report itself
 
     @property
     def ended(self) -> bool:
@@ -78,14 +78,14 @@ class Note(NamedTuple):
 
 
 class RunRequest(NamedTuple):
-    """What a new run is created from."""
+    """The parameters of a new run."""
 
     task_id: str
     idempotency_key: str
     actor: str
     pipeline: str = ""
     trace_id: str | None = None  # of the event of its creation; None for a new one
-    worker: str | None = None  # the worker that begins at once; None: it waits for one
+    worker: str | None = None  # the worker that begins at once; None if the run waits for one
 
 
 class Transition(NamedTuple):
@@ -93,16 +93,16 @@ class Transition(NamedTuple):
 
     trigger: Trigger
     actor: str
-    worker: str | None = None  # who works on it, for a trigger that begins or resumes work
+    worker: str | None = None  # who takes the run, for a trigger that begins or resumes work
     next_retry_at: datetime | None = None  # for RETRYABLE_ERROR, and for nothing else
     error: Mapping[str, Any] | None = None  # a standard error record
-    error_code: str | None = None  # instead of the one in `error`
+    error_code: str | None = None  # overrides the one in `error`
     notes: Sequence[Note] = ()  # become events before the transition's own
     trace_id: str | None = None  # of its events; None for a new one
 
 
 class StaleRun(RunError):
-    """Somebody else has moved the run since it was read: read it again. A worker has lost the run and stops."""
+    """The run has changed since it was read: read it again. A worker that gets this has lost the run and must stop."""
 
 
 class UnknownRun(RunError):
@@ -110,26 +110,26 @@ class UnknownRun(RunError):
 
 
 def is_run_id(text: str) -> bool:
-    """Return whether `text` has the form of a run's id, and so can be part of a key."""
+    """Return whether `text` has the form of a run's id, and can safely be part of a key."""
     return _RUN_ID.fullmatch(text) is not None
 
 
 def run_id_of(idempotency_key: str) -> str:
-    """Return the id of the run with this key: the same in every store, so that creating it twice makes one run."""
-    octets = idempotency_key.encode(errors="surrogatepass")  # a document may say anything
+    """Return the id of the run with this key. It is the same in every store, so creating a run twice makes one run."""
+    octets = idempotency_key.encode(errors="surrogatepass")  # a document may contain lone surrogates
     return f"run-{sha256_hex(octets)[:16]}"
 
 
 def sha256_hex(octets: bytes) -> str:
-    """Return the SHA-256 of `octets`, by Python's own code if possible: hashlib loads OpenSSL, which takes longer than
-    all that a tick does with runs."""
+    """Return the SHA-256 of `octets`, from Python's own module if possible: hashlib loads OpenSSL, which takes longer
+    than everything else a tick does with runs."""
     return str(_sha256()(octets).hexdigest())
 
 
 @cache
 def _sha256() -> Callable[[bytes], Any]:
-    """Return what makes a digest. Looked for once: a module that is not there is looked for in every folder."""
-    for name in ("_sha2", "_sha256"):  # of Python 3.12, and before
+    """Return the constructor of the hash. Cached, since a failed import searches the whole path each time."""
+    for name in ("_sha2", "_sha256"):  # since Python 3.12, and before
         with suppress(ImportError):
             return import_module(name).sha256  # type: ignore[no-any-return]
     from hashlib import sha256
@@ -138,7 +138,7 @@ def _sha256() -> Callable[[bytes], Any]:
 
 
 def new_run(request: RunRequest, attempt: int, *, at: datetime) -> tuple[Run, Event]:
-    """Return a queued run and the event of its creation. `attempt` is the task's next. Raises RunError."""
+    """Return a queued run and its creation event. `attempt` is the task's next. Raises RunError."""
     for field in ("task_id", "idempotency_key", "actor"):
         validation.name(field, getattr(request, field))
     if attempt < 1:
@@ -153,7 +153,7 @@ def moved(
 ) -> tuple[Run, list[Event]]:
     """Return the run after `transition`, and its events, numbered from `seq`.
 
-    `attempt` is the task's next, for RETRY_DUE; a resumed run goes on with the attempt that was interrupted. Raises
+    `attempt` is the task's next, for RETRY_DUE. A resumed run keeps the attempt that was interrupted. Raises
     IllegalTransition, RunError.
     """
     trigger, actor, worker, next_retry_at, error, error_code, notes, trace_id = transition
@@ -196,12 +196,12 @@ def noted(run_id: str, seq: int, note: Note, *, at: datetime, actor: str, trace_
 
 
 def new_trace_id(run_id: str) -> str:
-    """Return a trace id for an event that was given none."""
+    """Return a new, unique trace id for events of the run."""
     return f"trace-run-{run_id}-{_uuid4()}"
 
 
 def _uuid4() -> str:
-    """Return a random UUID; `uuid.uuid4` makes an object of it first, which takes three times as long."""
+    """Return a random UUID as text, in a third of the time of `str(uuid.uuid4())`."""
     text = urandom(16).hex()
     return f"{text[:8]}-{text[8:12]}-4{text[13:16]}-{_VARIANT[text[16]]}{text[17:20]}-{text[20:]}"
 

@@ -1,8 +1,8 @@
-"""The JSON document of a run in a bucket, with its last events, so that a transition and its events are one write.
-Older events are in segments, documents that are written once and never changed.
+"""The JSON document of a run in a bucket.
 
-The document is readable for people, and unknown keys are kept. It names its segments; one that it does not name was
-left behind by a crash and is ignored.
+It contains the run's last events, so that a transition and its events are one write. Older events are in segments:
+documents that are written once and never changed. The document names its segments; any other was left behind by a crash
+and is ignored. The document is readable for people, and unknown keys are kept.
 """
 
 import json
@@ -16,20 +16,21 @@ from retake.errors import StateError
 from retake.runs.run import BY_WORKER, CHANGED, ERROR, Event, Run, run_id_of
 from retake.runs.states import RunStatus
 
-MOST_EVENTS = 400
-"""The most events in a run's document: some 200 kB, written again with each event."""
+MAX_EVENTS = 400
+"""Maximum number of events in a run's document: some 200 kB, rewritten with each event."""
 
-LARGEST_DOCUMENT = 1_000_000
-"""Bytes of a run's document, unless a single event is larger."""
+MAX_DOCUMENT_BYTES = 1_000_000
+"""Maximum bytes of a run's document, unless a single event is larger."""
 
-MOST_SEGMENTS = 100
-"""A run with so many segments keeps no more plain notes, only transitions, errors, results and completed steps."""
+MAX_SEGMENTS = 100
+"""From this number of segments on, a run keeps only transitions, errors, results and completed steps, not plain
+notes."""
 
 DROPPED = "run.events.dropped"
-"""The event in place of dropped notes: how many (`count`), the time of the last one (`until`), and `text`."""
+"""The event in place of dropped notes: their number (`count`), the time of the last one (`until`), and `text`."""
 
 KEPT = (CHANGED, ERROR, "run.result", "run.step.")
-"""Prefixes of the kinds of events that are never dropped."""
+"""Prefixes of the kinds of event that are never dropped."""
 
 
 def run_key(run_id: str) -> str:
@@ -41,7 +42,7 @@ def segment_key(run_id: str, segment: str) -> str:
 
 
 class RunDocument(NamedTuple):
-    """A run with its last events, and everything else in its document."""
+    """The document of a run, parsed."""
 
     run: Run
     raw: Mapping[str, Any]  # as read
@@ -54,20 +55,20 @@ class RunDocument(NamedTuple):
 
     @property
     def segments(self) -> list[str]:
-        """The names of the segments with the earlier events, in order."""
+        """The names of the segments with the older events, in order."""
         return list(self.raw.get("segments", []))
 
     def events(self, key: str) -> list[Event]:
-        """Return the events in the document itself. Raises StateError, which names `key`, for an invalid one."""
+        """Return the events in the document itself. Raises StateError, naming `key`, if one is invalid."""
         return events_in(key, self.run.run_id, self.raw["events"])
 
     def after(self, run: Run, events: Sequence[Event] = ()) -> "RunDocument":
-        """Return the document with `run` in its new state and more events."""
+        """Return the document with `run` in its new state and `events` appended."""
         grown = [*self.raw["events"], *(_as_json(event) for event in events)]
         return RunDocument(run, {**self.raw, **_fields(run), "events": grown})
 
     def encode(self) -> bytes:
-        """Return the document as it is stored. Raises StateError."""
+        """Return the document as stored. Raises StateError."""
         return _encoded(run_key(self.run.run_id), self.raw)
 
 
@@ -78,18 +79,18 @@ class Segment(NamedTuple):
     data: bytes
 
 
-def shortened(doc: RunDocument, most_events: int, *, too_large: bool) -> tuple[RunDocument, Segment | None]:
+def shortened(doc: RunDocument, max_events: int, *, too_large: bool) -> tuple[RunDocument, Segment | None]:
     """Return `doc` with fewer events, and the segment to write before it, if any.
 
-    The oldest three quarters of the events move, or half of them if the document is `too_large` without having more
-    than `most_events`. The name of a segment depends on its content, so that writing it twice does no harm.
+    The oldest three quarters of the events move to the segment, or half of them if the document is `too_large` without
+    having more than `max_events`. A segment is named by its content, so that writing it twice does no harm.
     """
     from hashlib import sha256
 
     events, segments = doc.raw["events"], doc.segments
-    going = max(1, len(events) // 2 if too_large else len(events) - max(1, most_events // 4))
+    going = max(1, len(events) // 2 if too_large else len(events) - max(1, max_events // 4))
     old, new = events[:going], events[going:]
-    if len(segments) >= MOST_SEGMENTS:
+    if len(segments) >= MAX_SEGMENTS:
         kept = without_notes(old)
         if len(kept) <= len(old) // 2 and not too_large:
             return RunDocument(doc.run, {**doc.raw, "events": [*kept, *new]}), None
@@ -102,7 +103,7 @@ def shortened(doc: RunDocument, most_events: int, *, too_large: bool) -> tuple[R
 
 
 def without_notes(events: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return `events` without plain notes; an event in place of the first says how many were dropped."""
+    """Return `events` without plain notes. An event in place of the first note says how many were dropped."""
     gone = [it for it in events if not it["kind"].startswith(KEPT)]
     if not gone:
         return [dict(it) for it in events]
@@ -125,7 +126,7 @@ def parse_segment(key: str, run_id: str, data: bytes) -> list[Event]:
 
 
 def events_in(key: str, run_id: str, events: Sequence[Any]) -> list[Event]:
-    """Return `events`, parsed. Raises StateError, which names `key`, for an invalid one."""
+    """Return `events`, parsed. Raises StateError, naming `key`, if one is invalid."""
     return [_event(key, number, run_id, it) for number, it in enumerate(events)]
 
 
@@ -139,14 +140,14 @@ def _encoded(key: str, raw: Mapping[str, Any]) -> bytes:
 
 
 _ASCII, _UNICODE = json.JSONEncoder().encode, json.JSONEncoder(ensure_ascii=False).encode
-"""As `json.dumps`, which makes an encoder in each call that has options."""
+"""The same as `json.dumps`, which makes a new encoder for each call with options."""
 
 
 def _lines(raw: Mapping[str, Any], *, ensure_ascii: bool) -> str:
     """Return readable JSON, with a line for each key and each event.
 
-    Not `strict_json.encode`, which encodes in Python instead of C, many times as slow, and a document is written again
-    with each event. Lone surrogates are kept as there.
+    `strict_json.encode` would be too slow for a document that is rewritten with each event: it encodes in Python, not
+    in C. Lone surrogates are kept, as it does.
     """
 
     written = _ASCII if ensure_ascii else _UNICODE
@@ -165,7 +166,7 @@ def new_document(run: Run, events: Sequence[Event]) -> RunDocument:
 
 
 def parse_run(key: str, data: bytes) -> RunDocument:
-    """Return the run's document at `key`. Raises StateError, which names the key, the field, and what is wrong."""
+    """Return the run's document at `key`. Raises StateError, whose message has the key, the field and the fault."""
     raw = _object_of(key, data)
     events, segments = raw.get("events"), raw.get("segments", [])
     if not isinstance(events, list) or not events:
@@ -187,7 +188,7 @@ _SEGMENT = re.compile(r"[0-9]{4,9}-[0-9a-f]{12}")
 
 
 def _counted(events: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the counters that documents of an older version lack."""
+    """Return the counters that documents of an older version lack, counted from the events."""
     changes = [it["payload"] for it in events if it["kind"] == CHANGED]
     retries = [it for it in changes if it.get("status") == RunStatus.RETRY_SCHEDULED.value]
     cut = [it for it in changes if it.get("status") == RunStatus.INTERRUPTED.value]
@@ -253,7 +254,7 @@ def _text_or_none(value: Any) -> str | None:
 
 
 def count_from(least: int) -> Callable[[Any], int]:
-    """Return a reader of whole numbers."""
+    """Return a reader of whole numbers that are not below `least`."""
 
     def read(value: Any) -> int:
         if type(value) is not int or value < least:
@@ -309,7 +310,7 @@ RUN_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "retries": count_from(0),
     "crashes": count_from(0),
 }
-"""Readers of a run's fields. Each raises ValueError, which says what is wrong with the value."""
+"""Readers of a run's fields. Each raises ValueError, whose message says what is wrong with the value."""
 
 EVENT_FIELDS: Mapping[str, Callable[[Any], Any]] = {
     "seq": count_from(1),

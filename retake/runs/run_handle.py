@@ -1,4 +1,4 @@
-"""A worker's handle on its run: it sends heartbeats, and says when the run was taken away."""
+"""A job's handle on its run: it sends heartbeats, and says when the run was taken away."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ _log = getLogger(__name__)
 
 
 class RunHandle:
-    """What a job sees of its run."""
+    """A job's view of its run."""
 
     def __init__(self, ledger: Ledger, run: Run, clock: Clock, *, heartbeat_s: float = HEARTBEAT_S) -> None:
         self.run = run
@@ -34,9 +34,9 @@ class RunHandle:
         return bool(self._lost)
 
     def check(self) -> None:
-        """Raise StaleRun if the run was taken away. Call it before each payment.
+        """Raise StaleRun if the run was taken away. Call this before each payment.
 
-        Asks the ledger only if the last heartbeat is old, since this process may have been frozen meanwhile.
+        Asks the ledger only if the last heartbeat is old: this process may have been frozen meanwhile.
 
         >>> from retake.clock import FakeClock
         >>> from retake.runs import open_ledger
@@ -59,7 +59,7 @@ class RunHandle:
 
     def heartbeat(self) -> None:
         """Send a heartbeat, and learn whether the run was taken away. Raises StorageError."""
-        sent_at = self._clock.now()  # whoever is frozen until the answer is read has not been heard since
+        sent_at = self._clock.now()  # not the time of the answer: this process may be frozen while it waits for that
         try:
             self._ledger.heartbeat(self.run)
         except (StaleRun, UnknownRun) as error:
@@ -70,7 +70,7 @@ class RunHandle:
     beat = heartbeat  # its former name
 
     def steps_done(self) -> dict[str, dict[str, Any]]:
-        """Return what `step_done` has recorded for this run, by step, also by workers that died since.
+        """Return the facts that `step_done` has recorded for this run, by step, including those of dead workers.
 
         Raises StorageError.
 
@@ -89,9 +89,9 @@ class RunHandle:
     def step_done(self, step: str, facts: Mapping[str, Any] | None = None) -> None:
         """Record that a step of the job is done, with `facts` (JSON) about it, so that it is not done again.
 
-        A crash just before this leaves a step that is done and not recorded: what a step does must bear to be begun
-        again, or be found. Raises StorageError, and `validation.InvalidField` for a name that is empty, for facts that
-        no ledger can store, and for one called "step" or "actor", which the event has of its own.
+        A crash just before this leaves a step that is done but not recorded, so a step must be idempotent, or able to
+        find what it has done. Raises StorageError, and `validation.InvalidField` for an empty name, for facts that no
+        ledger can store, and for a fact called "step" or "actor", which are fields of the event.
 
         >>> from retake.clock import SystemClock
         >>> from retake.runs import open_ledger
@@ -109,19 +109,19 @@ class RunHandle:
         self._ledger.note(self.run, STEP_DONE, payload, actor=BY_WORKER)
 
     def revoke(self, why: str) -> None:
-        """Take the run away from a job that has been given up: its next `check` raises StaleRun."""
+        """Take the run away from a job that was given up: its next `check` raises StaleRun."""
         self._lost = why
 
     @contextmanager
     def kept_alive(self) -> Iterator["RunHandle"]:
-        """Send heartbeats from a thread for as long as the `with` block runs."""
+        """Send heartbeats from a thread while the `with` block runs."""
         thread = threading.Thread(target=self._send_heartbeats, name=f"heartbeat {self.run.run_id}", daemon=True)
         thread.start()
         try:
             yield self
         finally:
             self._over.set()
-            thread.join(self._heartbeat_s)  # it may be waiting for the ledger
+            thread.join(self._heartbeat_s)  # not longer: it may be waiting for the ledger
 
     def _send_heartbeats(self) -> None:
         while not self._over.wait(self._heartbeat_s) and not self._lost:
@@ -129,5 +129,5 @@ class RunHandle:
                 self.heartbeat()
             except RetakeError as error:
                 _log.warning("the heartbeat of %s failed and is tried again: %s", self.run.run_id, error)
-            except Exception:  # noqa: BLE001  a thread that ends would make it look as if the worker had died
+            except Exception:  # noqa: BLE001  without this thread the worker would be taken for dead
                 _log.exception("the heartbeat of %s failed with a bug and is tried again", self.run.run_id)

@@ -1,6 +1,6 @@
-"""The version of the tables, and migrating them to the newest one (retake/runs/migrations).
+"""Finds out the version of the tables, and migrates them to the newest one (retake/runs/migrations).
 
-An up-to-date database is recognised with one query; Alembic is imported only for a migration.
+An up-to-date database is recognised with one query. Alembic is imported only for a migration.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ class TableSchema(NamedTuple):
     """The tables of one part of the package, and their migrations."""
 
     revisions: tuple[str, ...]  # the versions of the tables in order, one for each file in migrations/versions
-    version_table: str  # not Alembic's default name: the database may have tables of other programs
+    version_table: str  # not Alembic's default name, which other programs may use in the same database
     migrations: Path
     metadata: MetaData
     whose: str = "the ledger"  # for messages
@@ -41,20 +41,20 @@ def ledger_schema() -> TableSchema:
     return TableSchema(REVISIONS, VERSION_TABLE, MIGRATIONS, metadata)
 
 
-MIGRATION_LOCK = 0x52657461  # "Reta": the advisory lock for changes of a server's tables
+MIGRATION_LOCK = 0x52657461
+"""The key ("Reta") of PostgreSQL's advisory lock for migrations."""
 
-_IS_THERE = {
+_TABLE_EXISTS = {
     "sqlite": "SELECT 1 FROM sqlite_master WHERE name = '{}'",
     "postgresql": "SELECT 1 WHERE to_regclass('{}') IS NOT NULL",
 }
 
 
 def bring_up_to_date(database: Database, schema: TableSchema | None = None) -> None:
-    """Create the tables, or migrate them to the newest version. Safe to call from several processes at once.
+    """Create the tables, or migrate them to the newest version. Several processes may call this at once.
 
-    Without `schema`, here and in the functions below, they are those of a ledger.
-
-    Raises StateError for an unknown version, StorageError.
+    `schema` defaults to that of a ledger, here and in the functions below. Raises StorageError, and StateError for an
+    unknown version.
     """
     schema = schema or ledger_schema()
     if version(database, schema) != schema.newest:
@@ -65,9 +65,9 @@ def bring_up_to_date(database: Database, schema: TableSchema | None = None) -> N
 
 
 def for_reading(database: Database, schema: TableSchema | None = None) -> Database:
-    """Return `database`, or an empty one if it has no tables.
+    """Return `database`, or an empty one in memory if it has no tables.
 
-    Raises StateError for tables of another version, StorageError.
+    Raises StorageError, and StateError for tables of another version.
     """
     schema = schema or ledger_schema()
     found = version(database, schema)
@@ -87,8 +87,11 @@ def for_reading(database: Database, schema: TableSchema | None = None) -> Databa
 
 
 def opened(url: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Database:
-    """Return the ledger's database at `url` with its tables up to date, or with `read_only` as `for_reading` does.
-    Raises SettingsError too."""
+    """Return the ledger's database at `url`, with its tables up to date.
+
+    With `read_only` the tables are not changed: see `for_reading`. Raises what these functions raise, and
+    SettingsError.
+    """
     database = open_database(url, read_only=read_only, setting=setting)
     try:
         if read_only:
@@ -101,10 +104,11 @@ def opened(url: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Datab
 
 
 def version(database: Database, schema: TableSchema | None = None) -> str | None:
-    """Return the version of the tables, or None without tables. Raises StateError for an unknown one, StorageError."""
+    """Return the version of the tables, or None if there are none. Raises StorageError, and StateError for an unknown
+    version."""
     schema = schema or ledger_schema()
     with database.cursor() as cursor:
-        cursor.execute(_IS_THERE[database.dialect.name].format(schema.version_table))
+        cursor.execute(_TABLE_EXISTS[database.dialect.name].format(schema.version_table))
         if cursor.fetchone() is None:
             return None
         cursor.execute(f"SELECT version_num FROM {schema.version_table}")  # noqa: S608  # a constant
@@ -119,19 +123,19 @@ def version(database: Database, schema: TableSchema | None = None) -> str | None
 
 @contextmanager
 def _changing(database: Database) -> Iterator[Connection]:
-    """Yield a connection of SQLAlchemy's in a transaction that excludes other migrations."""
+    """Yield a SQLAlchemy connection in a transaction that excludes other migrations."""
     with driver_errors(database), database.engine.connect() as connection:
         if database.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         else:
-            connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED")  # see what others commit meanwhile
+            connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED")  # to see what others commit meanwhile
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         yield connection
         connection.commit()
 
 
 def _upgrade(connection: Connection, schema: TableSchema) -> None:
-    getLogger("alembic").setLevel(WARNING)  # its progress is of no interest
+    getLogger("alembic").setLevel(WARNING)  # INFO is its progress
     from alembic.command import upgrade
     from alembic.config import Config
 
@@ -144,8 +148,8 @@ def _upgrade(connection: Connection, schema: TableSchema) -> None:
 
 
 def _read_while_others_write(database: Database) -> None:
-    """Turn on SQLite's write-ahead log, which the file remembers. If another process is in the way, leave it for later:
-    without it everything works, only slower."""
+    """Turn on SQLite's write-ahead log, which the file remembers. If the database is locked, leave it for next time:
+    everything works without it, only slower."""
     with database.cursor() as cursor:
         cursor.execute("PRAGMA journal_mode")
         if cursor.fetchone() == ("wal",):

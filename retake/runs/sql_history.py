@@ -1,8 +1,8 @@
 """The history of a ledger in SQLite or PostgreSQL (see `retake.runs.history`).
 
-A run's mark is made of its number of events, of the times of day at which it began and last changed, and of the run
-itself. The times tell one run from another after a backup was restored and the same day has passed once more; the run
-itself tells a segment that it has left from one that another run of the same times has entered.
+A run's mark is made of its number of events, the times of day at which it was created and last changed, and its
+identity. The times distinguish two runs with equal ids after a backup was restored and the same day has passed again.
+The identity makes a segment's fingerprint change if one run leaves it and another with the same times enters it.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -13,17 +13,17 @@ from typing import Any
 from sqlalchemy import BigInteger, ColumnElement, Select, Text, and_, bindparam, case, func, literal_column, select
 
 from retake.runs.database import Database
-from retake.runs.history import TOLD, Fingerprint, RunRecord, up_to_the_end
+from retake.runs.history import HISTORY_KINDS, Fingerprint, RunRecord, up_to_the_end
 from retake.runs.run import CHANGED, Event
-from retake.runs.statements import EVENT, last_runs, of_these_runs, prepared, together
+from retake.runs.statements import EVENT, batches, last_runs, of_these_runs, prepared
 from retake.runs.states import OPEN
 from retake.runs.tables import events, task_runs
 
-TOGETHER = 200
-"""How many runs are read with one statement."""
+BATCH_SIZE = 200
+"""Number of runs read with one statement."""
 
-MOST_UNFINISHED = 50_000
-"""Of more runs that have not ended, the last changed are told."""
+MAX_UNFINISHED = 50_000
+"""Maximum number of unfinished runs reported. If there are more, the most recently changed are."""
 
 _RUN = tuple(task_runs.c[name] for name in ("run_id", "pipeline", "run_status", "created_at", "updated_at"))
 _OF_RUN = len(_RUN) + 1
@@ -33,14 +33,14 @@ _DIGITS = {
     "sqlite": "CAST(replace(substr({0}, 12, 8), ':', '') AS BIGINT) + CAST(substr({0}, 21, 6) AS BIGINT)",
     "postgresql": "CAST(to_char({0}, 'HH24MISS') AS BIGINT) + CAST(to_char({0}, 'US') AS BIGINT)",
 }
-"""Parts of a time, by database. A connection to PostgreSQL is in UTC."""
+"""The day, and the time of day as a number, by database. Connections to PostgreSQL are in UTC."""
 
-_ITSELF = {"sqlite": "task_runs.rowid * 7919", "postgresql": "hashtext(task_runs.run_id)"}
-"""A number that hardly two runs have. Where it changes (VACUUM, a newer server), the runs are counted again."""
+_IDENTITY = {"sqlite": "task_runs.rowid * 7919", "postgresql": "hashtext(task_runs.run_id)"}
+"""A number that is nearly unique to a run. If it changes (VACUUM, a newer server), runs are merely read again."""
 
 
 class SqlHistory:
-    """The history of the ledger in `database`. A segment has the runs whose last transition was on one day (UTC)."""
+    """The history of the ledger in `database`. A segment holds the runs whose last transition was on one day (UTC)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -49,7 +49,7 @@ class SqlHistory:
             prepared(query, database.dialect) for query in queries
         )
         self.close = database.close
-        """Close the connections. Done at the latest when the history is garbage."""
+        """Close the connections. Happens at the latest when the history is garbage collected."""
 
     def segments(self) -> Mapping[str, Fingerprint]:
         with self._database.cursor() as cursor:
@@ -63,10 +63,10 @@ class SqlHistory:
 
     def unfinished(self) -> Collection[str]:
         with self._database.cursor() as cursor:
-            return [run_id for run_id, _ in self._unfinished.run(cursor, {"number": MOST_UNFINISHED})]
+            return [run_id for run_id, _ in self._unfinished.run(cursor, {"number": MAX_UNFINISHED})]
 
     def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[RunRecord]:
-        for asked in together(run_ids, TOGETHER):
+        for asked in batches(run_ids, BATCH_SIZE):
             with self._database.cursor() as cursor:
                 rows = self._read.run(cursor, asked, self._database.unreadable)
             for run, found in groupby(rows, key=lambda row: row[:_OF_RUN]):
@@ -77,7 +77,7 @@ class SqlHistory:
 
 
 def _is_day(text: object) -> bool:
-    """Return whether it is a day; SQLite may have any text for a time."""
+    """Return whether `text` is a day: in SQLite a time may be any text."""
     try:
         datetime.fromisoformat(str(text))
     except ValueError:
@@ -87,7 +87,7 @@ def _is_day(text: object) -> bool:
 
 def _mark(dialect: str) -> ColumnElement[int]:
     began, changed = (_DIGITS[dialect].format(f"task_runs.{name}") for name in ("created_at", "updated_at"))
-    return literal_column(f"(task_runs.last_seq * 1000003 + {began} + {changed} + {_ITSELF[dialect]})", BigInteger)
+    return literal_column(f"(task_runs.last_seq * 1000003 + {began} + {changed} + {_IDENTITY[dialect]})", BigInteger)
 
 
 def _segments(dialect: str) -> Select[Any]:
@@ -106,13 +106,13 @@ def _unfinished(dialect: str) -> Select[Any]:
 
 
 def _read(dialect: str) -> Select[Any]:
-    """Return the query for the runs run_0 to run_199 and their events, as they were at one moment."""
-    kinds = events.c.kind.in_([literal_column(f"'{kind}'") for kind in TOLD])
+    """Return the query for the runs run_0 to run_199 and their events, both as of the same moment."""
+    kinds = events.c.kind.in_([literal_column(f"'{kind}'") for kind in HISTORY_KINDS])
     both = task_runs.outerjoin(events, and_(events.c.run_id == task_runs.c.run_id, kinds))
     query = select(_mark(dialect), *_RUN, *EVENT[:-1], _payload()).select_from(both)
-    return query.where(of_these_runs(TOGETHER)).order_by(task_runs.c.run_id, events.c.seq)
+    return query.where(of_these_runs(BATCH_SIZE)).order_by(task_runs.c.run_id, events.c.seq)
 
 
 def _payload() -> ColumnElement[Any]:
-    """Of transitions nothing but their place is needed."""
+    """Return the payload column, without the payloads of transitions: only their position is needed."""
     return case((events.c.kind != literal_column(f"'{CHANGED}'"), events.c.payload))

@@ -1,8 +1,8 @@
 """The ledger in a database: SQLite for one machine, PostgreSQL for several, with the same statements on both.
 
-If two move the same run, one is refused, because the version is part of the condition of the update. If two take the
-same attempt of a task, the later one takes the next attempt. A claim locks the one row that it takes and skips rows
-that are locked (SKIP LOCKED); SQLite has one writer at a time anyway.
+If two callers move the same run, one is refused, because the update is conditional on the run's version. If two take
+the same attempt of a task, the later one takes the next attempt. A claim locks the one row that it takes and skips
+locked rows (SKIP LOCKED). SQLite has only one writer at a time.
 """
 
 from collections.abc import Mapping
@@ -20,14 +20,14 @@ from retake.runs.statements import statements
 from retake.runs.states import TAKEN_UP, RunStatus, Trigger
 
 TRIES = 1000
-"""How often others may be faster, without a pause: each time one of them succeeded."""
+"""Maximum tries of a change when others are faster. There is no pause: each time one of the others has succeeded."""
 
 
 def open_sql_ledger(url: str, clock: Clock, *, read_only: bool = False, setting: str = LEDGER_SETTING) -> "SqlLedger":
     """Open the ledger at "sqlite:PATH" or "postgresql://USER@HOST:PORT/DATABASE", with its tables up to date.
 
     With `read_only` nothing is created or changed, and a ledger that does not exist is empty. Raises SettingsError for
-    a URL that cannot be used, StateError for tables of a newer version, StorageError.
+    an unusable URL, StateError for tables of a newer version, and StorageError.
     """
     return SqlLedger(opened(url, read_only=read_only, setting=setting), clock)
 

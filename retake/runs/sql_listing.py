@@ -11,18 +11,18 @@ from retake.runs.run import Run
 from retake.runs.statements import (
     RUN,
     Prepared,
+    batches,
     last_runs,
     of_the_pipeline,
     of_these_runs,
     prepared,
     statements,
-    together,
 )
 from retake.runs.tables import task_runs
 from retake.runs.validation import is_column
 
-TOGETHER = 50
-"""How many runs are read with one statement."""
+BATCH_SIZE = 50
+"""Number of runs read with one statement."""
 
 _PLACE = task_runs.c.updated_at, task_runs.c.run_id
 _HAS = {"sqlite": func.instr, "postgresql": func.strpos}
@@ -39,7 +39,7 @@ class SqlListing:
         self._read = prepared(_read, database.dialect)
         self._queries, _ = statements(database.dialect)
         self.close = database.close
-        """Close the connections. Done at the latest when the listing is garbage."""
+        """Close the connections. Happens at the latest when the listing is garbage collected."""
 
     def listed(self, wanted: RunsWanted) -> "ListedRows":
         if wanted.pipeline is not None and not is_column(wanted.pipeline):
@@ -48,7 +48,7 @@ class SqlListing:
 
     def runs(self, run_ids: Iterable[str]) -> list[Run]:
         wanted, found = [*run_ids], dict[str, Run]()
-        for asked in together(wanted, TOGETHER):
+        for asked in batches(wanted, BATCH_SIZE):
             with self._database.cursor() as cursor:
                 found |= {row[0]: Run(*row) for row in self._read.run(cursor, asked, self._database.unreadable)}
         return [found[it] for it in wanted if it in found]
@@ -59,13 +59,12 @@ class SqlListing:
         return [it.run_id for it in self.places(wanted, limit, text=text)]
 
     def places(self, wanted: RunsWanted, limit: int, offset: int = 0, text: str = "") -> list[RunPlace]:
-        """Return the places from `offset` on, at most `limit`, of runs with `text` in their id or in that of their
-        task."""
+        """Return at most `limit` places, from `offset` on, of wanted runs with `text` in their id or their task's."""
         asked = {"number": limit, "reach": offset + limit, "passed": offset, "text": text}
         return [RunPlace(*row) for row in self._run("search" if text else "places", wanted, asked)]
 
     def total(self, wanted: RunsWanted) -> int:
-        """Return how many runs are wanted, by the counts that triggers keep."""
+        """Return how many wanted runs there are, from the counts that database triggers keep."""
         with self._database.cursor() as cursor:
             counts = self._queries.count(cursor, wanted.pipeline)
         return sum(counts[status] for status in wanted.statuses)
@@ -84,7 +83,7 @@ class SqlListing:
             return self._prepared[key].run(cursor, values, self._database.unreadable)
 
     def _holds(self) -> ColumnElement[bool]:
-        """Whether the id of the run or of its task has the text in it."""
+        """Return the condition that the run's id, or its task's, contains the text."""
         has = _HAS[self._database.dialect.name]
         return or_(*(has(it, bindparam("text", type_=Text)) > 0 for it in (task_runs.c.run_id, task_runs.c.task_id)))
 
@@ -101,4 +100,4 @@ class ListedRows:
 
 
 def _read(_dialect: str) -> Select[Any]:
-    return select(*RUN).where(of_these_runs(TOGETHER))
+    return select(*RUN).where(of_these_runs(BATCH_SIZE))

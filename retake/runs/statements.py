@@ -1,8 +1,8 @@
 """The SQL of a ledger, written once for SQLite and PostgreSQL.
 
-A write is a change of one row of `task_runs` that returns `run_id` and `last_seq`, and the events that go with it (see
-`Write`): on PostgreSQL one statement, so that it needs one round trip and no transaction around it; on SQLite two or
-three, in a transaction.
+A write changes one row of `task_runs`, returning `run_id` and `last_seq`, and inserts the events that go with it (see
+`Write`). On PostgreSQL it is one statement, which takes one round trip and no explicit transaction. On SQLite it is two
+or three, in a transaction.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ from retake.runs.tables import events, run_counts, task_runs
 
 RUN = tuple(task_runs.c)[: len(Run._fields)]
 EVENT = tuple(events.c)
-NUMBERED = (task_runs.c.run_id, task_runs.c.last_seq)
+RUN_ID_AND_LAST_SEQ = (task_runs.c.run_id, task_runs.c.last_seq)
 MOVED = (
     *("run_status", "updated_at", "version", "attempt", "next_retry_at", "error_code", "worker", "heartbeat_at"),
     *("resumes", "retries", "crashes"),
@@ -44,16 +44,16 @@ MOVED = (
 """The columns that a transition may change."""
 
 CLAIMS_LOOKED_AT = 100
-"""How many runs that wait are looked at where the next one is unreadable."""
+"""Maximum number of waiting runs that a claim looks at if the next one is unreadable."""
 
 Change = ReturningInsert[Any] | ReturningUpdate[Any]
 Row = tuple[Any, ...]
 Unreadable = Callable[[StateError], object]
-"""Is told of a row that is left out because it cannot be read."""
+"""Called with the error of each row that is left out because it cannot be read."""
 
 
 class Prepared:
-    """A statement compiled for one database, with the conversion of values to the driver's types and back.
+    """A statement compiled for one kind of database, with the conversion of values to the driver's types and back.
 
     It runs on the driver's own cursor: SQLAlchemy's connections take several times as long as the statement.
     """
@@ -67,13 +67,16 @@ class Prepared:
         self._pick = itemgetter(*self._names) if len(self._names) > 1 else None
         self._into = [(place, process) for place, name in enumerate(self._names) if (process := into[name])]
         columns = getattr(statement, "exported_columns", ())
-        self._columns = [str(next(iter(column.base_columns))) for column in columns]  # whatever query it is in
+        self._columns = [str(next(iter(column.base_columns))) for column in columns]  # names in the table, for errors
         self._out = [column.type.dialect_impl(dialect).result_processor(dialect, None) for column in columns]
         self._converts = any(self._out)
 
     def run(self, cursor: Any, values: Mapping[str, Any], unreadable: Unreadable | None = None) -> list[Row]:
-        """Execute the statement and return its rows. Raises the driver's errors, and StateError for a value that SQLite
-        takes and that is not of the column's type; with `unreadable` such a row is left out, and that is called."""
+        """Execute the statement and return its rows.
+
+        Raises the driver's errors, and StateError for a value that is not of the column's type, which SQLite allows.
+        With `unreadable` such a row is left out, and the error passed to `unreadable`.
+        """
         cursor.execute(self.sql, self.given(values))
         if not self._out:
             return []
@@ -83,13 +86,13 @@ class Prepared:
         return [*self._readable(found, unreadable)] if unreadable else [self._row(row) for row in found]
 
     def given(self, values: Mapping[str, Any]) -> Row:
-        """Return `values` as the driver takes them, in order. Values that the statement does not use are allowed."""
+        """Return `values` as the driver takes them, in the statement's order. Unused values are ignored."""
         if self._fixed:
             values = {**self._fixed, **values}
         return self.converted(self._pick(values) if self._pick else [values[name] for name in self._names])
 
     def converted(self, values: Sequence[Any]) -> Row:
-        """Return values that are in the statement's order as the driver takes them."""
+        """Return `values`, given in the statement's order, as the driver takes them."""
         given = [*values]
         for place, process in self._into:
             given[place] = process(given[place])
@@ -109,7 +112,7 @@ class Prepared:
                 unreadable(error)
 
     def _unreadable(self, row: Sequence[Any]) -> StateError:
-        """Return the error for a row of which a column cannot be converted."""
+        """Return the error for a row with a column that cannot be converted."""
         for name, process, it in zip(self._columns, self._out, row, strict=True):
             try:
                 _ = process(it) if process else it
@@ -120,14 +123,16 @@ class Prepared:
 
 
 _NO_VALUE = (ValueError, TypeError, OverflowError, RecursionError)
-"""What the types of columns raise for a value that is not of that type."""
+"""What column types raise for a value that is not of the type."""
 
 _prepared: dict[tuple[str, Callable[[str], ClauseElement]], Prepared] = {}
 
 
 def prepared(query: Callable[[str], ClauseElement], dialect: Dialect) -> Prepared:
-    """Return the statement that `query` makes for a kind of database, given its name. It is compiled once in a process:
-    this takes longer than many statements do, and what is compiled for one database serves all of its kind."""
+    """Return the compiled statement of `query(NAME)`, where NAME is the kind of database.
+
+    Each is compiled once per process, for all databases of a kind: compiling takes longer than many statements do.
+    """
     key = dialect.name, query
     if key not in _prepared:
         _prepared[key] = Prepared(query(dialect.name), dialect)
@@ -135,7 +140,7 @@ def prepared(query: Callable[[str], ClauseElement], dialect: Dialect) -> Prepare
 
 
 class Write:
-    """A change of a run and its events, one or more, made together or not at all."""
+    """A change of a run and its events (at least one), made together or not at all."""
 
     def __init__(self, change: Change, dialect: Dialect) -> None:
         self._statement, self._dialect = change, dialect
@@ -145,10 +150,10 @@ class Write:
         self._whole: dict[int, Prepared] = {}
 
     def run(self, cursor: Any, values: Mapping[str, Any], new: Sequence[Event]) -> int | None:
-        """Return the number of the last event, or None if there was no row to change and nothing was done.
+        """Make the change. Return the number of the last event, or None if there was no row to change.
 
-        The events get the run's next numbers; their own are ignored. Raises the driver's errors, and StateError where
-        SQLite has something else for the last number.
+        The events get the run's next numbers; their own are ignored. Raises the driver's errors, and StateError if the
+        last number in SQLite is not a number.
         """
         if self._at_once:
             named = dict(values)
@@ -173,7 +178,7 @@ class Write:
 
 
 def _with_events(change: Change, number: int) -> ReturningInsert[Any]:
-    """Return the change and its events as one statement, for PostgreSQL."""
+    """Return the change and its events as a single statement, for PostgreSQL."""
     changed = change.cte("changed")
     rows = union_all(*(_event_of(changed, n, number) for n in range(number)))
     return insert(events).from_select([it.name for it in EVENT], rows).returning(events.c.seq)
@@ -194,7 +199,7 @@ class _Statements:
 
 
 class Queries(_Statements):
-    """The statements that read, for one kind of database; each is compiled when it is first used."""
+    """The statements that read, for one kind of database. Each is compiled on first use."""
 
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
@@ -224,14 +229,14 @@ class Queries(_Statements):
 
     @cached_property
     def known_or_next(self) -> Prepared:
-        """One row: the task's next attempt, and the run that has the key, if there is one."""
+        """Selects one row: the task's next attempt, and the run with the key, or NULLs."""
         following = _next_attempt().subquery("following")
         known = task_runs.c.idempotency_key == bindparam("key")
         return self._prepare(select(following.c.next, *RUN).select_from(following.outerjoin(task_runs, known)))
 
     @cached_property
     def silent(self) -> Prepared:
-        # The database guarantees that only running runs have a `heartbeat_at`.
+        # A constraint guarantees that only running runs have a `heartbeat_at`.
         query = select(*RUN).where(task_runs.c.heartbeat_at < bindparam("since"))
         return self._prepare(query.order_by(task_runs.c.heartbeat_at, task_runs.c.run_id))
 
@@ -245,7 +250,7 @@ class Queries(_Statements):
         return self._prepare(_counts("pipeline").where(of_one))
 
     def count(self, cursor: Any, pipeline: str | None) -> Counter[RunStatus]:
-        """Return how many runs are in each state, of the pipeline or of all."""
+        """Return how many runs of the pipeline, or of all, are in each state."""
         counts: Counter[RunStatus] = Counter()
         statement = self.counts if pipeline is None else self.pipeline_counts
         for status, runs in statement.run(cursor, {"pipeline": pipeline}):
@@ -261,26 +266,28 @@ class Queries(_Statements):
 
 
 class Updates(_Statements):
-    """The statements that write, for one kind of database; each is compiled when it is first used."""
+    """The statements that write, for one kind of database. Each is compiled on first use."""
 
     @cached_property
     def create(self) -> Write:
-        """Inserts nothing if the key is known, or if the attempt has been taken meanwhile."""
+        """Inserts nothing if the key exists, or if the attempt was taken meanwhile."""
         values: dict[str, Any] = {it.name: bindparam(it.name) for it in RUN} | {"last_seq": literal_column("1")}
         dialect: Any = postgresql if self._dialect.name == "postgresql" else sqlite
         inserted = dialect.insert(task_runs).values(values).on_conflict_do_nothing()
-        return Write(inserted.returning(*NUMBERED), self._dialect)
+        return Write(inserted.returning(*RUN_ID_AND_LAST_SEQ), self._dialect)
 
     @cached_property
     def move(self) -> Write:
         counted = {"last_seq": task_runs.c.last_seq + bindparam("new_events")}
         changed = update(task_runs).where(*_unchanged()).values({name: bindparam(name) for name in MOVED} | counted)
-        return Write(changed.returning(*NUMBERED), self._dialect)
+        return Write(changed.returning(*RUN_ID_AND_LAST_SEQ), self._dialect)
 
     @cached_property
     def note(self) -> Write:
         counted = update(task_runs).values(last_seq=task_runs.c.last_seq + literal_column("1"))
-        return Write(counted.where(task_runs.c.run_id == bindparam("of_run")).returning(*NUMBERED), self._dialect)
+        return Write(
+            counted.where(task_runs.c.run_id == bindparam("of_run")).returning(*RUN_ID_AND_LAST_SEQ), self._dialect
+        )
 
     @cached_property
     def heartbeat(self) -> Prepared:
@@ -296,8 +303,8 @@ class Updates(_Statements):
         return self._prepare(_claim(of_pipeline=True))
 
     def next_to_claim(self, cursor: Any, values: Mapping[str, Any], unreadable: Unreadable) -> list[Row]:
-        """Return the run to claim, of the pipeline that is asked for if one is, and its task's next attempt; nothing
-        where none waits. One that cannot be read keeps no other waiting: up to `CLAIMS_LOOKED_AT` are looked at."""
+        """Return a row with the next run to claim (of `values["pipeline"]`, unless that is None) and its task's next
+        attempt, or nothing if none waits. Unreadable runs are skipped, up to `CLAIMS_LOOKED_AT`."""
         of_pipeline = values["pipeline"] is not None
         try:
             return (self.pipeline_claim if of_pipeline else self.claim).run(cursor, values)
@@ -310,7 +317,7 @@ _statements: dict[str, tuple[Queries, Updates]] = {}
 
 
 def statements(dialect: Dialect) -> tuple[Queries, Updates]:
-    """Return the statements for a kind of database, which all ledgers of a process share (see `prepared`)."""
+    """Return the statements for a kind of database. All ledgers of a process share them (see `prepared`)."""
     if dialect.name not in _statements:
         _statements[dialect.name] = Queries(dialect), Updates(dialect)
     return _statements[dialect.name]
@@ -325,17 +332,17 @@ def _unchanged() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
 
 
 def of_the_pipeline() -> ColumnElement[bool]:
-    """Return the condition that a run is of the pipeline that is asked for."""
+    """Return the condition that a run belongs to the pipeline asked for."""
     return task_runs.c.pipeline == bindparam("pipeline")
 
 
 def of_these_runs(number: int) -> ColumnElement[bool]:
-    """Return the condition that a run is one of those that `together` asks for."""
+    """Return the condition that a run is one of a batch (see `batches`) of `number` runs."""
     return task_runs.c.run_id.in_([bindparam(f"run_{n}") for n in range(number)])
 
 
-def together(run_ids: Iterable[str], number: int) -> Iterator[dict[str, str]]:
-    """Yield the values of statements that read so many runs each. The last one asks for some several times."""
+def batches(run_ids: Iterable[str], number: int) -> Iterator[dict[str, str]]:
+    """Yield the values for statements that read `number` runs each. The last batch is filled up with its last id."""
     wanted = [*run_ids]
     for start in range(0, len(wanted), number):
         some = wanted[start : start + number]
@@ -348,20 +355,22 @@ def _next_attempt() -> Select[Any]:
 
 
 def _counts(scope: str) -> Select[Any]:
-    """Return the query for the rows that triggers keep; those of a state have to be added up."""
+    """Return the query for the counts that triggers keep. A state may have several rows, which have to be added up."""
     return select(run_counts.c.run_status, run_counts.c.runs).where(run_counts.c.scope == literal_column(f"'{scope}'"))
 
 
 def _claim(*, of_pipeline: bool, number: int = 1) -> CompoundSelect[Any]:
-    """Return the query for the next run to claim, and its task's next attempt. It finds and locks one row at most, or
-    `number`: the second kind is searched only if there are not enough of the first."""
+    """Return the query for the next run to claim, and its task's next attempt.
+
+    It finds and locks at most `number` rows. The second kind is searched only if the first has too few.
+    """
     most: ColumnElement[int] = literal_column(str(number))
     task = task_runs.alias("of_the_task")
     following = select(func.max(task.c.attempt) + literal_column("1")).where(task.c.task_id == task_runs.c.task_id)
     kinds = []
     for status in TAKEN_UP:
         query = select(*RUN, following.scalar_subquery().label("next"))
-        if status is RunStatus.RETRY_SCHEDULED:  # the database guarantees that only these have one
+        if status is RunStatus.RETRY_SCHEDULED:  # a constraint guarantees that only these have a next_retry_at
             since = task_runs.c.next_retry_at
             query = query.where(since <= bindparam("now"))
         else:
@@ -380,8 +389,10 @@ def last_runs(
     conditions: Sequence[ColumnElement[bool]],
     reach: str = "number",
 ) -> Select[Any]:
-    """Return the query for these columns of the last `number` runs in these states: the last ones in each state, by an
-    index, as many as `reach` says, and the last of those."""
+    """Return the query for these columns of the last `number` runs in these states.
+
+    It takes the last `reach` runs in each state, which an index serves, and of those the last `number`.
+    """
     kinds = []
     for status in sorted(statuses):
         query = select(*columns).where(_in(status), *conditions)

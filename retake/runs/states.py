@@ -13,16 +13,16 @@ class RunStatus(StrEnum):
     """The state of a run."""
 
     QUEUED = "queued"  # waits for a worker
-    RUNNING = "running"  # a worker works on it, or a vendor works on a task of it
-    RETRY_SCHEDULED = "retry_scheduled"  # failed; is retried at `next_retry_at`
-    INTERRUPTED = "interrupted"  # its worker died or stopped; it has not been resumed yet
+    RUNNING = "running"  # a worker, or a vendor's task, is at work
+    RETRY_SCHEDULED = "retry_scheduled"  # failed, and will be retried at `next_retry_at`
+    INTERRUPTED = "interrupted"  # its worker died or stopped, and it has not been resumed yet
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     CANCELLED = "cancelled"  # by a person
 
 
 class Trigger(StrEnum):
-    """What makes a run change its state."""
+    """The event that makes a run change its state."""
 
     WORKER_CLAIM = "worker_claim"
     CANCEL_COMMAND = "cancel_command"
@@ -57,7 +57,7 @@ TRANSITIONS: Mapping[tuple[RunStatus, Trigger], RunStatus] = {
 """Every allowed transition."""
 
 FINAL = frozenset({RunStatus.SUCCEEDED, RunStatus.FAILED, RunStatus.CANCELLED})
-"""The states without a transition out of them."""
+"""The states that have no transition out of them."""
 
 OPEN = tuple(status for status in RunStatus if status not in FINAL)
 
@@ -66,7 +66,7 @@ TAKEN_UP = {
     RunStatus.RETRY_SCHEDULED: Trigger.RETRY_DUE,
     RunStatus.QUEUED: Trigger.WORKER_CLAIM,
 }
-"""The states that wait for a worker, in the order in which workers claim them, and the trigger of the claim."""
+"""The states that wait for a worker, in the order in which workers claim them, and the trigger of each claim."""
 
 
 class IllegalTransition(RunError):
@@ -74,7 +74,7 @@ class IllegalTransition(RunError):
 
 
 def after(status: RunStatus, trigger: Trigger) -> RunStatus:
-    """Return the state after `trigger`. Raises IllegalTransition, which names the triggers that are possible."""
+    """Return the state after `trigger`. Raises IllegalTransition, whose message names the possible triggers."""
     try:
         return TRANSITIONS[status, trigger]
     except KeyError:

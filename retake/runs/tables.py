@@ -1,9 +1,8 @@
-"""The tables `task_runs` and `events` of a SQL ledger, with their constraints; and `run_counts`, how many runs are in
-each state, which triggers keep.
+"""The tables of a SQL ledger: `task_runs` and `events` with their constraints, and `run_counts`, in which triggers keep
+how many runs are in each state.
 
-The columns are those in docs/protocol.md, section "Fields of a run", and docs/protocol.md, section "Events".
-retake/runs/migrations creates them, and a test compares the two. Every index serves a query in
-retake/runs/statements.py.
+The columns are those of docs/protocol.md, sections "Fields of a run" and "Events". retake/runs/migrations creates the
+tables, and a test compares the two. Every index serves a query in retake/runs/statements.py.
 """
 
 from datetime import UTC, datetime
@@ -36,18 +35,20 @@ from sqlalchemy.types import TypeEngine
 from retake.runs.states import RunStatus
 
 TAKEN_ATTEMPT = "uq_task_runs_task_id_attempt"
-"""The constraint that no two runs of a task have the same attempt."""
+"""The unique constraint that no two runs of a task have the same attempt."""
 
-LARGEST = 2**31 - 1
-"""The largest INTEGER of PostgreSQL. An upper bound also excludes text, which SQLite sorts above every number."""
+MAX_INTEGER = 2**31 - 1
+"""The largest INTEGER of PostgreSQL. An upper bound also excludes text, which in SQLite is greater than any number."""
 
 STATUSES = ", ".join(f"'{status.value}'" for status in RunStatus)
 
 
 class UtcDateTime(TypeDecorator[datetime]):
-    """An aware time in UTC, to the microsecond. SQLite has no such type and stores text that sorts by time:
-    "2026-02-07T12:00:00.000000Z". What other programs have written without a zone, as SQLite's own functions do, is
-    UTC too."""
+    """An aware time in UTC, to the microsecond.
+
+    SQLite has no such type and stores text that sorts by time: "2026-02-07T12:00:00.000000Z". Times without a zone,
+    as SQLite's own functions write them, are taken as UTC.
+    """
 
     impl = DateTime(timezone=True)
     cache_ok = True
@@ -63,7 +64,7 @@ class UtcDateTime(TypeDecorator[datetime]):
             moment = moment.replace(tzinfo=UTC)
         return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
-    # Instead of process_bind_param, around which SQLAlchemy puts much: it is called for each value of each statement.
+    # Not process_bind_param: SQLAlchemy wraps that, which is slow, and this is called for each value of each statement.
 
     def bind_processor(self, dialect: Dialect) -> Any:
         return _as_text if dialect.name == "sqlite" else None
@@ -101,8 +102,9 @@ def required(name: str, kind: type[TypeEngine[Any]]) -> Column[Any]:
 
 
 def counter(name: str) -> Column[Any]:
-    """Return a counter that starts at 0. Its constraint is part of the column, so that SQLite can add it to a table."""
-    rule = CheckConstraint(f"{name} BETWEEN 0 AND {LARGEST}", name=f"ck_task_runs_{name}")
+    """Return the column of a counter that starts at 0. Its constraint is part of the column, so that SQLite can add it
+    to an existing table."""
+    rule = CheckConstraint(f"{name} BETWEEN 0 AND {MAX_INTEGER}", name=f"ck_task_runs_{name}")
     return Column(name, Integer, rule, server_default=text("0"), nullable=False)
 
 
@@ -134,15 +136,15 @@ task_runs = Table(
     UniqueConstraint("task_id", "attempt", name=TAKEN_ATTEMPT),
     CheckConstraint("task_id <> ''", name="ck_task_runs_task_id"),
     CheckConstraint("idempotency_key <> ''", name="ck_task_runs_idempotency_key"),
-    CheckConstraint(f"attempt BETWEEN 1 AND {LARGEST}", name="ck_task_runs_attempt"),
+    CheckConstraint(f"attempt BETWEEN 1 AND {MAX_INTEGER}", name="ck_task_runs_attempt"),
     CheckConstraint(f"run_status IN ({STATUSES})", name="ck_task_runs_run_status"),
     CheckConstraint(
         "(run_status = 'retry_scheduled') = (next_retry_at IS NOT NULL)", name="ck_task_runs_next_retry_at"
     ),
     CheckConstraint("(run_status = 'running') = (heartbeat_at IS NOT NULL)", name="ck_task_runs_heartbeat_at"),
-    CheckConstraint(f"version BETWEEN 1 AND {LARGEST}", name="ck_task_runs_version"),
-    CheckConstraint(f"resumes BETWEEN 0 AND {LARGEST}", name="ck_task_runs_resumes"),
-    CheckConstraint(f"last_seq BETWEEN 1 AND {LARGEST}", name="ck_task_runs_last_seq"),
+    CheckConstraint(f"version BETWEEN 1 AND {MAX_INTEGER}", name="ck_task_runs_version"),
+    CheckConstraint(f"resumes BETWEEN 0 AND {MAX_INTEGER}", name="ck_task_runs_resumes"),
+    CheckConstraint(f"last_seq BETWEEN 1 AND {MAX_INTEGER}", name="ck_task_runs_last_seq"),
 )
 
 events = Table(
@@ -155,7 +157,7 @@ events = Table(
     required("trace_id", Text),
     required("payload", JSON),
     PrimaryKeyConstraint("run_id", "seq", name="pk_events"),
-    CheckConstraint(f"seq BETWEEN 1 AND {LARGEST}", name="ck_events_seq"),
+    CheckConstraint(f"seq BETWEEN 1 AND {MAX_INTEGER}", name="ck_events_seq"),
     CheckConstraint("kind <> ''", name="ck_events_kind"),
 )
 
@@ -163,10 +165,10 @@ events = Table(
 run_counts = Table(
     "run_counts",
     metadata,
-    required("scope", Text),  # "all"; "pipeline": the runs of one; "replaced": see the triggers of SQLite
+    required("scope", Text),  # "all"; "pipeline" for the runs of one; "replaced": see the triggers of SQLite
     required("pipeline", Text),  # "" for all
     required("run_status", RunStatusText),
-    required("slot", Integer),  # the number is the sum over the slots: see `create_triggers`
+    required("slot", Integer),  # a count is the sum over its slots: see `create_triggers`
     required("runs", BigInteger),
     PrimaryKeyConstraint("scope", "pipeline", "run_status", "slot", name="pk_run_counts"),
     CheckConstraint("scope IN ('all', 'pipeline', 'replaced')", name="ck_run_counts_scope"),
@@ -178,12 +180,12 @@ run_counts = Table(
 def create_triggers(_table: Table, connection: Connection, **_more: object) -> None:
     """Create the triggers that keep `run_counts`, as the last migration that changed them does.
 
-    Whoever writes to `task_runs` is counted, in the same transaction. On PostgreSQL a count has several rows, one for
-    each slot, and the number is their sum. A transaction takes a slot that no other open transaction has, so that no
-    one waits for another's commit and no deadlock is possible: there are as many slots as there were ever writers at
-    the same moment. Above READ COMMITTED a transaction must not change what another one has changed since it began:
-    there each backend has a slot of its own. The triggers are of statements, so that a statement for a million rows
-    changes each count once. On SQLite, with one writer at a time, the slot is 0.
+    Every write to `task_runs` is counted, in the same transaction. On PostgreSQL a count has one row for each slot, and
+    the count is their sum. A transaction takes a slot that no other open transaction has, so that it neither waits for
+    another's commit nor can deadlock. So there are as many slots as there were ever concurrent writers. Above READ
+    COMMITTED a transaction must not change rows that another has changed since it began, so each backend has a slot of
+    its own. The triggers are per statement: a statement for a million rows changes each count once. On SQLite, which
+    has one writer at a time, the slot is 0.
     """
     triggers = Path(__file__).parent / f"migrations/versions/0003_triggers_{connection.dialect.name}.sql"
     for statement in triggers.read_text("utf-8").split("\n\n"):
@@ -191,15 +193,15 @@ def create_triggers(_table: Table, connection: Connection, **_more: object) -> N
 
 
 def only_where_set(name: str, column: str, *columns: str) -> Index:
-    """Return an index of the runs where `column` is set, which stays small however many runs there are."""
+    """Return a partial index over the runs where `column` is set, which stays small however many runs there are."""
     only = text(f"{column} IS NOT NULL")
     return Index(name, *(task_runs.c[it] for it in columns), sqlite_where=only, postgresql_where=only)
 
 
-# Lists, totals, and claims of interrupted and queued runs: of all pipelines, and of one.
+# For lists, totals, and claims of interrupted and queued runs: of all pipelines, and of one.
 Index("ix_task_runs_status", *(task_runs.c[it] for it in ("run_status", "updated_at", "run_id")))
 Index("ix_task_runs_pipeline", *(task_runs.c[it] for it in ("pipeline", "run_status", "updated_at", "run_id")))
-# Claims of retries that are due, and silent runs.
+# For claims of retries that are due, and for silent runs.
 only_where_set("ix_task_runs_due", "next_retry_at", "next_retry_at", "run_id")
 only_where_set("ix_task_runs_pipeline_due", "next_retry_at", "pipeline", "next_retry_at", "run_id")
 only_where_set("ix_task_runs_heartbeat", "heartbeat_at", "heartbeat_at", "run_id")

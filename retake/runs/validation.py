@@ -1,7 +1,7 @@
-"""Validation of everything that a ledger stores, so that all stores refuse the same values.
+"""Validates everything that a ledger stores, so that all stores refuse the same values.
 
 Names (task_id, idempotency_key, actor, worker, kind, …) are short texts that every store can keep in an indexed column.
-Payloads are JSON objects of limited size and depth. The store is not touched for an invalid value.
+Payloads are JSON objects of limited size and depth. An invalid value never reaches the store.
 """
 
 import json
@@ -11,25 +11,25 @@ from typing import Any
 
 from retake.errors import RunError
 
-LONGEST_NAME = 2_000
-"""Bytes of UTF-8 in a name: fits into an index entry of PostgreSQL."""
+MAX_NAME_BYTES = 2_000
+"""Maximum bytes of UTF-8 in a name: fits into an index entry of PostgreSQL."""
 
-LARGEST_PAYLOAD = 1_000_000
-"""Bytes of a payload as JSON."""
+MAX_PAYLOAD_BYTES = 1_000_000
+"""Maximum bytes of a payload as JSON."""
 
-DEEPEST_PAYLOAD = 100
-"""Levels of objects and lists in a payload."""
+MAX_PAYLOAD_DEPTH = 100
+"""Maximum levels of objects and lists in a payload."""
 
-MOST_NOTES = 1_000
-"""Notes that go with one transition."""
+MAX_NOTES = 1_000
+"""Maximum number of notes recorded with one transition."""
 
-_MOST_DIGITS = 10**1000
-_MENDED_CHARACTERS = 100_000
-_MENDED_TEXT = 10_000
+_INTEGER_LIMIT = 10**1000
+_MENDED_CHARACTERS = 100_000  # of a whole value
+_MENDED_TEXT = 10_000  # characters of one text in it
 
 
 class InvalidField(RunError, ValueError):
-    """A value that not every store can keep. `field` names it, `reason` says why. Nothing was changed."""
+    """A value that some store could not keep. `field` names it, `reason` says why. Nothing was changed."""
 
     def __init__(self, field: str, reason: str) -> None:
         super().__init__(f"{field}: {reason}. Nothing was changed")
@@ -38,7 +38,7 @@ class InvalidField(RunError, ValueError):
 
 
 def name(field: str, value: object) -> str:
-    """Return `value` if it is a name: text that is not blank, within the limits of `column`. Raises InvalidField."""
+    """Return `value` if it is a name: a text that is not blank, within the limits of `column`. Raises InvalidField."""
     text = column(field, value)
     if not text or text.isspace():
         raise InvalidField(field, "has to be a text that is not empty")
@@ -51,7 +51,7 @@ def optional_name(field: str, value: object) -> str | None:
 
 
 def column(field: str, value: object) -> str:
-    """Return `value` if it is text that a column of every store can hold; it may be empty. Raises InvalidField."""
+    """Return `value` if it is a text, possibly empty, that a column of every store can hold. Raises InvalidField."""
     if not isinstance(value, str):
         raise InvalidField(field, f"is not text but {type(value).__name__}")
     if "\0" in value:
@@ -60,13 +60,13 @@ def column(field: str, value: object) -> str:
         size = len(value) if value.isascii() else len(value.encode())
     except UnicodeEncodeError:
         raise InvalidField(field, "has half of a surrogate pair in it, which UTF-8 cannot encode") from None
-    if size > LONGEST_NAME:
-        raise InvalidField(field, f"is {size:,} bytes long, and {LONGEST_NAME:,} are allowed")
+    if size > MAX_NAME_BYTES:
+        raise InvalidField(field, f"is {size:,} bytes long, and {MAX_NAME_BYTES:,} are allowed")
     return value if type(value) is str else str(value)
 
 
 def is_column(value: str) -> bool:
-    """Return whether a store can have `value` in a column."""
+    """Return whether a column of every store can hold `value`."""
     try:
         column("", value)
     except InvalidField:
@@ -87,16 +87,16 @@ def moment(field: str, value: object) -> datetime:
 
 
 def payload(field: str, value: object) -> dict[str, Any]:
-    """Return a copy of the JSON object `value` of plain dicts and lists, equal to what is read back. Raises
-    InvalidField."""
+    """Return a copy of the JSON object `value`, made of plain dicts and lists and equal to what will be read back.
+    Raises InvalidField."""
     return _copied(field, value).result
 
 
 def result(field: str, value: object) -> dict[str, Any]:
-    """Return a copy of the result of a job; None and empty values become {}.
+    """Return a copy of the result of a job. None and empty values become {}.
 
     Other programs read results, so unlike other payloads they must not contain NUL characters or lone surrogates.
-    Raises InvalidField, also where reading the value raises.
+    Raises InvalidField, also if reading the value raises.
     """
     try:
         if not value:
@@ -121,8 +121,8 @@ def record(value: object, *, needs_code: bool) -> dict[str, Any]:
 
 def notes(given: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, dict[str, Any]]]:
     """Return the notes of a transition, each as kind and payload. Raises InvalidField."""
-    if len(given) > MOST_NOTES:
-        raise InvalidField("notes", f"are {len(given):,}, and {MOST_NOTES:,} are allowed with one transition")
+    if len(given) > MAX_NOTES:
+        raise InvalidField("notes", f"are {len(given):,}, and {MAX_NOTES:,} are allowed with one transition")
     return [
         (name(f"notes[{number}].kind", kind), payload(f"notes[{number}].payload", value))
         for number, (kind, value) in enumerate(given)
@@ -132,7 +132,7 @@ def notes(given: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, dic
 def mended(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return `value` as a payload that every store accepts, truncated and with replacements if necessary. Never raises.
 
-    For values that must be recorded whatever they are: errors, and parts of foreign documents.
+    For values that must be recorded whatever they are: errors, and parts of other programs' documents.
     """
     try:
         return payload("", value)
@@ -142,7 +142,7 @@ def mended(value: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def mended_record(error: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the error record `error` as one that every store accepts."""
+    """Return the error record `error`, changed as by `mended`, with an error_code that every store accepts."""
     found = mended(error)
     code = found.get("error_code")
     if not isinstance(code, str) or not code.strip() or not is_column(code):
@@ -156,13 +156,16 @@ class _Copy:
     def __init__(self) -> None:
         self.result: dict[str, Any] = {}
         self.odd = ""  # the path of text that only JSON can represent
-        self._left = LARGEST_PAYLOAD
+        self._left = MAX_PAYLOAD_BYTES
 
     @property
     def may_be_too_large(self) -> bool:
-        """Return whether the JSON has to be measured. A value counts 1 and has at most 30 bytes besides its characters,
-        which count 1 and have at most 12 bytes each; four bits of a number count 1, and have at most two digits."""
-        return (LARGEST_PAYLOAD - self._left) * 48 > LARGEST_PAYLOAD
+        """Return whether the JSON has to be measured.
+
+        The count so far bounds its size: a value counts 1 and takes at most 30 bytes plus its characters, which count 1
+        and take at most 12 bytes each. Four bits of a number count 1 and take at most two digits.
+        """
+        return (MAX_PAYLOAD_BYTES - self._left) * 48 > MAX_PAYLOAD_BYTES
 
     def of(self, value: Any, where: str, depth: int = 0) -> Any:
         self._count(where, 1)
@@ -171,16 +174,16 @@ class _Copy:
         if isinstance(value, str):
             return self._text(value, where)
         if isinstance(value, int):
-            if abs(value) >= _MOST_DIGITS:
+            if abs(value) >= _INTEGER_LIMIT:
                 raise InvalidField(where, "is a number of more than 1,000 digits")
-            self._count(where, value.bit_length() // 4)  # no more than it has digits
+            self._count(where, value.bit_length() // 4)  # at most its number of digits
             return int(value)
         if isinstance(value, float):
             if value - value != 0:
                 raise InvalidField(where, f"is {value}, and JSON has no such number")
             return float(value)
-        if depth == DEEPEST_PAYLOAD:
-            raise InvalidField(where, f"is nested deeper than {DEEPEST_PAYLOAD} levels")
+        if depth == MAX_PAYLOAD_DEPTH:
+            raise InvalidField(where, f"is nested deeper than {MAX_PAYLOAD_DEPTH} levels")
         if isinstance(value, list | tuple):
             return [self.of(part, f"{where}[{number}]", depth + 1) for number, part in enumerate(value)]
         if isinstance(value, Mapping):
@@ -201,7 +204,7 @@ class _Copy:
     def _count(self, where: str, number: int) -> None:
         self._left -= number
         if self._left < 0:
-            raise InvalidField(where, f"makes a payload of more than {LARGEST_PAYLOAD:,} bytes")
+            raise InvalidField(where, f"makes a payload of more than {MAX_PAYLOAD_BYTES:,} bytes")
 
 
 def _copied(field: str, value: object) -> _Copy:
@@ -209,8 +212,8 @@ def _copied(field: str, value: object) -> _Copy:
         raise InvalidField(field, f"is not a JSON object but {type(value).__name__}")
     copy = _Copy()
     copy.result = copy.of(value, field)
-    if copy.may_be_too_large and (size := len(json.dumps(copy.result))) > LARGEST_PAYLOAD:
-        raise InvalidField(field, f"is {size:,} bytes of JSON, and {LARGEST_PAYLOAD:,} are allowed")
+    if copy.may_be_too_large and (size := len(json.dumps(copy.result))) > MAX_PAYLOAD_BYTES:
+        raise InvalidField(field, f"is {size:,} bytes of JSON, and {MAX_PAYLOAD_BYTES:,} are allowed")
     return copy
 
 
@@ -230,7 +233,7 @@ def _is_unicode(text: str) -> bool:
 
 
 def _mended(value: Any, most: int, depth: int) -> Any:
-    """Return the beginning of `value`, in about `most` characters. Each part gets half of the rest."""
+    """Return the beginning of `value`, in about `most` characters. Each part gets half of what is left."""
     if isinstance(value, str):
         return value[: min(most, _MENDED_TEXT)].encode("utf-8", "replace").decode()
     if value is None or isinstance(value, bool):
@@ -238,8 +241,8 @@ def _mended(value: Any, most: int, depth: int) -> Any:
     if isinstance(value, float):
         return float(value) if value - value == 0 else str(value)
     if isinstance(value, int):
-        return int(value) if abs(value) < _MOST_DIGITS else "a number of more than 1,000 digits"
-    if depth == DEEPEST_PAYLOAD // 4 or most < 16:
+        return int(value) if abs(value) < _INTEGER_LIMIT else "a number of more than 1,000 digits"
+    if depth == MAX_PAYLOAD_DEPTH // 4 or most < 16:
         return "…"
     try:
         if isinstance(value, Mapping):

@@ -9,15 +9,15 @@
     returns what no ledger can store           failed: the next attempt would return the same
     raises a CodedError that the policy        retry_scheduled, with the policy's next_retry_at
       retries
-    raises Decided                             as the job has decided: retry_scheduled, or failed
+    raises Decided                             as the job decided: retry_scheduled, or failed
     raises Postponed                           retry_scheduled, though nothing has failed
-    raises CapReached                          the same, until the next day; it is looked at each hour
+    raises CapReached                          the same, until the next day; it is tried again every hour
     raises another, too often, or later        failed, with the standard error record; `deadline_s` counts from the
       than the policy's `deadline_s`           first time that the run was claimed
     raises OutcomeUnknown                      failed: a call that may have been paid for is not retried, unless
                                                the policy names that very code
-    takes longer than the policy's             as after OutcomeUnknown, or after the policy's `timeout_code`; a later
-      `timeout_s`                              result is discarded, and the next `RunHandle.check` raises StaleRun
+    takes longer than the policy's             as after OutcomeUnknown, or after the policy's `timeout_code`; a result
+      `timeout_s`                              that comes later is discarded, and `RunHandle.check` raises StaleRun
     raises anything else                       as after ERR_TEMPORARY_SCRIPT_DIED: a bug may go away, but is not
                                                retried more often than the policy says
     raises Stopped                             interrupted: another worker resumes it
@@ -52,42 +52,42 @@ from retake.errors import (
 from retake.retrying.policy import LONGEST_S, Decision, Retry, RetryPolicy, checked, decide_on_paid
 from retake.retrying.time_limit import OutOfTime, within
 from retake.runs import Ledger, validation
-from retake.runs.recovery import LOOK_INTO_IT, MAX_RESUMES, Recovery, exhausted, too_often
+from retake.runs.recovery import GIVEN_UP_ADVICE, MAX_RESUMES, Recovery, exhausted, why_given_up
 from retake.runs.run import BY_WORKER, CHANGED, Event, Note, Run, StaleRun, UnknownRun, new_trace_id
 from retake.runs.run_handle import HEARTBEAT_S, RunHandle
 from retake.runs.states import RunStatus, Trigger
 
 Job = Callable[[RunHandle], Mapping[str, Any] | None]
-"""Does the work of a run and returns what to record of it, ready for JSON.
+"""Does the work of a run and returns the result to record, as JSON types.
 
-It may be started again after a crash at any point. So it must check, by the run's idempotency key, whether something is
-paid for already before it pays, and call `RunHandle.check` before each payment.
+It may be started again after a crash at any point. So before it pays it must check, by the run's idempotency key,
+whether that is already paid for, and call `RunHandle.check`.
 """
 
 RESULT = "run.result"
-"""The event with the result of a job, written together with the end of its run."""
+"""The event with a job's result, written together with the end of its run."""
 
 NOT_STORABLE = "ERR_BUSINESS_RESULT_NOT_STORABLE"
 """The error code of a job whose result no ledger can store."""
 
 LATE = "run.result.late"
-"""The event about the end of a job whose run was taken away meanwhile: {worker, trigger, results, text}."""
+"""The event for the end of a job whose run was taken away meanwhile: {worker, trigger, results, text}."""
 
-MOST_CAP_WAIT_S = 3600.0
-"""Seconds until a run that met the daily cap is looked at again, at most: the cap may have been raised."""
+MAX_CAP_WAIT_S = 3600.0
+"""Maximum seconds until a run that hit the daily cap is tried again: the cap may have been raised."""
 
 IDLE_S = 1.0
-MOST_ASKED = 30
-"""How often in a row a worker with `until_idle` asks an unavailable ledger."""
+MAX_LEDGER_FAILURES = 30
+"""Maximum failures in a row of the ledger before a worker with `until_idle` gives up."""
 
 SAVE_PAUSES_S = (0.2, 1.0, 5.0, 15.0)
-"""Seconds between attempts to save the end of a job: work that is paid for is not lost because the ledger is busy."""
+"""Seconds between attempts to save the end of a job, so that paid work is not lost because the ledger is busy."""
 
 _log = getLogger(__name__)
 
 
 class Outcome(NamedTuple):
-    """What the end of a job means for its run."""
+    """What happens to a run at the end of its job."""
 
     trigger: Trigger
     after_s: float | None = None  # seconds until the retry, for RETRYABLE_ERROR
@@ -96,7 +96,7 @@ class Outcome(NamedTuple):
 
 
 class Decided(CodedError):
-    """An error whose consequence the job has decided, and put on record with what it keeps of its own.
+    """An error for which the job has already decided whether to retry, and recorded that in its own state.
 
     `where` is the part of the pipeline that failed, for the error record: "music.cover".
     """
@@ -143,11 +143,11 @@ class Worker:
         result_kind: str = RESULT,
         draw: Callable[[], float] = random.random,
     ) -> None:
-        """`name` identifies the worker for people ("host:pid"). A `recovery` is swept whenever no run waits.
-        `result_kind` is the event that holds a job's result. `draw()` returns 0 … 1, for the policy's jitter.
+        """`name` identifies the worker for people ("host:pid"). `recovery` is swept whenever no run waits.
+        `result_kind` is the kind of event that holds a job's result. `draw()` returns 0 … 1, for the policy's jitter.
 
-        Raises ValueError for seconds between heartbeats that are 0 or fewer, and for a policy that could not decide
-        (`retake.retrying.policy.checked`). A recovery whose patience is not longer than those seconds is warned of.
+        Raises ValueError for a `heartbeat_s` that is not above 0, and for a policy that cannot decide
+        (`retake.retrying.policy.checked`). Logs a warning if the recovery's patience is not longer than `heartbeat_s`.
         """
         if not heartbeat_s > 0:
             raise ValueError(f"heartbeat_s is more than 0; found {heartbeat_s!r}")
@@ -166,15 +166,15 @@ class Worker:
         self._stopped = False
 
     def stop(self) -> None:
-        """Claim no more runs; the present one is finished. May be called from a signal handler."""
+        """Claim no more runs, and finish the current one. May be called from a signal handler."""
         self._stopped = True
 
     def work(self, *, idle_s: float = IDLE_S, until_idle: bool = False) -> int:
-        """Work until `stop`, or with `until_idle` until no run waits, and return how many runs were worked on.
+        """Work until `stop`, or with `until_idle` until no run waits. Return how many runs were worked on.
 
-        `idle_s` is the pause in seconds when no run waits. An unavailable ledger is asked again, with `until_idle` up
-        to MOST_ASKED times before StorageError or LeaseHeld is raised. Raises StorageError if the end of a job could
-        not be saved: the run stays running, and recovery finds it.
+        `idle_s` is the pause in seconds when no run waits. An unavailable ledger is tried again; with `until_idle`,
+        StorageError or LeaseHeld is raised after MAX_LEDGER_FAILURES times. Raises StorageError if the end of a job
+        could not be saved: the run stays running, and recovery finds it.
 
         >>> from retake.clock import SystemClock
         >>> from retake.runs import open_ledger
@@ -191,7 +191,7 @@ class Worker:
                 run = self._claim()
             except (StorageError, LeaseHeld) as error:
                 away += 1
-                if until_idle and away > MOST_ASKED:
+                if until_idle and away > MAX_LEDGER_FAILURES:
                     raise
                 _log.warning("claiming a run failed and is retried: %s", error)
                 self._clock.sleep(idle_s)
@@ -222,7 +222,7 @@ class Worker:
             outcome = self._give_up(run) if exhausted(run, self._max_resumes) else self._try(handle)
             try:
                 return self._save(run, outcome)
-            except UnknownRun as error:  # somebody has removed it: that ends no worker
+            except UnknownRun as error:  # somebody has removed the run, which must not end the worker
                 _log.error("%s ended %s (%s), which is not saved: %s", self._name, run.run_id, outcome.trigger, error)
                 return run
 
@@ -236,12 +236,12 @@ class Worker:
             self.stop()
             return Outcome(Trigger.PROCESS_RESTART)
         except Postponed as error:
-            return Outcome(Trigger.RETRYABLE_ERROR, error.after_s, notes=(_told(error),))
+            return Outcome(Trigger.RETRYABLE_ERROR, error.after_s, notes=(_note_of(error),))
         except CapReached as error:
             put_off = until_next_day(error, self._clock.now())
-            return Outcome(Trigger.RETRYABLE_ERROR, put_off.after_s, notes=(_told(put_off),))
+            return Outcome(Trigger.RETRYABLE_ERROR, put_off.after_s, notes=(_note_of(put_off),))
         except StaleRun as error:  # from `RunHandle.check`
-            return Outcome(Trigger.PROCESS_RESTART, notes=(_told(error),))
+            return Outcome(Trigger.PROCESS_RESTART, notes=(_note_of(error),))
         except Exception as error:  # noqa: BLE001  whatever a job raises must not end the worker
             return self._failed(handle.run, coded(error))
         try:
@@ -251,7 +251,7 @@ class Worker:
         return Outcome(Trigger.COMPLETED, notes=(Note(self._result_kind, payload),) if payload else ())
 
     def _not_storable(self, run: Run, result: Any, error: validation.InvalidField) -> Outcome:
-        """Return a failure that keeps as much of the result as can be stored: it may have been paid for."""
+        """Return a failure whose record keeps as much of the result as can be stored: it may have been paid for."""
         text = f"the result of the job cannot be stored: {error.field} {error.reason}"
         _log.error("%s (task %s): %s", run.run_id, run.task_id, text)
         record = self._record(
@@ -280,10 +280,10 @@ class Worker:
         return Outcome(Trigger.NON_RETRYABLE_ERROR, error=record)
 
     def _give_up(self, run: Run) -> Outcome:
-        """Return the failure of a run that was resumed before recovery could give it up, without starting its job."""
-        error = CodedError(Code.SCRIPT_DIED, too_often(run))
+        """Return the failure of a run that was resumed once too often, before recovery could give it up."""
+        error = CodedError(Code.SCRIPT_DIED, why_given_up(run))
         return Outcome(
-            Trigger.NON_RETRYABLE_ERROR, error=self._record(run, error, 0, escalate("operator", LOOK_INTO_IT))
+            Trigger.NON_RETRYABLE_ERROR, error=self._record(run, error, 0, escalate("operator", GIVEN_UP_ADVICE))
         )
 
     def _record(
@@ -302,7 +302,7 @@ class Worker:
         return validation.mended_record(record)  # the message may be anything
 
     def _save(self, run: Run, outcome: Outcome) -> Run:
-        """Save the end of a run, or note it if the run was taken away; return the run. Raises UnknownRun, StorageError,
+        """Save the end of a run, or note it if the run was taken away. Return the run. Raises UnknownRun, StorageError,
         LeaseHeld."""
         trace_id = new_trace_id(run.run_id)
         for attempt in attempts(SAVE_PAUSES_S, self._clock.sleep):
@@ -318,7 +318,7 @@ class Worker:
         raise AssertionError
 
     def _moved(self, run: Run, outcome: Outcome, trace_id: str) -> Run:
-        """Return the run after `outcome`, also if an earlier attempt made the change and only the answer was lost."""
+        """Return the run after `outcome`, also if an earlier attempt succeeded and only its answer was lost."""
         try:
             return self._move(run, outcome, trace_id)
         except StaleRun:
@@ -327,7 +327,7 @@ class Worker:
             raise
 
     def _move(self, run: Run, outcome: Outcome, trace_id: str) -> Run:
-        after_s = None if outcome.after_s is None else max(0.0, min(outcome.after_s, LONGEST_S))  # NaN: at once
+        after_s = None if outcome.after_s is None else max(0.0, min(outcome.after_s, LONGEST_S))  # NaN becomes 0
         due = None if after_s is None else self._clock.now() + timedelta(seconds=after_s)
         return self._ledger.move(
             run,
@@ -342,7 +342,7 @@ class Worker:
     def _late(self, run: Run, outcome: Outcome, error: StaleRun, trace_id: str) -> Run:
         text = f"{self._name} ended ({outcome.trigger}), which is not saved: {error}"
         _log.warning("%s", text)
-        # Results may have been paid for.
+        # Keep the results: they may have been paid for.
         results = [note.payload for note in outcome.notes if note.kind == self._result_kind]
         payload = {"worker": self._name, "trigger": outcome.trigger.value, "results": results, "text": text}
         self._ledger.note(run, LATE, validation.mended(payload), actor=BY_WORKER, trace_id=trace_id)
@@ -350,7 +350,7 @@ class Worker:
 
 
 def coded(error: Exception) -> CodedError:
-    """Return what a job raised as an error with a code."""
+    """Return the exception of a job as an error with a code."""
     if isinstance(error, CodedError):
         return error
     if isinstance(error, SettingsError):
@@ -361,24 +361,24 @@ def coded(error: Exception) -> CodedError:
 
 
 def until_next_day(error: CapReached, now: datetime) -> Postponed:
-    """Return how a job that met the daily cap waits for the next day, by UTC; no attempt is used up."""
+    """Return the postponement of a job that hit the daily cap, until the next day in UTC. It uses up no attempt."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-    return Postponed(str(error), min(MOST_CAP_WAIT_S, (midnight - now).total_seconds()))
+    return Postponed(str(error), min(MAX_CAP_WAIT_S, (midnight - now).total_seconds()))
 
 
-def _told(error: RetakeError) -> Note:
+def _note_of(error: RetakeError) -> Note:
     return Note("run.note", validation.mended({"text": str(error)}))
 
 
 def _elapsed_s(ledger: Ledger, run: Run, now: datetime) -> float:
-    """Return how many seconds ago a worker first claimed the run; where the ledger does not say, when this one did."""
+    """Return the seconds since a worker first claimed the run, or, if the ledger does not say, since this one did."""
     changes = _changes(ledger, run, "its deadline counts from this attempt on")
     began = next((it.at for it in changes if it.payload.get("status") == RunStatus.RUNNING), run.updated_at)
     return (now - began).total_seconds()
 
 
 def _retries(ledger: Ledger, run: Run) -> int:
-    """Return how often a run was tried again after a failure: that it was `Postponed` uses up no attempt."""
+    """Return how often a run was retried after a failure. Being `Postponed` uses up no attempt."""
     if run.retries == 0:
         return 0
     changes = _changes(ledger, run, "each time that it was put off counts as an attempt")
@@ -387,7 +387,8 @@ def _retries(ledger: Ledger, run: Run) -> int:
 
 
 def _changes(ledger: Ledger, run: Run, otherwise: str) -> list[Event]:
-    """Return the transitions of the run; none where the ledger does not say, and a warning says what follows."""
+    """Return the transitions of the run. If the ledger cannot read them, log that and the consequence (`otherwise`),
+    and return none."""
     try:
         return [event for event in ledger.events(run.run_id) if event.kind == CHANGED]
     except RetakeError as error:

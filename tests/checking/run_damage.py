@@ -22,8 +22,8 @@ DAY_S = 86_400.0
 Raw = dict[str, Any]
 
 
-def ledger_of(site: Site, most_events: int = 4) -> BucketLedger:
-    return BucketLedger(site.bucket, site.world.clock, most_events=most_events)
+def ledger_of(site: Site, max_events: int = 4) -> BucketLedger:
+    return BucketLedger(site.bucket, site.world.clock, max_events=max_events)
 
 
 def site_with_runs(bucket: Bucket | None = None) -> Site:

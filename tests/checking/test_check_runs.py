@@ -28,7 +28,7 @@ from retake.exit_codes import ExitCode
 from retake.runs.bucket_index import OPEN, TASKS, ended_key, task_key
 from retake.runs.bucket_ledger import LEASE, BucketLedger
 from retake.runs.run import run_id_of
-from retake.runs.run_document import MOST_EVENTS, run_key
+from retake.runs.run_document import MAX_EVENTS, run_key
 from retake.runs.states import Trigger
 from retake.sandbox.b2 import B2Sandbox
 
@@ -102,7 +102,7 @@ def test_runs_in_the_bucket_beside_the_channels_are_looked_at() -> None:
 
 def test_dropped_notes_leave_no_gap() -> None:
     clock, bucket = FakeClock(), MemoryBucket()
-    ledger = BucketLedger(bucket, clock, most_events=4)
+    ledger = BucketLedger(bucket, clock, max_events=4)
     run = create(ledger, "long", 1)
     for number in range(700):
         ledger.note(run, "remark", {"number": number}, actor="robot")
@@ -122,11 +122,11 @@ def test_documents_of_early_versions_have_no_counts() -> None:
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("own_lease", "most_events"), [(True, MOST_EVENTS), (False, 3)])
-def test_a_death_at_any_operation_leaves_nothing_that_does_not_fit(own_lease: bool, most_events: int) -> None:
-    points = [*crash.points(own_lease=own_lease, most_events=most_events)]
+@pytest.mark.parametrize(("own_lease", "max_events"), [(True, MAX_EVENTS), (False, 3)])
+def test_a_death_at_any_operation_leaves_nothing_that_does_not_fit(own_lease: bool, max_events: int) -> None:
+    points = [*crash.points(own_lease=own_lease, max_events=max_events)]
     for number, after in points[:: 1 if "RETAKE_SEEDS" in os.environ else 3]:
-        world = crash.World(most_events)
+        world = crash.World(max_events)
         dying = FailingBucket(world.bucket(), Fault(Crash, number=number, after=after))
         with suppress(Crash):
             world.live(dying, own_lease=own_lease)

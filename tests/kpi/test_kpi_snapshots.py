@@ -38,7 +38,7 @@ class Life:
         self.kpi = MemoryBucket()
         self.snapshotters = [self.snapshotter(), self.snapshotter()]
         if place.url is None:  # documents whose older events move away
-            place.ledger = BucketLedger(place.bucket, place.clock, most_events=6)
+            place.ledger = BucketLedger(place.bucket, place.clock, max_events=6)
 
     def snapshotter(self) -> KpiSnapshots:
         return KpiSnapshots(self.kpi, self.place.clock, every_s=self.random.choice([0.5, 300]))

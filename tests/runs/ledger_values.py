@@ -15,7 +15,7 @@ from retake.runs import Ledger
 from retake.runs.run import CHANGED, ERROR, Note, Run, UnknownRun
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus, Trigger
-from retake.runs.validation import DEEPEST_PAYLOAD, LARGEST_PAYLOAD, LONGEST_NAME, MOST_NOTES, InvalidField
+from retake.runs.validation import MAX_NAME_BYTES, MAX_NOTES, MAX_PAYLOAD_BYTES, MAX_PAYLOAD_DEPTH, InvalidField
 from retake.runs.worker import NOT_STORABLE, RESULT, Worker
 
 Connect = Callable[[], Ledger]
@@ -25,7 +25,7 @@ BAD_NAMES = {
     "blank": " \n",
     "half a surrogate pair": "a\ud800",
     "NUL": "a\0b",
-    "too long": "ж" * (LONGEST_NAME // 2 + 1),
+    "too long": "ж" * (MAX_NAME_BYTES // 2 + 1),
     "no text": 7,
 }
 
@@ -52,10 +52,10 @@ BAD_PAYLOADS: dict[str, Any] = {
     "NaN": {"a": [1.5, float("nan")]},
     "Infinity": {"a": float("inf")},
     "a key that is not text": {"a": {1: 2}},
-    "too deep": nested(DEEPEST_PAYLOAD + 2),
+    "too deep": nested(MAX_PAYLOAD_DEPTH + 2),
     "without end": endless,
-    "too large": {"a": "x" * LARGEST_PAYLOAD},
-    "too large once it is written": {"a": "ж" * (LARGEST_PAYLOAD // 3)},
+    "too large": {"a": "x" * MAX_PAYLOAD_BYTES},
+    "too large once it is written": {"a": "ж" * (MAX_PAYLOAD_BYTES // 3)},
     "a number too long": {"a": 10**2000},
 }
 
@@ -73,9 +73,9 @@ class Size(IntEnum):
 GOOD_PAYLOADS: dict[str, Any] = {
     "every kind": {"a": [None, True, 1, -0.5, 1e300, "ж", {}, []], "": {" ": "\u2028"}},
     "text that UTF-8 does not know": {"a\ud800": "\udfff and \0"},
-    "as deep as may be": nested(DEEPEST_PAYLOAD),
+    "as deep as may be": nested(MAX_PAYLOAD_DEPTH),
     "a long number": {"a": 10**300},
-    "a large one": {"a": "x" * (LARGEST_PAYLOAD - 10)},
+    "a large one": {"a": "x" * (MAX_PAYLOAD_BYTES - 10)},
 }
 
 
@@ -157,12 +157,12 @@ class ValuesContract:
 
     def test_more_notes_than_a_store_takes_at_once_are_refused(self, connect: Connect) -> None:
         run = in_state(connect(), RunStatus.RUNNING)
-        notes = [Note("run.note", {"number": number}) for number in range(MOST_NOTES + 1)]
+        notes = [Note("run.note", {"number": number}) for number in range(MAX_NOTES + 1)]
         with pytest.raises(InvalidField, match="notes: are 1,001"):
             connect().move(run, Trigger.COMPLETED, actor="cron", notes=notes)
         self.unharmed(connect(), run)
         connect().move(run, Trigger.COMPLETED, actor="cron", notes=notes[:-1])
-        assert len(connect().events(run.run_id)) == 3 + MOST_NOTES
+        assert len(connect().events(run.run_id)) == 3 + MAX_NOTES
 
     @pytest.mark.parametrize("due", [datetime(2026, 1, 1), datetime.max.replace(tzinfo=timezone(-timedelta(hours=5)))])
     def test_a_time_that_utc_does_not_have_is_refused(self, connect: Connect, due: datetime) -> None:

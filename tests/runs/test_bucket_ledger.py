@@ -19,7 +19,7 @@ from retake.runs import bucket_index
 from retake.runs.bucket_index import ENDED, OPEN, TALLY
 from retake.runs.bucket_ledger import PATIENCE_S, BucketLedger
 from retake.runs.run import CHANGED, ERROR, Event, Run, StaleRun, UnknownRun
-from retake.runs.run_document import DROPPED, LARGEST_DOCUMENT, segment_key
+from retake.runs.run_document import DROPPED, MAX_DOCUMENT_BYTES, segment_key
 from retake.runs.states import RunStatus, Trigger
 
 
@@ -157,7 +157,7 @@ def retried(ledger: BucketLedger, clock: FakeClock, times: int, notes: int = 0) 
 
 
 def test_older_events_move_into_segments_and_all_of_them_are_told(bucket: MemoryBucket, clock: FakeClock) -> None:
-    ledger = BucketLedger(bucket, clock, most_events=8)
+    ledger = BucketLedger(bucket, clock, max_events=8)
     run = retried(ledger, clock, times=10, notes=1)
     *segments, last = documents_of(bucket, run)
     assert len(segments) > 3
@@ -172,7 +172,7 @@ def test_a_segment_is_written_before_the_document_that_names_it_and_never_again(
     bucket: MemoryBucket, clock: FakeClock
 ) -> None:
     failing = FailingBucket(bucket)
-    run = retried(BucketLedger(failing, clock, most_events=8), clock, times=10)
+    run = retried(BucketLedger(failing, clock, max_events=8), clock, times=10)
     writes = [key for operation, key in failing.operations if operation == "write"]
     segments = [key for key in writes if key.startswith("runs/events/")]
     assert len(segments) == len(set(segments)) > 0
@@ -185,14 +185,14 @@ def test_a_document_of_few_but_large_events_is_divided_too(bucket: MemoryBucket,
     run = ledger.create_for_task("t", "t#1", actor="cron")
     for number in range(8):
         ledger.note(run, "run.note", {"number": number, "text": "x" * 400_000}, actor="cron")
-    assert len(bucket.read(key_of(run))[0]) <= LARGEST_DOCUMENT
+    assert len(bucket.read(key_of(run))[0]) <= MAX_DOCUMENT_BYTES
     assert [event.payload.get("number") for event in ledger.events(run.run_id)] == [None, *range(8)]
 
 
 def test_a_segment_that_is_gone_is_named_and_the_run_can_still_be_worked_on(
     bucket: MemoryBucket, clock: FakeClock
 ) -> None:
-    ledger = BucketLedger(bucket, clock, most_events=8)
+    ledger = BucketLedger(bucket, clock, max_events=8)
     run = retried(ledger, clock, times=10)
     (first, *_) = json.loads(bucket.read(key_of(run))[0])["segments"]
     bucket.delete(segment_key(run.run_id, first))
@@ -203,7 +203,7 @@ def test_a_segment_that_is_gone_is_named_and_the_run_can_still_be_worked_on(
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"run_id": "run-0123456789abcdef", "events": []}', b'{"events": 3}'])
 def test_a_segment_without_sense_is_named(bucket: MemoryBucket, clock: FakeClock, data: bytes) -> None:
-    ledger = BucketLedger(bucket, clock, most_events=8)
+    ledger = BucketLedger(bucket, clock, max_events=8)
     run = retried(ledger, clock, times=10)
     (first, *_) = json.loads(bucket.read(key_of(run))[0])["segments"]
     bucket.write(segment_key(run.run_id, first), data, ANY)
@@ -214,8 +214,8 @@ def test_a_segment_without_sense_is_named(bucket: MemoryBucket, clock: FakeClock
 def test_beyond_the_bound_notes_are_dropped_and_events_says_so_but_no_transition_ever(
     bucket: MemoryBucket, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retake.runs.run_document.MOST_SEGMENTS", 2)
-    ledger = BucketLedger(bucket, clock, most_events=8)
+    monkeypatch.setattr("retake.runs.run_document.MAX_SEGMENTS", 2)
+    ledger = BucketLedger(bucket, clock, max_events=8)
     run = retried(ledger, clock, times=20, notes=9)
     events = ledger.events(run.run_id)
     changes = [event.payload for event in events if event.kind == CHANGED]
@@ -232,8 +232,8 @@ def test_beyond_the_bound_notes_are_dropped_and_events_says_so_but_no_transition
 def test_notes_alone_do_not_make_a_run_grow_without_end(
     bucket: MemoryBucket, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retake.runs.run_document.MOST_SEGMENTS", 2)
-    ledger = BucketLedger(bucket, clock, most_events=8)
+    monkeypatch.setattr("retake.runs.run_document.MAX_SEGMENTS", 2)
+    ledger = BucketLedger(bucket, clock, max_events=8)
     run = ledger.create_for_task("t", "t#1", actor="cron")
     for number in range(300):
         ledger.note(run, "run.note", {"number": number}, actor="cron")
@@ -393,7 +393,7 @@ def test_who_changes_the_storys_runs_goes_by_the_storys_lease(bucket: MemoryBuck
 
 @pytest.fixture
 def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("retake.runs.bucket_index.FULL", 4)
+    monkeypatch.setattr("retake.runs.bucket_index.SEGMENT_SIZE", 4)
 
 
 @pytest.mark.usefixtures("small_segments")

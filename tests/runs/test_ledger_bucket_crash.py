@@ -35,7 +35,7 @@ from retake.runs.bucket_index import (
 )
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.run import CHANGED, Run, StaleRun
-from retake.runs.run_document import MOST_EVENTS
+from retake.runs.run_document import MAX_EVENTS
 from retake.runs.states import FINAL, START, TRANSITIONS, RunStatus, Trigger
 
 ENDS = {
@@ -57,10 +57,10 @@ class Moment(NamedTuple):
 class World:
     """A bucket, and a clock that goes on whoever dies."""
 
-    def __init__(self, most_events: int = MOST_EVENTS) -> None:
+    def __init__(self, max_events: int = MAX_EVENTS) -> None:
         self.clock = FakeClock()
         self.store = MemoryStore(self.clock)
-        self.most_events = most_events  # in a run's document, before older ones go into a segment
+        self.max_events = max_events  # in a run's document, before older ones go into a segment
 
     def bucket(self) -> MemoryBucket:
         return MemoryBucket(self.store)
@@ -76,7 +76,7 @@ class World:
     def live(self, bucket: Bucket, *, own_lease: bool) -> None:
         """Lead every run to its end, a day a run. Can be called again after any death."""
         lease = None if own_lease else bucket.lease("story", "a tick")
-        ledger = BucketLedger(bucket, self.clock, lease=lease, most_events=self.most_events)
+        ledger = BucketLedger(bucket, self.clock, lease=lease, max_events=self.max_events)
         for name, end in ENDS.items():
             task = name.partition("-")[0]
             run = ledger.create_for_task(task, name, actor="cron", pipeline=f"of/{task}")
@@ -183,9 +183,9 @@ class WatchedBucket(Wrapper):
 READING = ("read", "list")
 
 
-def points(*, own_lease: bool, most_events: int = MOST_EVENTS) -> Iterator[tuple[int, bool]]:
+def points(*, own_lease: bool, max_events: int = MAX_EVENTS) -> Iterator[tuple[int, bool]]:
     """Every operation of a life, and whether before or after its effect: of a question both are the same."""
-    world = World(most_events)
+    world = World(max_events)
     counted = FailingBucket(world.bucket())
     world.live(counted, own_lease=own_lease)
     counted.end_leases()
@@ -197,10 +197,10 @@ def points(*, own_lease: bool, most_events: int = MOST_EVENTS) -> Iterator[tuple
             yield number, True
 
 
-@pytest.mark.parametrize("most_events", [MOST_EVENTS, 3], ids=["no segments", "segments"])
+@pytest.mark.parametrize("max_events", [MAX_EVENTS, 3], ids=["no segments", "segments"])
 @pytest.mark.parametrize("own_lease", [True, False], ids=["a lease a change", "one lease given"])
-def test_a_death_at_any_operation_loses_nothing_and_heals(own_lease: bool, most_events: int) -> None:
-    world, before = World(most_events), None
+def test_a_death_at_any_operation_loses_nothing_and_heals(own_lease: bool, max_events: int) -> None:
+    world, before = World(max_events), None
     watched = WatchedBucket(world)
     world.live(watched, own_lease=own_lease)
     assert len(watched.moments) > 150
@@ -245,11 +245,11 @@ def test_two_deaths_heal_too() -> None:
             check_names(world)
 
 
-@pytest.mark.parametrize("most_events", [MOST_EVENTS, 3], ids=["no segments", "segments"])
+@pytest.mark.parametrize("max_events", [MAX_EVENTS, 3], ids=["no segments", "segments"])
 @pytest.mark.parametrize("own_lease", [True, False], ids=["a lease a change", "one lease given"])
-def test_a_store_that_fails_once_is_asked_again_and_nothing_happens_twice(own_lease: bool, most_events: int) -> None:
-    for number, after in points(own_lease=own_lease, most_events=most_events):
-        world = World(most_events)
+def test_a_store_that_fails_once_is_asked_again_and_nothing_happens_twice(own_lease: bool, max_events: int) -> None:
+    for number, after in points(own_lease=own_lease, max_events=max_events):
+        world = World(max_events)
         failing = FailingBucket(world.bucket(), Fault(StorageError, number=number, after=after))
         insist(lambda: world.live(failing, own_lease=own_lease), world.store)  # noqa: B023  called at once
         world.store.end_leases()

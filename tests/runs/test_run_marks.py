@@ -110,7 +110,7 @@ def test_a_tally_of_endless_numbers_is_invalid() -> None:
 
 def test_there_is_no_tally_while_the_first_segment_is_open(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     bucket = MemoryBucket()
-    monkeypatch.setattr(bucket_index, "FULL", 3)
+    monkeypatch.setattr(bucket_index, "SEGMENT_SIZE", 3)
     for number in range(3):
         end_one(BucketLedger(bucket, clock), f"t{number}")  # each in a process of its own
         assert not bucket.find(TALLY, [""])

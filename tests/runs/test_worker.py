@@ -113,7 +113,7 @@ def test_however_many_repeats_there_may_be_there_are_no_more(world: World) -> No
     """More than the run's document keeps events of: repeats are counted on the run, not by its events."""
     run, calls = world.queue(), []
     policy = RetryPolicy(max_retries=340, backoff=Fixed(1.0))
-    ledger = BucketLedger(MemoryBucket(world.store), world.clock, most_events=20)
+    ledger = BucketLedger(MemoryBucket(world.store), world.clock, max_events=20)
 
     def job(handle: RunHandle) -> None:
         calls.append(handle.run.retries)

@@ -17,7 +17,7 @@ from retake.runs.run import ERROR, Run
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus
 from retake.runs.validation import InvalidField
-from retake.runs.worker import MOST_ASKED, Postponed, Worker, coded
+from retake.runs.worker import MAX_LEDGER_FAILURES, Postponed, Worker, coded
 from retake.testing.logs import CapturedLogs
 
 
@@ -122,10 +122,10 @@ def test_a_ledger_that_is_busy_is_asked_thirty_times_more_and_again_after_each_a
     ledger = Busy(MemoryBucket(), clock)
     for number in range(2):
         ledger.create_for_task(f"t{number}", f"t{number}#1", actor="cron")
-    ledger.busy = (MOST_ASKED, MOST_ASKED, MOST_ASKED + 1)
+    ledger.busy = (MAX_LEDGER_FAILURES, MAX_LEDGER_FAILURES, MAX_LEDGER_FAILURES + 1)
     with CapturedLogs() as log, pytest.raises(LeaseHeld):
         Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:1").work(until_idle=True)
-    assert ledger.asked == 3 * (MOST_ASKED + 1)
+    assert ledger.asked == 3 * (MAX_LEDGER_FAILURES + 1)
     assert {run.status for run in ledger.runs()} == {RunStatus.SUCCEEDED}
     assert log.warnings[0] == "claiming a run failed and is retried: host:2 is at work"
 
