@@ -1,4 +1,4 @@
-"""Paid calls as documents, spend records and dead letters have them, read tolerantly: people edit these."""
+"""Reads the paid calls in documents, spend records and dead letters, tolerantly, since people edit these."""
 
 from collections.abc import Mapping
 from math import isfinite
@@ -7,11 +7,11 @@ from typing import Any
 from retake.clock import parse_stamp
 
 Call = Mapping[str, Any]
-"""A paid call as it is on record: step, price_usd, outcome, requested_at_utc, …"""
+"""A paid call on record: step, price_usd, outcome, requested_at_utc, …"""
 
 
 def calls_of(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
-    """Return the paid calls of a document, a spend record or a dead letter's report; what is not an object is left out.
+    """Return the paid calls of a document, a spend record or a dead letter's report, leaving out what is not an object.
 
     >>> calls_of({"paid_calls": [{"step": "imagine"}, None]})
     [{'step': 'imagine'}]
@@ -21,12 +21,12 @@ def calls_of(record: Mapping[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def price_of(call: Call) -> float:
-    """Return what a call cost, in US dollars; 0 where the record has no amount, or one that no float can be."""
+    """Return the price of a call in US dollars, or 0 if the record has none that is a finite amount."""
     return amount_of(call.get("price_usd")) or 0.0
 
 
 def amount_of(value: object) -> float | None:
-    """Return the amount of US dollars that a document has somewhere, or None where that is none.
+    """Return `value`, from a document, as an amount of US dollars, or None if it is not one.
 
     >>> amount_of(0.5), amount_of(10**400), amount_of("0.5"), amount_of(True)
     (0.5, None, None, None)
@@ -40,16 +40,18 @@ def amount_of(value: object) -> float | None:
 
 
 def day_of(call: Call) -> str:
-    """Return the day (UTC) on which the call counts: the one on which it was requested, or a later one that was the
-    latest on record; "" where the record does not say."""
+    """Return the day (UTC) on which the call counts, or "" if the record does not say.
+
+    That is the day on which it was requested, or a later one if that was the latest on record then.
+    """
     if isinstance(counted := call.get("counted_on"), str):
         return counted
     try:
-        return parse_stamp(call["requested_at_utc"]).date().isoformat()  # a page may have 80,000: strftime is slow
+        return parse_stamp(call["requested_at_utc"]).date().isoformat()  # strftime is slow, and there may be 80,000
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return ""
 
 
 def step_of(call: Call) -> str:
-    """Return the step that made the call; "" where the record does not say."""
+    """Return the step that made the call, or "" if the record does not say."""
     return str(call.get("step") or "")

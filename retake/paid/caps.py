@@ -1,18 +1,18 @@
-"""The book of the day: one document a day, `caps/YYYY-MM-DD.json` at the bucket's root, for all channels and machines.
+"""The day's book: one document a day, `caps/YYYY-MM-DD.json` at the bucket's root, for all channels and machines.
 
-A reservation is one compare-and-set of that document, so no race passes a cap. Nothing is held while the vendor is
-asked. The order around a paid call, each step of which can be the last before a crash:
+A reservation is one compare-and-set of that document, so no race can exceed a cap. Nothing is held while the vendor is
+asked. This is the order around a paid call; a crash may come after any step:
 
     reserve in the book → save the intent → ask → save the answer → settle in the book
 
-Without a cap there is nothing to ask the book: a reservation is *deferred*, lasts for the day, and the pipeline's
-document adds up what is billed of it. The book is told once, at the end of each tick.
+Without a cap the book does not have to be asked. Then a reservation is *deferred*: it lasts for the day, the pipeline's
+document adds up what is billed of it, and the book is updated once, at the end of each tick.
 
-Which day it is, is said by the store's own clock where it has one, else by this machine's; and never a day before the
-latest one that has a book: a clock that was set back, or two machines whose clocks differ at midnight, do not begin
-with nothing spent. Of the books only the latest is read, however many there are.
+The day is that of the store's own clock if it has one, else of this machine's, but never before the latest day that has
+a book. So a clock that was set back, or two machines whose clocks differ at midnight, do not start with nothing spent.
+Only the latest book is read, however many there are.
 
-What is reserved counts against the caps as what is settled does: nothing in between can make the sum too small.
+Reserved amounts count against the caps like settled ones, so the sum is never too small.
 """
 
 import os
@@ -30,33 +30,33 @@ from retake.retrying.state_store import BucketStateStore, Raw
 CAPS = "caps/"
 """The folder of a bucket that holds the books, YYYY-MM-DD.json each."""
 
-_TRIES = 60  # while others change the same book; some half a minute
-_LONGEST_PAUSE_S = 1.0
+_MAX_TRIES = 60  # while others change the same book; about half a minute
+_MAX_PAUSE_S = 1.0
 
-_RECENT = 31
-"""Books, the latest ones, in which a reservation is looked for that is not in the book of its day."""
+_MAX_BOOKS_SEARCHED = 31
+"""Maximum number of books, the latest ones, that are searched for a reservation that is not in its day's book."""
 
-_NO_DAY = "~"  # after all days
+_AFTER_ALL_DAYS = "~"  # sorts after every day
 
 _T = TypeVar("_T")
 
 
 class Reservation(NamedTuple):
-    """What was set aside for one call, or for several that follow each other."""
+    """The price reserved for one call, or for several calls in a row."""
 
     account: str
     name: str  # "ACCOUNT/NONCE"
     day: str  # the day on which it counts
-    usd: float | None = None  # for several calls: what they cost together
-    deferred: bool = False  # the book is told when it is settled
+    usd: float | None = None  # for several calls: their total price
+    deferred: bool = False  # the book is updated only when it is settled
 
 
 class Today(NamedTuple):
-    """The day that a payment counts on now, as one pipeline sees it."""
+    """The day on which payments currently count, as seen by one pipeline."""
 
     book: DayBook
-    clock_day: str  # by the clock that was asked
-    of_store: bool  # whether that is the store's own
+    clock_day: str  # the day by the clock that was asked
+    of_store: bool  # whether that is the store's own clock
     pipeline: str
     limits: Limits
 
@@ -70,7 +70,7 @@ class Today(NamedTuple):
 
     @property
     def doubt(self) -> str:
-        """What is odd about the day; "" if it is the clock's own."""
+        """What is odd about the day, or "" if it is the clock's day."""
         if self.day == self.clock_day:
             return ""
         clock = "the store's clock" if self.of_store else "this machine's clock"
@@ -78,15 +78,15 @@ class Today(NamedTuple):
 
     @property
     def left(self) -> float | None:
-        """What the pipeline may still spend, in US dollars; None: as much as it takes."""
+        """What the pipeline may still spend, in US dollars; None: no limit."""
         return self.limits.left(self.book, self.pipeline)
 
     def seen_by(self, pipeline: str, known: Known) -> "Today":
-        """Return the day as the pipeline sees it, its sums in line with what its document says."""
+        """Return the day as seen by the pipeline, with its sums updated to what its document says."""
         return self._replace(pipeline=pipeline, book=self.book.settled(pipeline, known))
 
     def over(self, usd: float) -> str:
-        """Return why a call of that price, in US dollars, must not be made, or ""."""
+        """Return why a call of this price, in US dollars, must not be made, or ""."""
         over = self.limits.over(self.book, self.pipeline, usd)
         if not over:
             return ""
@@ -96,16 +96,17 @@ class Today(NamedTuple):
 
 
 class _Moved(Exception):
-    """The book was moved to an earlier day: `args[0]` is the day that was asked for."""
+    """The book was moved to an earlier day, or is gone. `args[0]` is its day."""
 
 
 class _Books:
-    """The books in `bucket`, as they lie there."""
+    """The books in `bucket`, as stored."""
 
     def __init__(self, bucket: Bucket, clock: Clock) -> None:
         self._bucket = bucket
-        shares = (byte / 256 for byte in os.urandom(_TRIES))  # `random` takes longer to load than a day's book to read
-        pauses = tuple(share * min(_LONGEST_PAUSE_S, 0.02 * 1.3**n) for n, share in enumerate(shares))
+        # Not `random`, which takes longer to import than a book to read.
+        shares = (byte / 256 for byte in os.urandom(_MAX_TRIES))
+        pauses = tuple(share * min(_MAX_PAUSE_S, 0.02 * 1.3**n) for n, share in enumerate(shares))
         self._register = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses)
         self._unsynced = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses, synced=False)
 
@@ -122,8 +123,11 @@ class _Books:
     def change(
         self, day: str, step: Callable[[DayBook], tuple[DayBook, _T]], *, begins: bool = True, synced: bool = True
     ) -> _T:
-        """Change a book that is still counted on; one that is not there is begun only if it `begins`. The change need
-        not outlast a power cut unless `synced`. Raises _Moved."""
+        """Change a book, and return the result of `step`.
+
+        With `begins` a missing book is created. Unless `synced`, the change may be lost in a power cut. Raises _Moved
+        if the book was moved, or is missing without `begins`.
+        """
 
         def change(raw: Raw | None) -> tuple[Raw | None, _T]:
             book = self._decoded(day, raw)
@@ -136,21 +140,23 @@ class _Books:
             return (self._register if synced else self._unsynced).change(day, change)
 
     def move(self, day: str, to: str) -> None:
-        """Move the sums of a book to that of an earlier day."""
+        """Move the sums of a day's book to the book of an earlier day."""
         with suppress(_Moved):
             self.change(day, lambda book: (book._replace(moved=Move(to, f"{day}/{_nonce()}")), None), begins=False)
         self.finish_move(day)
 
     def finish_move(self, day: str) -> None:
-        """Take up a move that somebody has begun, if so. Where another one has finished it meanwhile, the day may have
-        started over, and its book stays."""
+        """Finish a move of the day's book, if one was begun.
+
+        If somebody else finishes it meanwhile, the day may have started over with a new book, which stays.
+        """
         book = self.read(day)
         if book.moved is None:
             return
         to, nonce = book.moved
 
         def take_in(other: DayBook) -> tuple[DayBook, bool]:
-            unfinished = self.read(day).moved == book.moved  # else `to`, too, may have been moved and started over
+            unfinished = self.read(day).moved == book.moved  # otherwise `to` may have been moved and started over too
             return (other.taking_in(book, nonce) if unfinished else other), unfinished
 
         try:
@@ -163,7 +169,7 @@ class _Books:
                 self._bucket.part(CAPS).delete(f"{day}.json")
 
     def mend(self, day: str, step: Callable[[DayBook], DayBook]) -> None:
-        """Write what `step` makes of a book that was not moved, also where that is the same."""
+        """Write what `step` makes of a book, even if that is the same. A book that was moved is not changed."""
 
         def mend(raw: Raw | None) -> tuple[Raw | None, None]:
             book = self._decoded(day, raw)
@@ -183,8 +189,8 @@ class _Books:
 
 
 class Caps:
-    """The books in `bucket`: all of it, whatever the channel. Thread safe. Every method may raise StorageError, and
-    StateError for a book that makes no sense."""
+    """The books in `bucket`, which is the whole bucket, not a channel's part. Thread safe. Every method may raise
+    StorageError, and StateError for an invalid book."""
 
     def __init__(self, bucket: Bucket, clock: Clock, limits: Limits) -> None:
         self._bucket = bucket
@@ -193,22 +199,22 @@ class Caps:
         self._books = _Books(bucket, clock)
 
     def today(self, pipeline: str, known: Known = Known()) -> Today:  # noqa: B008  immutable
-        """Return the present day, the pipeline's sums in line with what its document says."""
+        """Return the current day, with the pipeline's sums updated to what its document says."""
         clock_day, of_store = _clock_day(self._bucket, self._clock)
         while (book := self._books.read(max(self._books.latest(), clock_day))).moved:
             self._books.finish_move(book.day)
         return Today(book, clock_day, of_store, pipeline, self._limits).seen_by(pipeline, known)
 
     def reserve(self, pipeline: str, usd: float, known: Known) -> Reservation:
-        """Set the price of a call aside, atomically; what the pipeline has reserved before is settled in the same step.
-        The caller holds the pipeline's lease, and saves the reservation with its intent before the call is made.
+        """Reserve the price of a call, atomically, settling what the pipeline has reserved before in the same write.
 
+        The caller holds the pipeline's lease, and saves the reservation with its intent before it makes the call.
         Raises CapReached, with nothing reserved.
         """
         account = known.account or _nonce()
         name = f"{account}/{_nonce()}"
         clock_day, of_store = _clock_day(self._bucket, self._clock)
-        looked = False  # for a reservation that was moved from a day that has started over since
+        looked = False  # in other books, since the reservation's day may have been moved and started over
 
         def reserve(book: DayBook) -> tuple[DayBook, str]:
             if known.day == book.day and pipeline not in book.pipelines and not looked:
@@ -222,7 +228,7 @@ class Caps:
             day = max(self._books.latest(), clock_day)
             if known.account and known.day != day:
                 self.settle(pipeline, known)
-                self._settle_between(known.day or "", day, pipeline, known)  # unless healing did it
+                self._settle_between(known.day or "", day, pipeline, known)  # in case `heal` did not run
             try:
                 over = self._books.change(day, reserve, begins=day == clock_day)
             except _Moved:
@@ -235,8 +241,10 @@ class Caps:
             return Reservation(account, name, day)
 
     def defer(self, pipeline: str, usd: float, known: Known) -> Reservation:
-        """Return a reservation that the book is told of when it is settled: whatever the caps, the call may be made.
-        The one of the day is used again, for what all calls on it cost together. The caller does as after `reserve`.
+        """Return a reservation that the book learns of only when it is settled. The caps are not checked.
+
+        The reservation of the day is reused; its `usd` is then the total price of all calls on it. The caller does the
+        same as for `reserve`.
         """
         account = known.account or _nonce()
         day = max(self._books.latest(), self.clock_day())
@@ -246,15 +254,15 @@ class Caps:
         return Reservation(account, f"{account}/{_nonce()}", day, usd, deferred=True)
 
     def settle(self, pipeline: str, known: Known) -> None:
-        """Bring the book of the pipeline's last reservation in line with what its document says. Any number of times.
-        The caller holds the pipeline's lease."""
+        """Update the book of the pipeline's last reservation to what its document says. Idempotent. The caller holds
+        the pipeline's lease."""
         if known.day and not self._settle(known.day, pipeline, known):
-            self._settle_between("", _NO_DAY, pipeline, known)  # its day was moved
+            self._settle_between("", _AFTER_ALL_DAYS, pipeline, known)  # its day was moved
 
     def heal(self, pipeline: str, known: Known) -> None:
-        """Settle, and also release what was reserved for a call whose intent was never saved."""
+        """Do what `settle` does, and also release what was reserved for a call whose intent was never saved."""
         self.settle(pipeline, known)
-        self._settle_between(known.day or "", _NO_DAY, pipeline, known)
+        self._settle_between(known.day or "", _AFTER_ALL_DAYS, pipeline, known)
 
     def later(self, day: str) -> list[DayBook]:
         """Return the books of the days after `day`."""
@@ -264,51 +272,56 @@ class Caps:
         return [it for it in sorted(self._books.days()) if it > day]
 
     def finish_move(self, day: str) -> None:
-        """Finish moving the book of a day to an earlier one, if somebody has begun to."""
+        """Finish a move of the day's book to an earlier day, if one was begun."""
         self._books.finish_move(day)
 
     def correct(self, day: str) -> None:
-        """Make `day` the latest on record: what counts on later ones counts on it from now on. A crash in between is
-        finished by whoever looks next, or by doing it again."""
+        """Make `day` the latest day on record by moving the sums of later days to it.
+
+        After a crash, the next read finishes a move that was begun, and calling this again moves the rest.
+        """
         for it in reversed(self._after(day)):
-            self._books.finish_move(it)  # to a book that is still there, and may be one of those below
+            self._books.finish_move(it)  # its target still exists, and may be moved itself below
         for it in self._after(day):
             self._books.move(it, day)
 
     def mend(self, day: str, step: Callable[[DayBook], DayBook]) -> None:
-        """Replace the book of a day by what `step` makes of it, also where that is the same: what is derived from the
-        rest is computed again. The caller holds the leases of the pipelines whose sums `step` changes."""
+        """Replace the book of a day by what `step` makes of it.
+
+        It is written even if `step` changes nothing, since that computes the derived fields again. The caller holds the
+        leases of the pipelines whose sums `step` changes.
+        """
         self._books.mend(day, step)
 
     def clock_day(self) -> str:
-        """Return the present day by the clock alone."""
+        """Return the current day by the clock alone, whatever books there are."""
         return _clock_day(self._bucket, self._clock)[0]
 
     def _settle_between(self, after: str, before: str, pipeline: str, known: Known) -> None:
-        """Settle in the latest book, and in whichever else has something reserved or is being moved, of the days
-        between those two."""
-        recent = sorted(self._books.days())[-_RECENT:]
+        """Settle in the books of the days between the two (exclusive): in the latest book of all, and in those that
+        have something reserved for the pipeline or are being moved."""
+        recent = sorted(self._books.days())[-_MAX_BOOKS_SEARCHED:]
         for day in (it for it in reversed(recent) if after < it < before):
             if day == recent[-1] or (book := self._books.read(day)).moved or book.of(pipeline).open:
                 self._settle(day, pipeline, known)
 
     def _settle(self, day: str, pipeline: str, known: Known) -> bool:
-        """Return whether the book has something of the pipeline."""
+        """Settle in the book of `day`, and return whether it has anything of the pipeline."""
 
         def settle(book: DayBook) -> tuple[DayBook, bool]:
             there = pipeline in book.pipelines or self._opens(book, pipeline, known)
             return (book.settled(pipeline, known) if there else book), there
 
         try:
-            # Until the next payment a power cut may take away what the document says is billed: it is reserved then.
-            # What was released others may spend, so that must stay.
+            # A power cut may undo the settling of a billed call, which is then still reserved. It must not undo a
+            # release, since others may already have spent the money.
             return self._books.change(day, settle, synced=known.fate is Fate.RELEASED)
         except _Moved:
             self._books.finish_move(day)
             return False
 
     def _opens(self, book: DayBook, pipeline: str, known: Known) -> bool:
-        """Return whether a deferred reservation is the first of the pipeline in a book, and did not move away."""
+        """Return whether a deferred reservation is the pipeline's first entry in the book, and was not moved away."""
         if known.billed_usd is None or known.day != book.day:
             return False
         latest = self._books.latest()
@@ -320,7 +333,7 @@ def _nonce() -> str:
 
 
 def _clock_day(bucket: Bucket, clock: Clock) -> tuple[str, bool]:
-    """Return the day by the store's own clock, or by this machine's if it has none; and whether it is the store's."""
+    """Return the day by the store's own clock, or by this machine's if it has none, and whether it is the store's."""
     of_store = bucket.now()
     moment: datetime = of_store or clock.now()
     return moment.astimezone(UTC).strftime("%Y-%m-%d"), of_store is not None

@@ -1,9 +1,9 @@
-"""The book of one day: what each pipeline has spent in it and has set aside, as pure data.
+"""The book of one day: what each pipeline has spent and has reserved, as pure data.
 
-A reservation is named ACCOUNT/NONCE. The account is the pipeline's: its document carries it from then on, together with
-its last reservation and what became of that (`Known`). That is what tells a reservation that was never used, because
-the machine died before the intent was saved, from one whose document was removed: the first is released, the second
-counts as billed.
+A reservation is named ACCOUNT/NONCE. The account identifies the pipeline's document, which records it together with its
+last reservation and what became of that (`Known`). This distinguishes a reservation that was never used, because the
+machine died before the intent was saved, from one whose document was removed. The first is released, the second counts
+as billed.
 """
 
 from collections.abc import Mapping
@@ -15,31 +15,31 @@ from retake.retrying.state_store import Raw
 
 
 class Fate(StrEnum):
-    """What became of a reservation, by the document of its pipeline."""
+    """What became of a reservation, according to the document of its pipeline."""
 
-    OPEN = "open"  # the call is under way, or nobody knows yet what became of it
+    OPEN = "open"  # the call is under way, or its outcome is not known yet
     BILLED = "billed"
     RELEASED = "released"  # the call was certainly not carried out
 
 
 class Known(NamedTuple):
-    """What the document of a pipeline says of its last reservation, and of the day before there were books."""
+    """What the document of a pipeline says about its last reservation, and about its spending."""
 
     account: str | None = None  # None: the document is new, older than reservations, or was removed
     name: str | None = None
-    day: str | None = None  # whose book it is in
+    day: str | None = None  # the day whose book it is in
     fate: Fate = Fate.OPEN
-    spent_day: str = ""  # the day that `spent_usd` belongs to, by the document itself
-    spent_usd: float = 0.0
+    spent_day: str = ""  # the day of `spent_usd`
+    spent_usd: float = 0.0  # what the document itself has counted, for a day without a book
     unbilled_usd: float | None = None  # of a reservation for several calls: what is not billed yet, or never will be
-    billed_usd: float | None = None  # of a deferred one: what is billed of it
+    billed_usd: float | None = None  # of a deferred reservation: what is billed of it
 
 
 class Sums(NamedTuple):
-    """What one pipeline has spent in a day, in US dollars."""
+    """The spending of one pipeline in a day, in US dollars."""
 
     settled: float = 0.0
-    open: Mapping[str, float] = {}  # prices of the calls under way, by reservation
+    open: Mapping[str, float] = {}  # reserved amounts, by reservation
     deferred: tuple[str, float] = ("", 0.0)  # the last deferred reservation, and what is settled of it
 
     @property
@@ -48,15 +48,15 @@ class Sums(NamedTuple):
 
     @property
     def spent(self) -> float:
-        """Settled and reserved: what counts against a cap."""
+        """What counts against a cap: settled and reserved."""
         return _rounded(self.settled + sum(self.open.values()))
 
     def reserving(self, name: str, usd: float) -> "Sums":
         return self._replace(open={**self.open, name: usd})
 
     def settling(self, known: Known) -> "Sums":
-        """Return the sums in line with what the pipeline's document says. The caller holds the pipeline's lease, and no
-        call of it is being prepared."""
+        """Return the sums, updated to what the pipeline's document says. The caller holds the pipeline's lease, and no
+        call of the pipeline is being prepared."""
         settled, left = self.settled, {}
         for name, usd in self.open.items():
             if name == known.name:
@@ -65,7 +65,7 @@ class Sums(NamedTuple):
                 if known.fate is Fate.OPEN:
                     left[name] = unbilled
             elif known.account is None or not name.startswith(f"{known.account}/"):
-                settled += usd  # of a document that is gone: nobody knows any more, so it counts
+                settled += usd  # its document was removed: the call may have been billed, so it counts
         if known.billed_usd is None or known.name is None:
             return Sums(_rounded(settled), left, self.deferred)
         if known.fate is Fate.OPEN and known.unbilled_usd:
@@ -75,35 +75,35 @@ class Sums(NamedTuple):
         return Sums(_rounded(settled + billed - before), left, (known.name, billed))
 
     def plus(self, other: "Sums") -> "Sums":
-        deferred = other.deferred if other.deferred[0] else self.deferred  # the later day's is the one in use
+        deferred = other.deferred if other.deferred[0] else self.deferred  # the one of the later day is in use
         return Sums(_rounded(self.settled + other.settled), {**self.open, **other.open}, deferred)
 
 
 def _unbilled(known: Known, usd: float) -> float:
-    """Return how much of its last reservation, of which the book has `usd`, the pipeline has not been billed."""
+    """Return how much of the pipeline's last reservation, `usd` in the book, is not billed."""
     if known.unbilled_usd is not None:
         return min(usd, known.unbilled_usd)
     return 0.0 if known.fate is Fate.BILLED else usd
 
 
 class Move(NamedTuple):
-    """A book whose sums go to the book of an earlier day, by an operator's order."""
+    """The move of a book's sums to the book of an earlier day, by order of an operator."""
 
     to: str
-    nonce: str  # by which the other book knows that it has them: DAY/… of the day that was moved
+    nonce: str  # DAY/…, where DAY is the day that was moved; the other book records it to take the sums only once
 
 
 class DayBook(NamedTuple):
-    """One day. `moved`: not to be counted on any more."""
+    """The book of one day."""
 
     day: str
     pipelines: Mapping[str, Sums] = {}
-    moves_in: tuple[str, ...] = ()  # nonces of the moves whose sums are in it
-    moved: Move | None = None
+    moves_in: tuple[str, ...] = ()  # nonces of the moves whose sums are included
+    moved: Move | None = None  # if set, nothing more is counted in this book
 
     @property
     def moved_here(self) -> frozenset[str]:
-        """The days whose sums were moved here; moves of older versions do not tell."""
+        """The days whose sums were moved here, except by older versions, which did not record that."""
         return frozenset(day for day, slash, _ in (it.partition("/") for it in self.moves_in) if slash)
 
     @property
@@ -117,10 +117,12 @@ class DayBook(NamedTuple):
         return self._replace(pipelines={**self.pipelines, pipeline: sums})
 
     def settled(self, pipeline: str, known: Known) -> "DayBook":
-        """Return the book in line with what the pipeline's document says (`Sums.settling`). What the document has
-        counted for this day by itself is carried over where the book has nothing of the pipeline: it is older than the
-        book, or the book was removed. A deferred reservation counts in the book of its day, or in the one that has
-        something of it: the day may have been moved."""
+        """Return the book, updated to what the pipeline's document says (`Sums.settling`).
+
+        If the book has nothing of the pipeline, because the document is older than the book or the book was removed,
+        what the document itself has counted for this day is carried over. A deferred reservation counts in the book of
+        its day, or in the one that already has a part of it, since the day may have been moved.
+        """
         sums = self.of(pipeline)
         if known.day != self.day and known.name != sums.deferred[0]:
             known = known._replace(billed_usd=None)
@@ -134,7 +136,7 @@ class DayBook(NamedTuple):
         return self.with_sums(pipeline, Sums(_rounded(spent)).settling(known))
 
     def taking_in(self, other: "DayBook", nonce: str) -> "DayBook":
-        """Return the book with the sums of one that is moved here; once, however often it is asked."""
+        """Return the book with the sums of `other`, which is moved here. Repeating a move changes nothing."""
         if nonce in self.moves_in:
             return self
         book = self._replace(moves_in=(*self.moves_in, nonce))
@@ -144,13 +146,13 @@ class DayBook(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What may be spent in a day, in US dollars; None: as much as it takes."""
+    """What may be spent in a day, in US dollars; None: no limit."""
 
     bucket_usd: float | None = None  # by all pipelines together
     pipeline_usd: float | None = None  # by each
 
     def left(self, book: DayBook, pipeline: str) -> float | None:
-        """What the pipeline may still spend; None: no limit."""
+        """Return what the pipeline may still spend; None: no limit."""
         lefts = [
             cap - spent
             for cap, spent in ((self.bucket_usd, book.spent), (self.pipeline_usd, book.of(pipeline).spent))
@@ -159,7 +161,7 @@ class Limits(NamedTuple):
         return max(0.0, _rounded(min(lefts))) if lefts else None
 
     def over(self, book: DayBook, pipeline: str, usd: float) -> str:
-        """Why a call of that price is not to be made on the book's day; "" if it may be made."""
+        """Return why a call of this price must not be made on the book's day, or ""."""
         own = book.of(pipeline).spent
         for cap, spent, name in (
             (self.bucket_usd, book.spent, "the daily cap"),
@@ -171,17 +173,17 @@ class Limits(NamedTuple):
 
 
 def _rounded(usd: float) -> float:
-    """Round to a millionth of a dollar, never below 0."""
+    """Return `usd` rounded to a millionth of a dollar, and at least 0."""
     return max(0.0, round(usd, 6))
 
 
-# --- as it lies in a register ---
+# --- stored form ---
 
 
 def encoded(book: DayBook) -> Raw:
     raw: dict[str, Any] = {
         "day": book.day,
-        "spent_usd": book.spent,  # for people; what counts is below
+        "spent_usd": book.spent,  # for people; only the following is read
         "pipelines": {name: _encoded_sums(sums) for name, sums in sorted(book.pipelines.items())},
     }
     if book.moves_in:
@@ -198,7 +200,7 @@ def _encoded_sums(sums: Sums) -> dict[str, Any]:
 
 
 def decoded(day: str, raw: Raw | None) -> DayBook:
-    """Raises ValueError, naming the field."""
+    """Return the stored book `raw` (None: there is none yet). Raises ValueError, naming the field."""
     if raw is None:
         return DayBook(day)
     pipelines = _object("pipelines", raw.get("pipelines", {}))
@@ -243,12 +245,12 @@ def _amount(field: str, value: Any) -> float:
 
 
 def is_amount(usd: float) -> bool:
-    """Return whether a book can hold so many dollars: one with anything else is unreadable for everybody."""
+    """Return whether a book can hold this many dollars. A book with any other value could not be read again."""
     return 0 <= usd < 1e9
 
 
 def is_day(text: str) -> bool:
-    """Return whether `text` is a day, as the names of the books have it."""
+    """Return whether `text` is a day in the form of the books' names, YYYY-MM-DD."""
     try:
         return date.fromisoformat(text).isoformat() == text
     except ValueError:

@@ -1,20 +1,20 @@
-"""The guard of paid calls: write ahead, ask once, save the answer whatever it takes.
+"""The guard of paid calls: write the intent ahead, ask once, save the answer whatever it takes.
 
     set room aside → reserve the price → record the intent → ask the vendor, once → record the answer
 
-A crash between the intent and the answer leaves a pending call. Whoever finds it reconciles: the vendor is asked what
-became of the call, and where it cannot tell, the operator's rule decides (`on_unknown`). "Refused" and "nobody can
-know" stay different answers all the way: the first may be asked again for nothing, the second may be billed already.
+A crash between the intent and the answer leaves a pending call. The next process reconciles it: it asks the vendor what
+became of the call, and if the vendor cannot tell, the operator's rule decides (`on_unknown`). "Refused" and "outcome
+unknown" stay different answers all the way: the first may be retried for free, the second may already be billed.
 
 A pipeline implements two ports: a journal and a budget. The journal is the pipeline's own record: a document in a
-bucket, a row in a database. Each method has saved what it was told when it returns, in one write. At most one call is
-pending at a time.
+bucket, a row in a database. Each of its methods saves in one write, before it returns. At most one call is pending at a
+time.
 
     none ── begin ──▶ pending ── accepted ──▶ none            the vendor took the order
                          ├────── refused ───▶ none            certainly not carried out
-                         ├────── wasted ────▶ none            carried out and billed, the answer is of no use
-                         ├────── lost ──────▶ none            nobody can know; it may be made again
-                         └────── held ──────▶ pending, held   nobody can know; the operator decides
+                         ├────── wasted ────▶ none            carried out and billed, but its answer is useless
+                         ├────── lost ──────▶ none            outcome unknown; it may be made again
+                         └────── held ──────▶ pending, held   outcome unknown; the operator decides
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,16 +38,16 @@ class Intent(NamedTuple):
     """A paid call that is about to be made."""
 
     step: str
-    facts: Mapping[str, Any]  # what the vendor can be asked by, should the answer get lost; ready for JSON
+    facts: Mapping[str, Any]  # what to ask the vendor by if the answer gets lost, as JSON types
     price_usd: float
-    reservation: "Reservation | None" = None  # what was set aside for it; None: no cap is kept
+    reservation: "Reservation | None" = None  # None: there is no cap
 
 
 class Journal(Protocol):
     """The record of one pipeline's paid calls. Every method may raise StorageError, LeaseLost and StateError."""
 
     def set_aside(self) -> Room:
-        """Set aside room for the answer, so that a full disk cannot lose it. Nothing is on record yet."""
+        """Set aside disk space for the answer, so that a full disk cannot lose it. Records nothing yet."""
         ...
 
     def begin(self, intent: Intent) -> None:
@@ -56,11 +56,11 @@ class Journal(Protocol):
 
     @property
     def pending(self) -> str | None:
-        """The step of the call that has begun and has no result on record, or None."""
+        """The step of the pending call, which has begun and has no result on record, or None."""
         ...
 
     def accepted(self, answer: Any, room: Room | None = None) -> None:
-        """Record the vendor's answer; `room` is what was set aside for it, or None to do without."""
+        """Record the vendor's answer, in `room`, the space set aside for it, unless that is None."""
         ...
 
     def refused(self, error: Refused) -> None:
@@ -68,42 +68,44 @@ class Journal(Protocol):
         ...
 
     def wasted(self, error: VendorError) -> None:
-        """Record that the call was carried out and billed, and that its answer is of no use."""
+        """Record that the call was carried out and billed, but that its answer is useless."""
         ...
 
     def lost(self, error: OutcomeUnknown) -> None:
-        """Record that nobody can know whether the call was carried out, and that it may be made again."""
+        """Record that the outcome is unknown, and that the call may be made again."""
         ...
 
     def held(self, error: OutcomeUnknown) -> None:
-        """Record that nobody can know, and that nothing more is paid for until the operator decides."""
+        """Record that the outcome is unknown, and that nothing more is paid for until the operator decides."""
         ...
 
     def find(self) -> Any | None:
-        """Ask the vendor for the answer of the pending call; return it, or None where the vendor cannot tell. Free."""
+        """Ask the vendor for the answer of the pending call, for free. Return it, or None if the vendor cannot tell."""
         ...
 
     def disproved(self) -> Refused | None:
-        """Return the proof that the pending call was not carried out, if the vendor gives one by now. Free. Raises
-        OutcomeUnknown where the vendor's word shows that only a person can tell."""
+        """Return the proof that the pending call was not carried out, or None if the vendor gives none yet. Free.
+
+        Raises OutcomeUnknown if the vendor's answer shows that only a person can tell.
+        """
         ...
 
 
 @runtime_checkable
 class SeriesJournal(Protocol):
-    """What a journal offers besides, for several calls of a step that follow each other (`PaidCallGuard.call_all`)."""
+    """What a journal implements in addition to support several calls in a row (`PaidCallGuard.call_all`)."""
 
     def accepted_before(self, following: Intent, answer: Any, room: Room | None = None) -> None:
-        """Record the vendor's answer, and in the same write that the following call is about to be made."""
+        """Record the vendor's answer and, in the same write, that the following call is about to be made."""
         ...
 
 
 @runtime_checkable
 class SeriesBudget(Protocol):
-    """What a budget offers besides, for the same."""
+    """What a budget implements in addition to support several calls in a row."""
 
     def reserve_all(self, step: str, calls: int) -> "Reservation | None":
-        """Set the price of so many calls aside; None where no cap is kept. Raises CapReached."""
+        """Reserve the price of `calls` calls; return None if there is no cap. Raises CapReached."""
         ...
 
 
@@ -111,33 +113,34 @@ class Budget(Protocol):
     """What a pipeline may spend."""
 
     def price(self, step: str) -> float:
-        """Return what a paid call of the step costs, in US dollars."""
+        """Return the price of a paid call of the step, in US dollars."""
         ...
 
     def reserve(self, step: str) -> "Reservation | None":
-        """Set the price of a call aside; None where no cap is kept. Raises CapReached: nothing may be paid for then."""
+        """Reserve the price of a call; return None if there is no cap. Raises CapReached: then nothing may be paid
+        for."""
         ...
 
 
 _SAVE_PAUSES_S = (1, 2, 4, 8, 15)  # the store may be unreachable for a moment just after the vendor took the order
 
 RETRY, HOLD, DROP = "retry", "hold", "drop"
-"""What follows when nobody can know whether a call was carried out: it may be made again, and be billed twice; the
-operator decides; or its answer is not worth a second call."""
+"""The rules for a call of unknown outcome: make it again, at the risk of being billed twice; let the operator decide;
+or give it up, since its answer is not worth a second call."""
 
 
-_AGAIN = "it will be made again, and may be billed twice"
+_RETRIED = "it will be made again, and may be billed twice"
 
 
 class Held(Protocol):
     """What a pipeline holds while it pays: a lease, or a run on the ledger."""
 
     def check(self) -> None:
-        """Return if it is still held. Raises RetakeError if not."""
+        """Raise RetakeError if it is no longer held."""
         ...
 
     def left(self) -> float | None:
-        """Return for how many seconds it is certainly still held; None if it does not expire."""
+        """Return for how many more seconds it is certainly held; None if it does not expire."""
         ...
 
 
@@ -145,19 +148,20 @@ class PayingProcess(Protocol):
     """The process that pays."""
 
     def check_stop(self) -> None:
-        """Raises Stopped if a signal has asked the process to stop."""
+        """Raise Stopped if a signal has asked the process to stop."""
         ...
 
     def kill_after(self, seconds: float) -> None:
-        """Have the kernel end this process after so many seconds; 0 cancels that."""
+        """Have the kernel end this process after `seconds`; 0 cancels that."""
         ...
 
 
 class PaidCallGuard:
     """Makes the paid calls of one pipeline.
 
-    `lease` is the pipeline's: no call is made beyond its term. `call_timeout_s` is the longest time that one call may
-    take. `on_unknown` is RETRY, HOLD or DROP; `how_to_decide` says what a person does about a call that is held.
+    `lease` is the pipeline's: no call is made beyond its term. `call_timeout_s` is the longest time in seconds that one
+    call may take. `on_unknown` is RETRY, HOLD or DROP. `how_to_decide` tells a person, in an alert, how to decide about
+    a call that is held.
     """
 
     def __init__(
@@ -184,23 +188,22 @@ class PaidCallGuard:
     def call(self, step: str, facts: Mapping[str, Any], ask: Callable[[], Any]) -> None:
         """Make a paid call: `ask()` makes it, once, and returns the vendor's answer.
 
-        `facts` are what the vendor can be asked by, should the answer get lost. Raises Refused, TaskFailed and
-        OutcomeUnknown of `ask` once the journal says what became of the call. Any other exception of `ask` leaves it
-        pending, for `reconcile`. Raises CapReached, Stopped, LeaseLost and StorageError too.
+        `facts` are what to ask the vendor by if the answer gets lost. Raises Refused, TaskFailed and OutcomeUnknown of
+        `ask` once the journal has recorded what became of the call. Any other exception of `ask` leaves it pending, for
+        `reconcile`. Also raises CapReached, Stopped, LeaseLost and StorageError.
         """
         self._process.check_stop()
         with self._room() as room:
-            self._lease.check()  # the book settles what the record says: whoever has the lease has a later one
+            self._lease.check()  # reserving settles by our record: if somebody else has the lease, that is out of date
             reservation = self._budget.reserve(step)
             self._journal.begin(Intent(step, facts, self._budget.price(step), reservation))
             self._ask(ask, lambda answer: self._save(answer, room))
 
     def call_all(self, step: str, calls: Sequence[tuple[Mapping[str, Any], Callable[[], Any]]]) -> None:
-        """Make several paid calls of a step, (facts, ask) each, one after the other. Their prices are reserved at once,
-        and each answer is saved together with the intent of the next call. Raises what `call` raises.
+        """Make several paid calls of a step, (facts, ask) each, one after the other. Raises what `call` raises.
 
-        Where the caps have no room for all of them, or the journal or the budget knows only single calls, each is
-        made by `call`.
+        Their prices are reserved at once, and each answer is saved together with the intent of the next call. If the
+        caps do not allow all of them, or the journal or the budget supports only single calls, each is made by `call`.
         """
         self._process.check_stop()
         journal, budget, reservation = self._journal, self._budget, None
@@ -220,11 +223,11 @@ class PaidCallGuard:
             self._journal.begin(intents[0])
             for (_, ask), room, following in zip(calls, rooms, [*intents[1:], None], strict=True):
                 self._ask(ask, partial(self._save_before, following, room=room))
-                if following and self._journal.pending is None:  # the vendor was asked for the answer
+                if following and self._journal.pending is None:  # the answer was found by asking the vendor
                     self._journal.begin(following)
 
     def _ask(self, ask: Callable[[], Any], save: Callable[[Any], None]) -> None:
-        """Ask the vendor, once, and save its answer, or what became of the call."""
+        """Make the call, once, and save its answer, or what became of it."""
         try:
             with self._killed_after(self._term()):
                 answer = ask()
@@ -234,8 +237,10 @@ class PaidCallGuard:
             save(answer)
 
     def reconcile(self) -> None:
-        """Find out what became of the pending call. Returns once its answer is on record. Raises VendorError: Refused
-        where it was not carried out, OutcomeUnknown where nobody can tell."""
+        """Find out what became of the pending call. Return once its answer is on record.
+
+        Raises Refused if the call was not carried out, and OutcomeUnknown if nobody can tell.
+        """
         if proof := self._journal.disproved():
             self._journal.refused(proof)
             raise proof
@@ -251,18 +256,18 @@ class PaidCallGuard:
             room.release()
 
     def _term(self) -> float | None:
-        """Return for how many seconds the lease is certainly ours, once that is longer than the call can take; None
-        where it does not run out. Raises LeaseLost.
+        """Wait until the lease is certain to outlast the call. Return for how many seconds it is held, or None if it
+        does not expire. Raises LeaseLost.
 
-        A process that is frozen between this check and the call would make the call when it wakes, however late, beside
-        whoever holds the lease by then. The kernel's timer, set to the end of the term, ends it instead.
+        A process that is frozen between this check and the call would make the call when it wakes, however late, while
+        somebody else holds the lease. The kernel's timer, set to the end of the term, ends the process instead.
         """
         while True:
             self._lease.check()
             left = self._lease.left()
             if left is None or left > self._call_timeout_s:
                 return left
-            self._clock.sleep(1)  # even if asked to stop: the call is on record as begun, and would be left in doubt
+            self._clock.sleep(1)  # even if asked to stop: the intent is on record, and would be left pending
 
     @contextmanager
     def _killed_after(self, seconds: float | None) -> Iterator[None]:
@@ -285,7 +290,7 @@ class PaidCallGuard:
         raise error
 
     def _unknown(self, error: OutcomeUnknown) -> None:
-        """Nobody here can know whether the call was carried out. The vendor may; else the operator's rule decides."""
+        """Settle a call of unknown outcome: ask the vendor, or else follow the operator's rule."""
         step = self._journal.pending
         answer = self._journal.find()
         if answer is not None:
@@ -297,12 +302,12 @@ class PaidCallGuard:
         else:
             self._journal.lost(error)
         if self._on_unknown != DROP:
-            follows = self._held_until if self._on_unknown == HOLD else _AGAIN
+            follows = self._held_until if self._on_unknown == HOLD else _RETRIED
             alert("outcome_unknown", f"{step}: {str(error).rstrip('.')}; {follows}", step=str(step))
         raise error
 
     def _save_before(self, following: Intent | None, answer: object, room: Room) -> None:
-        """Record the answer, with the intent of the following call unless a signal has asked the process to stop."""
+        """Record the answer and, unless a signal has asked the process to stop, the intent of the following call."""
         journal = self._journal
         if following is None or not isinstance(journal, SeriesJournal):
             self._save(answer, room)
@@ -315,10 +320,10 @@ class PaidCallGuard:
         self._save(answer, room, partial(journal.accepted_before, following))
 
     def _save(self, answer: object, room: Room, save: Callable[[Any, Room | None], None] | None = None) -> None:
-        """Record the answer: it must not get lost to a full disk, or to a store that is unreachable.
+        """Record the answer, which must not get lost to a full disk or an unreachable store.
 
-        After the first try the room that was set aside is used. It is tried for as long as the lease lasts; where that
-        does not run out, or somebody else has written the record, for half a minute. Raises LeaseLost, StorageError.
+        After the first try, the room that was set aside is used. Tries go on for as long as the lease lasts, or, if it
+        does not expire or somebody else has written the record, for half a minute. Raises LeaseLost, StorageError.
         """
         tries, save = 0, save or self._journal.accepted
         while True:

@@ -3,11 +3,11 @@
     with PaidCalls(bucket, "posters", {"poster": 0.04}, daily_cap_usd=1.0) as paid:
         poster = paid.call("aurora", "poster", lambda: order("aurora"))
 
-    paid/NAME/state.json       the call that is pending, the last one that ended, the last reservation of money
-    paid/NAME/calls/KEY.json   every call that was made for one key, and its answer
+    paid/NAME/state.json       the pending call, the last one that ended, the last reservation of money
+    paid/NAME/calls/KEY.json   all calls that were made for one key, and their answers
 
-Each change of state is one write of state.json. What ended is then filed under its key; a crash in between leaves it in
-state.json, and the next start files it.
+Each change of state is one write of state.json. A call that has ended is then filed under its key. A crash in between
+leaves it in state.json, and the next start files it.
 """
 
 import os
@@ -42,10 +42,10 @@ from retake.paid.plain_process import PlainProcess as PlainProcess
 from retake.paid.spending import CapsBudget, Spending
 
 FOLDER = "paid/"
-"""The folder of a bucket that holds these calls, a folder for each name."""
+"""The folder of a bucket that holds these calls, in a folder for each name."""
 
-ROOM = 64 * 1024
-"""Bytes that are set aside for an answer before the call, besides what state.json holds already."""
+ANSWER_ROOM = 64 * 1024
+"""Bytes set aside for an answer before the call, on top of the size of state.json."""
 
 ACCEPTED, WASTED, UNKNOWN, GIVEN_UP = "accepted", "wasted", "unknown", "given_up"
 """How a call ended. After `wasted` and `unknown` the key may be paid for again."""
@@ -54,7 +54,7 @@ _log = getLogger(__name__)
 
 
 class BegunCall(NamedTuple):
-    """A call that was begun and has no result on record."""
+    """A call that has begun and has no result on record."""
 
     key: str
     step: str
@@ -64,15 +64,18 @@ class BegunCall(NamedTuple):
 
 
 class PaidCalls:
-    """The paid calls called `name`, in `bucket`. A context manager that holds their lease: one process at a time, and
-    in it one thread. No pipeline that shares the bucket may have the same name ("story", "music").
+    """The paid calls called `name`, in `bucket`.
 
-    `prices` are US dollars by step. `daily_cap_usd` is what everything that pays through this bucket may spend in a
-    day, `own_daily_cap_usd` what this name may; None means no cap. `find(call)` asks the vendor, for nothing, for the
-    answer of a call whose own answer was lost; None: it cannot tell; what it raises is raised, and nothing is decided.
-    `on_unknown` is what follows if it cannot tell: HOLD (a person decides, by `resolve`), RETRY (the call may be made,
-    and billed, again) or DROP (the key is given up). `call_timeout_s` is the longest time that one call may take; on B2
-    and S3 it must be shorter than the term of the lease (`open_bucket(url, lease_terms=...)`, 115 s by default).
+    A context manager that holds their lease: only one process, and one thread in it, can make calls at a time. No
+    pipeline that shares the bucket may have the same name ("story", "music").
+
+    `prices` are in US dollars, by step. `daily_cap_usd` is what everything that pays through this bucket may spend in a
+    day, `own_daily_cap_usd` what this name may; None means no cap. `find(call)` asks the vendor, for free, for the
+    answer of a call whose answer was lost. It returns None if the vendor cannot tell; what it raises is raised, and
+    nothing is decided. `on_unknown` says what follows if it cannot tell: HOLD (a person decides, by `resolve`), RETRY
+    (the call may be made, and billed, again) or DROP (the key is given up). `call_timeout_s` is the longest time in
+    seconds that one call may take. On B2 and S3 it must be shorter than the term of the lease
+    (`open_bucket(url, lease_terms=...)`, 115 s by default).
 
     >>> from retake.bucket.memory import MemoryBucket
     >>> with PaidCalls(MemoryBucket(), "posters", {"poster": 0.04}, daily_cap_usd=1.0) as paid:
@@ -102,14 +105,14 @@ class PaidCalls:
             if not is_amount(usd):
                 raise ValueError(f"the price of {step!r} is not an amount: {usd!r}")
         for cap in (daily_cap_usd, own_daily_cap_usd):
-            if cap is not None and not cap >= 0:  # nor is NaN
+            if cap is not None and not cap >= 0:  # NaN is refused too
                 raise ValueError(f"a daily cap is not an amount: {cap!r}")
         self._name, self._prices = name, dict(prices)
         self._find, self._on_unknown, self._call_timeout_s = find, on_unknown, call_timeout_s
         self._clock = clock or SystemClock()
         self._process = process or PlainProcess()
         self._bucket = bucket.part(check_key(f"{FOLDER}{name}") + "/")
-        self._entered_by: int | None = None  # the process
+        self._entered_by: int | None = None  # process id
         self._under_way = Lock()
         price = self._prices.__getitem__
         self._spending = Spending(
@@ -155,17 +158,17 @@ class PaidCalls:
                 self._under_way.release()
 
     def call(self, key: str, step: str, ask: Callable[[], Any]) -> Any:
-        """Return the answer for `key`, a name of yours: from the record, or else from `ask()`, which is paid for.
+        """Return the answer for `key`, a name of your choice: from the record, or else from `ask()`, which is paid for.
 
-        The key alone says what was paid for already, `step` only what the call costs: two steps of one piece of work
-        need two keys. `ask` makes the call once and returns something that JSON can hold; of anything else its `repr`
-        is kept. It raises Refused if the call was certainly not carried out, and TaskFailed if it was billed and came
-        to nothing. Any other exception counts as OutcomeUnknown: it may have been paid for. Returns None for a key that
-        was given up. A call that an earlier process left pending is looked into first, whatever its key.
+        The key alone identifies what is paid for, and `step` only says the price: two steps of one piece of work need
+        two keys. `ask` makes the call once and returns a JSON value; of anything else its `repr` is kept. It raises
+        Refused if the call was certainly not carried out, and TaskFailed if it was billed and has no result. Any other
+        exception counts as OutcomeUnknown: the call may have been paid for. Returns None for a key that was given up. A
+        call that an earlier process left pending is reconciled first, whatever its key.
 
-        Raises Refused, TaskFailed, OutcomeUnknown, CapReached (nothing was asked), LeaseLost, StateError, StorageError,
-        LeaseHeld while another call of this object is under way, in another thread or around this one, and ValueError
-        for a key that no file can have or a step without a price.
+        Raises Refused, TaskFailed, OutcomeUnknown, CapReached (the call was not made), LeaseLost, StateError,
+        StorageError, LeaseHeld while another call of this object is under way (in another thread, or around this one),
+        and ValueError for a key that no file can have or a step without a price.
 
         >>> from retake.bucket.memory import MemoryBucket
         >>> from retake.errors import CapReached
@@ -199,14 +202,16 @@ class PaidCalls:
 
     @property
     def pending(self) -> BegunCall | None:
-        """The call that was begun and has no result on record, or None."""
+        """The call that has begun and has no result on record, or None."""
         if not hasattr(self, "_state"):
             self._check_entered()
         return self._state.pending
 
     def resolve(self, how: str) -> BegunCall:
-        """Decide about a call of unknown outcome, and return it: RETRY allows its key to be paid for again, DROP gives
-        the key up. It counts as billed either way. Raises StateError where no call is pending.
+        """Decide about a call of unknown outcome, and return it.
+
+        RETRY allows its key to be paid for again, DROP gives the key up. The call counts as billed either way. Raises
+        StateError if no call is pending.
 
         >>> from retake.bucket.memory import MemoryBucket
         >>> from retake.errors import OutcomeUnknown
@@ -232,8 +237,8 @@ class PaidCalls:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Hold the record, as it is in the bucket. Raises LeaseHeld while another call holds it: to whoever came
-        second, a call that is under way would look like one that was left pending."""
+        """Hold the record, up to date with the bucket. Raises LeaseHeld while another call holds it: to the second
+        caller a call that is under way would look like one that was left pending."""
         self._check_entered()
         if not self._under_way.acquire(blocking=False):
             raise LeaseHeld(f"{self._name}: another call is under way, in another thread or around this one")
@@ -244,19 +249,23 @@ class PaidCalls:
             self._under_way.release()
 
     def _awaited(self) -> bool:
-        """Wait for a call of a thread that was left behind at a time limit: its answer is saved under our lease."""
+        """Wait for the call of a thread that was abandoned at a time limit, whose answer is saved under our lease.
+        Return whether it has ended."""
         longest_s = min(max(0.0, self._call_timeout_s), TIMEOUT_MAX)
         _log.warning("%s: a paid call is under way, and waited for, %g s at most", self._name, longest_s)
         return self._under_way.acquire(timeout=longest_s)
 
     def _check_entered(self) -> None:
-        if self._entered_by != os.getpid():  # a fork has all that its parent had, the lease in a directory too
+        if self._entered_by != os.getpid():  # a fork inherits everything, even the lease in a directory
             why = "which takes their lease for this process"
             raise RuntimeError(f"{self._name}: make paid calls inside of `with PaidCalls(…)`, {why}")
 
     def _tell_book(self, tell: Callable[[Known], None]) -> None:
-        """Bring the day's book in line with the record, as it is after a write that failed. Whoever has taken the lease
-        over does that with their own: by ours, what they have set aside would look like something never used."""
+        """Update the day's book from the record, which is read again if a write has failed.
+
+        If somebody has taken over the lease, they do this with their record: by ours, what they have reserved would
+        look like a reservation that was never used.
+        """
         try:
             self._lease.check()
             self._state.reread()
@@ -267,8 +276,7 @@ class PaidCalls:
             _log.warning("%s: the day's book follows at the next call or start: %s", self._name, error)
 
     def _answer(self, key: str, step: str, ask: Callable[[], Any]) -> Any:
-        """Return what `ask` returns. Whatever it raises that does not say what became of the call becomes
-        OutcomeUnknown."""
+        """Return what `ask` returns. An exception that does not say what became of the call becomes OutcomeUnknown."""
         what = f"{self._name}: the {step} call for {key}"
         try:
             answer = ask()
@@ -286,7 +294,7 @@ class PaidCalls:
             raise ValueError(f"a call may take {self._call_timeout_s:g} s, and the lease ends in {left:.0f} s")
 
     def _end_pending(self) -> None:
-        """Find out what became of a pending call. Raises OutcomeUnknown where a person must decide."""
+        """Find out what became of a pending call. Raises OutcomeUnknown if a person must decide."""
         if (pending := self.pending) is None:
             return
         try:
@@ -304,15 +312,15 @@ class PaidCalls:
 
 
 class CallsState:
-    """`state.json` in `bucket`: `raw` is what was read or saved last. Every write is made under `lease`."""
+    """`state.json` in `bucket`. `raw` is what was last read or saved. Every write is made under `lease`."""
 
     def __init__(self, bucket: Bucket, name: str, lease: Lease) -> None:
         self.bucket, self._where, self._lease = bucket, f"{FOLDER}{name}/", lease
         self.raw, self._version = self._read("state.json", "paid_calls_state")
         self._filed = False
-        self._unsure = False  # whether a write failed, and may have taken effect all the same
-        self._ended_at = ("", "")  # the call that ended last, and when
-        if not self.raw:  # the account by which the caps' book knows this document from one that was removed
+        self._unsure = False  # whether a write failed, which may still have taken effect
+        self._ended_at = ("", "")  # the id of the call that ended last, and when
+        if not self.raw:  # the account distinguishes this document from one that was removed (see day_book)
             self.save(account=os.urandom(6).hex())
 
     def save(self, room: Room | None = None, **changes: Any) -> None:
@@ -323,7 +331,7 @@ class CallsState:
         self.raw, self._filed, self._unsure = raw, False, False
 
     def reread(self) -> None:
-        """Read the document again where a write failed. Raises StateError."""
+        """Read the document again if a write has failed. Raises StateError."""
         if self._unsure:
             self.raw, self._version = self._read("state.json", "paid_calls_state")
             self._filed = self._unsure = False
@@ -342,8 +350,11 @@ class CallsState:
         return Known(self.raw.get("account"), it.get("name"), it.get("day"), Fate(it.get("fate", Fate.OPEN)))
 
     def end(self, clock: Clock, outcome: str, room: Room | None = None, **facts: Any) -> None:
-        """Record that the pending call ended, and counts as billed. A further try writes the very same document, so
-        that one which went through, and whose answer got lost, is recognised."""
+        """Record that the pending call has ended, and counts as billed.
+
+        Another try writes exactly the same document, so that an earlier one that succeeded, and whose answer was lost,
+        is recognised.
+        """
         call = {key: value for key, value in self.raw["pending"].items() if key != "held"}
         if self._ended_at[0] != call["id"]:
             self._ended_at = call["id"], stamp(clock.now())
@@ -355,7 +366,7 @@ class CallsState:
         return {**it, "fate": fate.value} if (it := self.raw.get("reservation")) else None
 
     def file(self) -> None:
-        """File the call that ended last under its key, unless it is there."""
+        """File the call that ended last under its key, unless that is already done."""
         ended = self.raw.get("ended")
         if self._filed or not ended:
             return
@@ -372,7 +383,7 @@ class CallsState:
         return next((call for call in calls if call["outcome"] in (ACCEPTED, GIVEN_UP)), None)
 
     def _read(self, key: str, schema: str) -> tuple[dict[str, Any], str | Expect]:
-        """Return a document, {} where there is none. Raises StateError."""
+        """Return a document, or {} if there is none, and its version. Raises StateError."""
         try:
             data, version = self.bucket.read(key)
         except NotFound:
@@ -388,7 +399,7 @@ class CallsState:
         return raw, version
 
     def _write(self, key: str, data: bytes, expect: str | Expect, room: Room | None = None) -> str:
-        """Write a document and return its version. An earlier try whose answer was lost is not a conflict."""
+        """Write a document and return its version. An equal document, from an earlier try, is not a conflict."""
         self._lease.check()
         try:
             return room.write(data, expect) if room else self.bucket.write(key, data, expect)
@@ -400,16 +411,16 @@ class CallsState:
 
 
 class KeyedJournal:
-    """`retake.paid.guard.Journal` in state.json."""
+    """The `retake.paid.guard.Journal` in state.json."""
 
     def __init__(
         self, state: CallsState, clock: Clock, find: Callable[[BegunCall], Any] | None, on_unknown: str
     ) -> None:
         self._state, self._clock, self._find, self._on_unknown = state, clock, find, on_unknown
-        self._unasked = ""  # the id of a call that was not made, since its intent could not be saved
+        self._unasked = ""  # the id of a call that was not made because its intent could not be saved
 
     def set_aside(self) -> Room:
-        return self._state.bucket.set_aside("state.json", len(strict_json.encode(self._state.raw)) + ROOM)
+        return self._state.bucket.set_aside("state.json", len(strict_json.encode(self._state.raw)) + ANSWER_ROOM)
 
     def begin(self, intent: Intent) -> None:
         kept = intent.reservation
@@ -467,7 +478,7 @@ def _check_keys(state: Mapping[str, Any]) -> None:
 
 
 def _never_begun(answer: Any) -> bool:
-    """Return whether a call returned a coroutine, and close it: what it was to do has not begun."""
+    """Return whether a call returned a coroutine, whose work has not begun, and close it."""
     if not isinstance(answer, Coroutine):
         return False
     answer.close()
@@ -475,10 +486,11 @@ def _never_begun(answer: Any) -> bool:
 
 
 def _storable(answer: Any) -> Any:
-    """Return the answer as JSON gives it back, or its `repr`: it is paid for, and must not be lost to its type."""
+    """Return the answer as read back from JSON, or its `repr`: it is paid for, and must not be lost because of its
+    type."""
     try:
         return strict_json.as_stored(answer)
-    except Exception as error:  # noqa: BLE001  its own code may raise anything
+    except Exception as error:  # noqa: BLE001  the object's own code may raise anything
         _log.warning("of a paid answer only its repr is kept: %s", message_of(error))
     try:
         return repr(answer)

@@ -1,4 +1,4 @@
-"""The process of a program without signal handlers of its own, while it pays."""
+"""The process of a program without signal handlers of its own."""
 
 import threading
 import time
@@ -10,15 +10,15 @@ _lock = threading.Lock()
 
 
 class PlainProcess:
-    """`retake.paid.guard.PayingProcess` of a program without signal handlers of its own.
+    """The `retake.paid.guard.PayingProcess` of a program without signal handlers of its own.
 
-    A lease on B2 or S3 has a term. During a paid call the kernel's timer (SIGALRM) ends this process when it is over. A
-    process has one such timer: while several threads pay, each by a `PlainProcess` of its own, it is set to the
-    earliest of their ends.
+    A lease on B2 or S3 has a term. During a paid call the kernel's timer (SIGALRM) ends this process when the term is
+    over. A process has only one such timer: while several threads pay, each with a `PlainProcess` of its own, it is set
+    to the earliest end.
     """
 
     def check_stop(self) -> None:
-        """Do nothing: a signal ends the process, and the next start goes on from what is on record."""
+        """Do nothing: a signal ends the process, and the next start continues from the record."""
 
     def kill_after(self, seconds: float) -> None:
         with _lock:

@@ -1,6 +1,6 @@
-"""What one pipeline spends, held against the caps of the bucket (`retake.paid.caps`).
+"""The spending of one pipeline, held against the caps of the bucket (`retake.paid.caps`).
 
-The books of the days are loaded only when something is about to be paid for: an idle tick asks for nothing here.
+`caps` is imported only when something is about to be paid for: an idle tick does not need it.
 """
 
 from collections.abc import Callable
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 _log = getLogger(__name__)
 
 Price = Callable[[str], float]
-"""From a step to what one paid call of it costs, in US dollars."""
+"""Returns the price of one paid call of a step, in US dollars."""
 
 
 class Spending:
     """The payments of the pipeline called `pipeline` ("story", "story/CHANNEL").
 
-    `bucket` is the whole bucket, whatever the channel. `bucket_usd` is what all pipelines together may spend in a day,
-    `pipeline_usd` what this one may; None means no cap. What the pipeline's own record says of its last reservation is
-    passed as `known`. A pipeline whose record adds up what is billed of a reservation `defers`: without a cap, the book
-    is told at the end of each tick (see `Caps.defer`).
+    `bucket` is the whole bucket, not a channel's part. `bucket_usd` is what all pipelines together may spend in a day,
+    `pipeline_usd` what this one may; None means no cap. Methods take as `known` what the pipeline's own record says of
+    its last reservation. `defers` is for a pipeline whose record adds up what is billed of a reservation: without a
+    cap, its book is updated only at the end of each tick (see `Caps.defer`).
     """
 
     def __init__(
@@ -61,17 +61,17 @@ class Spending:
         return Caps(self._bucket, self._clock, Limits(*self._limits))
 
     def today(self, known: "Known") -> "Today":
-        """Return what the day has cost so far. Raises StateError, StorageError."""
+        """Return the spending of the current day. Raises StateError, StorageError."""
         return self.caps().today(self.pipeline, known)
 
     def over(self, known: "Known", step: str) -> str:
-        """Return why a paid call of the step must not be made now, or "". The bucket is read only where there is a cap.
+        """Return why a paid call of the step must not be made now, or "". Reads the bucket only if there is a cap.
         Raises StateError, StorageError."""
         return self.today(known).over(self.price(step)) if self.capped else ""
 
     def reserve(self, known: "Known", step: str, calls: int = 1) -> "Reservation":
-        """Set the price of a call of the step aside, or of so many. Raises CapReached, StateError, StorageError:
-        nothing may be paid for then."""
+        """Reserve the price of `calls` calls of the step. Raises CapReached, StateError or StorageError, and then
+        nothing may be paid for."""
         usd = round(self.price(step) * calls, 6)
         if self._deferring:
             return self.caps().defer(self.pipeline, usd, known)
@@ -79,11 +79,12 @@ class Spending:
         return reservation._replace(usd=usd) if calls > 1 else reservation
 
     def settle(self, known: "Known") -> None:
-        """Bring the book in line with what became of the last reservation. Never raises: till then the price counts."""
+        """Update the book with what became of the last reservation. Never raises: until this succeeds, the price stays
+        reserved."""
         self._tell(lambda caps: caps.settle(self.pipeline, known))
 
     def heal(self, known: "Known") -> None:
-        """`settle` after a crash: what was reserved for a call that never began is released too."""
+        """Do what `settle` does, after a crash, and also release what was reserved for a call that never began."""
         self._tell(lambda caps: caps.heal(self.pipeline, known))
 
     def _tell(self, tell: "Callable[[Caps], None]") -> None:
@@ -94,7 +95,7 @@ class Spending:
 
 
 class CapsBudget:
-    """`retake.paid.guard.Budget` that keeps the caps. `known` returns what the pipeline's record says of its last
+    """A `retake.paid.guard.Budget` that enforces the caps. `known` returns what the pipeline's record says of its last
     reservation."""
 
     def __init__(self, spending: Spending, known: "Callable[[], Known]") -> None:

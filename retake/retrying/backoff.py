@@ -1,7 +1,7 @@
 """Backoff strategies: how long to wait before each retry.
 
-All times are seconds. `delay_s(n)` is the wait before the n-th retry, from 1; the first call is not a retry. Jitter,
-ceiling and the number of retries belong to the policy (policy.py).
+All times are in seconds. `delay_s(n)` is the wait before the n-th retry, counted from 1; the first call is not a retry.
+Jitter, ceiling and the number of retries belong to the policy (policy.py).
 """
 
 from typing import NamedTuple, Protocol
@@ -25,7 +25,7 @@ class Fixed(NamedTuple):
 
 
 class Linear(NamedTuple):
-    """Growing by the same amount: with 15 and 15, the delays are 15, 30, 45, …"""
+    """Delays that grow by the same amount: with 15 and 15 they are 15, 30, 45, …"""
 
     first_s: float
     step_s: float
@@ -35,7 +35,7 @@ class Linear(NamedTuple):
 
 
 class Exponential(NamedTuple):
-    """Growing by the same factor: with 2 and 4, the delays are 2, 8, 32, …
+    """Delays that grow by the same factor: with 2 and 4 they are 2, 8, 32, …
 
     >>> [Exponential(2.0, 4).delay_s(retry) for retry in (1, 2, 3)]
     [2.0, 8.0, 32.0]
@@ -47,24 +47,24 @@ class Exponential(NamedTuple):
     def delay_s(self, repeat: int) -> float:
         try:
             return self.first_s * float(self.factor) ** (repeat - 1)  # an int would grow without bound
-        except OverflowError:  # reached by a policy with unlimited retries
+        except OverflowError:  # with unlimited retries, n grows this far
             return float("inf") if self.first_s else 0.0
 
 
 class Fibonacci(NamedTuple):
-    """Each delay the sum of the two before it: 1, 1, 2, 3, 5, … units."""
+    """Delays that are each the sum of the two before: 1, 1, 2, 3, 5, … units."""
 
     unit_s: float = 1.0
 
     def delay_s(self, repeat: int) -> float:
-        before, present = 0, 1
+        previous, current = 0, 1
         for _ in range(min(repeat, 1000) - 1):  # the 1000th exceeds every ceiling and still fits a float
-            before, present = present, before + present
-        return self.unit_s * present
+            previous, current = current, previous + current
+        return self.unit_s * current
 
 
 class Intervals(NamedTuple):
-    """The delays of a list, one after another; then the last one for ever."""
+    """The delays of a list, in order, and then the last one for ever."""
 
     intervals_s: tuple[float, ...]
 
@@ -73,7 +73,7 @@ class Intervals(NamedTuple):
 
 
 class TwoPhase(NamedTuple):
-    """Immediately, and then after the same delay each time: 0, 30, 30, …"""
+    """No delay before the first retry, and then the same each time: 0, 30, 30, …"""
 
     then_s: float
 

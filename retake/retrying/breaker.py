@@ -1,4 +1,4 @@
-"""Circuit breakers: a service that keeps failing is left alone for a while, and then tried by a single call.
+"""Circuit breakers: a service that keeps failing is left alone for a while, and then probed by a single call.
 
     closed ── 10 failures within 5 minutes ──▶ open ── 60 s later ──▶ half-open ── the probe succeeds ──▶ closed
                                                 ▲                         └──────── the probe fails ──▶ open
@@ -7,9 +7,9 @@
 The numbers are those of docs/protocol.md, section "NR.NSI.2". While a breaker is open no call is made, so nothing
 counts as an attempt.
 
-State and transitions are pure; `Breaker` keeps the state in a StateStore (state_store.py), so that it outlives the
-process and is shared. A breaker is a hint, and nothing is unsafe without it: where its state cannot be read, calls are
-let through, and the result of a call is never lost because it could not be recorded. The exception is the probe: it is
+State and transitions are pure. `Breaker` keeps the state in a StateStore (state_store.py), so that it outlives the
+process and is shared. A breaker is a hint, and nothing is unsafe without it: if its state cannot be read, calls are let
+through, and the result of a call is never lost because it could not be recorded. The exception is the probe, which is
 let through only once the store has recorded it.
 """
 
@@ -27,10 +27,10 @@ from retake.retrying.policy import LONGEST_S, RetryIf
 from retake.retrying.state_store import BucketStateStore, Raw, StateCell, StateStore
 
 BREAKERS = "breakers/"
-"""The folder of a bucket with the states of its breakers, as NAME.json."""
+"""The folder of a bucket that holds the states of its breakers, as NAME.json."""
 
 LOOK_AGAIN_S = 5.0
-"""Seconds before asking again while another caller probes."""
+"""Maximum seconds before a caller asks again while another one probes."""
 
 _log = getLogger(__name__)
 T = TypeVar("T")
@@ -44,7 +44,7 @@ class Permit(NamedTuple):
 
 
 class BreakerOpen(CodedError):
-    """The call was not made, because too many like it have failed. Ask again in `retry_after_s` seconds."""
+    """The call was not made because too many like it have failed. Ask again in `retry_after_s` seconds."""
 
     retry_after_s: float
 
@@ -53,7 +53,7 @@ class BreakerOpen(CodedError):
 
 
 class BreakerPolicy(NamedTuple):
-    """When a breaker opens and for how long.
+    """When a breaker opens, and for how long.
 
     >>> BreakerPolicy(failures=3).open_s
     60.0
@@ -62,13 +62,13 @@ class BreakerPolicy(NamedTuple):
     failures: int = 10  # this many …
     window_s: float = 300.0  # … within this time open it
     open_s: float = 60.0
-    probe_s: float = 900.0  # a probe without a result after this time has died; another may follow
+    probe_s: float = 900.0  # a probe without a result after this time counts as dead, and another may follow
     counts: RetryIf = RetryIf(except_codes=frozenset({Code.SCRIPT_DIED, Code.MEDIA}))
     """Which errors count. By default those of class A, except those that arise on this machine.
 
-    Not class B: a rejected prompt says nothing about the vendor's health. Not class C: a wrong key or an empty account
-    is the answer of a healthy vendor and does not pass within a minute; an operator needs to see it, and an open
-    breaker would hide it.
+    Class B does not count: a rejected prompt says nothing about the vendor's health. Nor does class C: a wrong key or
+    an empty account is the answer of a healthy vendor, and does not go away within a minute. An operator needs to see
+    it, and an open breaker would hide it.
     """
 
 
@@ -88,14 +88,14 @@ class Probe(NamedTuple):
 
 
 class BreakerState(NamedTuple):
-    """The state of a breaker. Without `open_until` it is closed."""
+    """The state of a breaker. It is closed if `open_until` is None."""
 
     failures: tuple[datetime, ...] = ()  # while closed, the oldest first; those outside the window no longer count
     open_until: datetime | None = None
-    opened_at: datetime | None = None  # the first time since it was last closed
+    opened_at: datetime | None = None  # when it first opened since it was last closed
     code: str | None = None  # of the last error that counted
     probe: Probe | None = None
-    probe_ordered: bool = False  # by an operator; no call has been made since
+    probe_ordered: bool = False  # an operator has ordered a probe, and no call has been made since
 
     def phase(self, now: datetime) -> Phase:
         if self.open_until is None:
@@ -116,14 +116,14 @@ class BreakerRefusal(NamedTuple):
 def allow(
     state: BreakerState, policy: BreakerPolicy, now: datetime, who: str
 ) -> tuple[BreakerState, BreakerRefusal | None]:
-    """Return the new state, and why `who` may not call now (None: it may).
+    """Return the new state, and why `who` may not call now, or None if it may.
 
-    A call that becomes the probe is recorded in the new state; it may be made only once that state has been saved.
+    A call that becomes the probe is recorded in the new state, and may be made only once that state is saved.
     """
     phase = state.phase(now)
     if phase is Phase.CLOSED:
         return state, None
-    began = now - _span(policy.probe_s)  # a probe that began before has died
+    began = now - _span(policy.probe_s)  # a probe that began earlier counts as dead
     if state.probe and is_ahead(state.probe.since, began, longest_s=policy.probe_s):
         why = f"{state.probe.who} has been trying since {exact_stamp(state.probe.since)}"
         return state, BreakerRefusal(why, min(LOOK_AGAIN_S, (state.probe.since - began).total_seconds()))
@@ -138,7 +138,7 @@ def allow(
 def failed(state: BreakerState, policy: BreakerPolicy, error: CodedError, now: datetime, who: str) -> BreakerState:
     """Return the state after the call of `who` failed.
 
-    While the breaker is open or half-open only a failed probe changes it: other calls that end now began before.
+    While the breaker is open or half-open, only a failed probe changes it: other calls that end now began before that.
     """
     if isinstance(error, BreakerOpen) or not policy.counts.holds_for(error):
         return released(state, who)
@@ -153,22 +153,23 @@ def failed(state: BreakerState, policy: BreakerPolicy, error: CodedError, now: d
 
 
 def succeeded(state: BreakerState, who: str) -> BreakerState:
-    """Return the state after the call of `who` succeeded: a successful probe closes the breaker.
+    """Return the state after the call of `who` succeeded. A successful probe closes the breaker.
 
-    While it is closed nothing changes, since failures count within a window and not in a row.
+    While it is closed nothing changes, since failures are counted within a window, not in a row.
     """
     return BreakerState() if _is_probe(state, who) else state
 
 
 def released(state: BreakerState, who: str) -> BreakerState:
-    """Return the state after the call of `who` ended without saying anything: another call may probe."""
+    """Return the state after the call of `who` ended without saying anything about the service. Another call may
+    probe."""
     return state._replace(probe=None) if _is_probe(state, who) else state
 
 
 def probe_ordered(state: BreakerState) -> BreakerState:
-    """Return the state after an operator ordered a probe: the next call alone is let through although it is open.
+    """Return the state after an operator ordered a probe. A closed breaker does not change.
 
-    A closed breaker stays as it is.
+    The next call is let through, even before `open_until`.
     """
     return state if state.open_until is None else state._replace(probe_ordered=True)
 
@@ -180,14 +181,14 @@ def within(state: BreakerState, policy: BreakerPolicy, now: datetime) -> tuple[d
 
 
 def _span(seconds: float) -> timedelta:
-    return timedelta(seconds=min(seconds, LONGEST_S))  # a policy may say "without end"
+    return timedelta(seconds=min(seconds, LONGEST_S))  # a policy's times may be infinite
 
 
 def _is_probe(state: BreakerState, who: str) -> bool:
     return state.probe is not None and state.probe.who == who
 
 
-# --- as stored ---
+# --- stored form ---
 
 
 def encoded(state: BreakerState) -> Raw:
@@ -236,11 +237,11 @@ def _moment_or_none(field: str, value: Any) -> datetime | None:
     return None if value is None else _moment(field, value)
 
 
-# --- carried out ---
+# --- the breaker itself ---
 
 
 def breakers_of(bucket: Bucket, clock: Clock) -> BucketStateStore:
-    """Return the states of the breakers in `bucket`, which must be its root, since channels share them.
+    """Return the store of the breakers' states in `bucket`, which must be the root, since channels share breakers.
 
     >>> from retake.bucket.memory import MemoryBucket
     >>> from retake.clock import SystemClock
@@ -251,7 +252,7 @@ def breakers_of(bucket: Bucket, clock: Clock) -> BucketStateStore:
 
 
 class Breaker:
-    """The breaker called `name`. `owner` is the caller as people see it ("host:pid"). As thread safe as `states`.
+    """The breaker called `name`. `owner` identifies the caller for people ("host:pid"). As thread safe as `states`.
 
     >>> from retake.bucket.memory import MemoryBucket
     >>> from retake.clock import FakeClock
@@ -277,9 +278,9 @@ class Breaker:
         self._owner = owner
 
     def call(self, work: Callable[[], T]) -> T:
-        """Return what `work()` returns, or raise what it raises, and record what that says about the service.
+        """Return what `work()` returns, or raise what it raises, and record whether the service failed.
 
-        Raises BreakerOpen without calling `work`, and StateError where the breaker's document makes no sense.
+        Raises BreakerOpen without calling `work` while the breaker is open, and StateError if its document is invalid.
 
         >>> from retake.clock import FakeClock
         >>> from retake.retrying.state_store import MemoryStateStore
@@ -307,7 +308,7 @@ class Breaker:
         return result
 
     def allow(self) -> Permit:
-        """Return permission for one call; report its end by `failed`, `succeeded` or `release`.
+        """Return permission for one call. Report how it ends by `failed`, `succeeded` or `release`.
 
         Costs one read while the breaker is closed. Raises BreakerOpen, StateError.
         """
@@ -330,7 +331,7 @@ class Breaker:
         self._noted(lambda state: failed(state, self.policy, error, now, permit.who))
 
     def succeeded(self, permit: Permit) -> None:
-        """Record that the call succeeded. Never raises; costs nothing unless it was the probe."""
+        """Record that the call succeeded. Never raises. Costs nothing unless it was the probe."""
         if permit.probing:
             self._noted(lambda state: succeeded(state, permit.who))
 
@@ -340,11 +341,11 @@ class Breaker:
             self._noted(lambda state: released(state, permit.who))
 
     def state(self) -> BreakerState:
-        """Return the present state. Raises StateError, StorageError."""
+        """Return the current state. Raises StateError, StorageError."""
         return self._cell.get()
 
     def probe(self) -> BreakerState:
-        """Let one call through, by order of an operator, and return the new state; a closed breaker is not changed.
+        """Let one call through, by order of an operator, and return the new state. A closed breaker does not change.
 
         Raises StateError, StorageError.
         """
@@ -355,16 +356,16 @@ class Breaker:
         return self._cell.update(lambda state: BreakerState())
 
     def _claimed(self, who: str, now: datetime) -> BreakerRefusal | None:
-        """Record that this call is the probe, without which it may not be made."""
+        """Record that this call is the probe. It may not be made otherwise."""
         try:
             return self._cell.change(lambda state: allow(state, self.policy, now, who))
         except StorageError as error:
             _log.warning("the probe of the breaker %s could not be noted, it is not made: %s", self.name, error)
-            self._noted(lambda state: released(state, who))  # it may be noted all the same, and would keep others away
+            self._noted(lambda state: released(state, who))  # the write may have succeeded, and would keep others away
             return BreakerRefusal("a probe could not be noted", LOOK_AGAIN_S)
 
     def _noted(self, step: Callable[[BreakerState], BreakerState]) -> None:
-        """Save a change. A failure here is only logged: the result of the call must not be lost."""
+        """Save a change. A failure is only logged: the result of the call must not be lost."""
         try:
             old, new = self._cell.change(lambda state: ((new := step(state)), (state, new)))
         except RetakeError as error:

@@ -2,11 +2,11 @@
 
     dead_letters/ID/report.json     what failed, when, and why; the other files of the folder belong to it
 
-Letters of every kind can be listed, shown and dropped here. Requeueing is up to whoever wrote the letter.
+Letters of every kind can be listed, shown and dropped here. Requeueing is up to the component that wrote the letter.
 
-The order of writes is chosen for a crash in between. The report is written last and removed last. A letter that is to
-be removed is first marked in its report, with one write: before that write the letter is complete, after it only
-remains are left. These are still listed, and dropping them again removes them.
+Writes are ordered so that a crash in between does no harm. The report is written last and removed last. A letter that
+is to be removed is first marked in its report, with one write: before it the letter is complete, after it only remains
+are left. Remains are still listed, and dropping them again removes them.
 """
 
 import json
@@ -20,7 +20,7 @@ from retake import strict_json
 from retake.bucket import ANY, Bucket, Entry, Lease, NotFound, check_key
 from retake.clock import Clock, parse_stamp, stamp
 from retake.errors import StateError, StorageError
-from retake.retrying.kept_counts import CountedFolder, KeptCounts, Row, day_before, mark_changes
+from retake.retrying.kept_counts import CountedFolder, KeptCounts, Row, days_ago, mark_changes
 
 DEAD_LETTERS = "dead_letters/"
 REPORT = "report.json"
@@ -30,16 +30,16 @@ DROPPED = "dropped"
 
 
 class NoSuchLetter(StateError):
-    """There is no dead letter with that id."""
+    """There is no dead letter with this id."""
 
 
 class DeadLetter(NamedTuple):
-    """One letter. Its report is read tolerantly, since programs of several kinds and versions write reports."""
+    """One letter. Its report is read tolerantly: programs of several kinds and versions write reports."""
 
     id: str
-    report: Mapping[str, Any]  # {} where it cannot be read
+    report: Mapping[str, Any]  # {} if it cannot be read
     files: tuple[str, ...]  # the names of the other files in its folder
-    fault: str = ""  # why there is no report
+    fault: str = ""  # why there is no readable report
 
     @property
     def failed_at(self) -> datetime | None:
@@ -68,30 +68,30 @@ class DeadLetter(NamedTuple):
 
     @property
     def item(self) -> Any:
-        """The work that failed, as it was given to `put`; None where it is in the files."""
+        """The work that failed, as passed to `put`; None if it is in the files."""
         return self.report.get("item")
 
     @property
     def ended(self) -> str:
-        """REQUEUED or DROPPED where only remains of the letter are left, otherwise ""."""
+        """REQUEUED or DROPPED if only remains of the letter are left, otherwise ""."""
         return str(self.report.get("ended") or "")
 
 
 class LetterFolder(NamedTuple):
-    """The folder of a letter, whose report has not been read."""
+    """The folder of a letter whose report has not been read. Sorts by time."""
 
-    modified: float  # by the store's clock
+    modified: float  # seconds since the epoch, by the store's clock
     id: str
     files: Mapping[str, Entry]
 
 
 class DeadLetters:
-    """The letters in `folder` (which ends in "/") of `bucket`. Changes are made under `lease`, where there is one.
+    """The letters in `folder` (which ends in "/") of `bucket`. Changes check `lease` first, if given.
 
-    Of letters that are `counted` the old ones are not listed each time (`retake.retrying.kept_counts`): reading and
-    counting them costs the same however many there are.
+    With `counted`, old letters are counted once instead of listed each time (`retake.retrying.kept_counts`), so that
+    reading and counting letters costs the same however many there are.
 
-    Every method may raise StorageError; those that change something may raise LeaseLost.
+    Every method may raise StorageError. Those that change something may raise LeaseLost.
 
     >>> from retake.bucket.memory import MemoryBucket
     >>> from retake.clock import SystemClock
@@ -120,9 +120,9 @@ class DeadLetters:
         error: Mapping[str, Any],
         files: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Keep `item` (JSON) with the standard error record of its last failure, and its files by name.
+        """Store a letter about `item` (JSON), with the standard error record of its last failure and its files by name.
 
-        Putting it twice leaves one letter, the later one, with the files of both. Raises ValueError for an id or name
+        Storing it twice leaves one letter, the later one, with the files of both. Raises ValueError for an id or name
         that no file can have.
         """
         files = files or {}
@@ -132,16 +132,16 @@ class DeadLetters:
         report = {"id": letter_id, "kind": kind, "failed_at_utc": now, "last_error": dict(error), "item": item}
         data = strict_json.encode({**report, "files": [*files]})
         if (there := self._folders.files(letter_id)) and self._letter(letter_id, there).ended:
-            self.remove(letter_id, DROPPED)  # the remains of another letter do not belong to this one
+            self.remove(letter_id, DROPPED)  # the remains of an earlier letter do not belong to this one
         for name, content in files.items():
             self._folders.write(letter_id, name, content)
         self._folders.write(letter_id, REPORT, data)
 
     def add_files(self, letter_id: str, copies: Mapping[str, str], files: Mapping[str, bytes]) -> list[str]:
-        """Begin a letter whose report the caller writes itself; returns the names of all files in its folder.
+        """Begin a letter whose report the caller writes itself, and return the names of all files in its folder.
 
-        `copies` are files of the bucket, from name in the letter to key: they are copied within the store, and the
-        originals stay. `files` are given by content. Call `write_report` next: there is no complete letter before.
+        `copies` maps names in the letter to keys of the bucket. These objects are copied within the store, and stay
+        where they are. `files` maps names to contents. Call `write_report` next: until then the letter is not complete.
         """
         for name, key in copies.items():
             self._folders.copy(key, letter_id, _file_name(name))
@@ -150,25 +150,24 @@ class DeadLetters:
         return [name for name in self._folders.files(letter_id) if name != REPORT]
 
     def write_report(self, letter_id: str, report: Mapping[str, Any]) -> None:
-        """Complete a letter that `add_files` began; `report` (JSON) is written as it is."""
+        """Complete a letter that `add_files` began. `report` (JSON) is written unchanged."""
         self._folders.write(letter_id, REPORT, strict_json.encode(report))
 
     def list(self, limit: int | None = 50) -> list[DeadLetter]:
-        """Return the letters, the newest first by the store's clock. Reads the reports of these only."""
+        """Return the last `limit` letters, the newest first by the store's clock. Reads only their reports."""
         letters = (letter for it in self._folders.newest() if (letter := self._there(it)))
         return [*islice(letters, limit)]
 
     def folders(self) -> Sequence[LetterFolder]:
-        """Return the folders of the letters, the newest first. Reads no report."""
+        """Return the folders of all letters, the newest first, without reading the reports."""
         return [*self._folders.newest()]
 
     def of(self, folder: LetterFolder) -> DeadLetter:
-        """Return the letter in a folder."""
+        """Return the letter in `folder`, with its report read."""
         return self._letter(folder.id, folder.files)
 
     def count(self, *, reported: bool = False) -> int:
-        """Return how many letters there are, remains and those without a report among them unless only what is
-        `reported` counts."""
+        """Return the number of letters, including remains and, unless `reported`, letters without a report."""
         return self._folders.count("reports" if reported else "letters")
 
     def show(self, letter_id: str) -> DeadLetter:
@@ -186,10 +185,10 @@ class DeadLetters:
             raise NoSuchLetter(f"there is no file {name} in the dead letter {letter_id}") from None
 
     def requeue(self, letter_id: str, take_up: Callable[[DeadLetter], None]) -> None:
-        """Hand the letter to `take_up`, and remove it once that has succeeded.
+        """Pass the letter to `take_up`, and remove it once that has succeeded.
 
-        `take_up` may be called a second time for the same letter, if the program died before the letter was removed.
-        Raises what `take_up` raises, NoSuchLetter, and StateError for a letter that is not complete.
+        `take_up` may be called again for the same letter if the program died before the letter was removed. Raises
+        what `take_up` raises, NoSuchLetter, and StateError for a letter that is not complete.
         """
         letter = self.show(letter_id)
         if letter.fault:
@@ -205,7 +204,8 @@ class DeadLetters:
         self.remove(letter_id, DROPPED)
 
     def remove(self, letter_id: str, how: str) -> None:
-        """Remove the letter, which was REQUEUED or DROPPED: marked first, so that a crash leaves known remains."""
+        """Remove the letter, which was REQUEUED or DROPPED (`how`). It is marked first, so that after a crash its
+        remains are recognised."""
         files = self._folders.files(letter_id)  # `take_up` may have removed them already
         if REPORT in files:
             letter = self._letter(letter_id, files)
@@ -216,7 +216,7 @@ class DeadLetters:
             self._folders.delete(letter_id, name)
 
     def _there(self, folder: LetterFolder) -> DeadLetter | None:
-        """Return the letter in a folder; None where another program has removed it since it was counted."""
+        """Return the letter in a folder, or None if another program has removed it since it was counted."""
         letter = self.of(folder)
         if not letter.fault or REPORT not in folder.files:
             return letter
@@ -231,13 +231,13 @@ class DeadLetters:
 
 
 class _LetterFolders:
-    """The folders of the letters, and their files by name. Changes check the lease first, and mark letters that may be
-    counted (`retake.retrying.kept_counts`)."""
+    """The folders of the letters, and their files by name. Changes check the lease first, and mark letters that may
+    already be counted (`retake.retrying.kept_counts`)."""
 
     def __init__(self, bucket: Bucket, clock: Clock, lease: Lease | None, folder: str, *, counted: bool) -> None:
         self._bucket, self._lease, self.folder, self._counted = bucket, lease, folder, counted
         self._clock, self._kept, self._marked = clock, KeptCounts(bucket, clock, LettersKept(folder)), set[str]()
-        self._marked_on = ""  # the day on which they were; a mark does not last for ever
+        self._marked_on = ""  # the day of those marks, which expire
 
     def newest(self) -> Iterator[LetterFolder]:
         """Yield the folders, the newest first."""
@@ -246,13 +246,13 @@ class _LetterFolders:
         yield from self._kept.merged(found, fresh, lambda sums: sums["newest"], self._of_row)
 
     def count(self, what: str) -> int:
-        """Return how many "letters" or "reports" there are."""
+        """Return the number of "letters" or "reports" (`what`)."""
         found = self._read()
         fresh = LettersKept(self.folder).sums({it: _row(files) for it, files in found.fresh.items()})
-        return sum(int(sums[what]) for sums in chain(found.kept.months.values(), [fresh]))
+        return sum(int(sums[what]) for sums in chain(found.stored.months.values(), [fresh]))
 
     def gone(self, letter_id: str) -> None:
-        """Note that a letter was removed by another program: from now on it is looked for by its name."""
+        """Mark a letter that another program has removed, so that its count is corrected."""
         with suppress(StorageError):
             mark_changes(self._bucket, self._clock, self.folder, [letter_id])
 
@@ -288,7 +288,7 @@ class _LetterFolders:
         self._bucket.delete(self.key(letter_id, name))
 
     def key(self, letter_id: str, name: str) -> str:
-        """Raises ValueError for an id or name that no file can have."""
+        """Return the key of a file. Raises ValueError for an id or name that no file can have."""
         return check_key(f"{self._prefix(letter_id)}{name}")
 
     def _prefix(self, letter_id: str) -> str:
@@ -300,7 +300,7 @@ class _LetterFolders:
     def _check(self, letter_id: str) -> None:
         if self._lease:
             self._lease.check()
-        if self._marked_on != (today := day_before(self._clock, 0)):
+        if self._marked_on != (today := days_ago(self._clock, 0)):
             self._marked_on, self._marked = today, set()
         if letter_id not in self._marked and self._prefix(letter_id):
             mark_changes(self._bucket, self._clock, self.folder, [letter_id])
@@ -309,7 +309,7 @@ class _LetterFolders:
     def _read(self) -> CountedFolder:
         found = self._kept.read() if self._counted else self._kept.uncounted()
         if self._counted:
-            self._kept.kept(found)
+            self._kept.count_settled(found)
         return found
 
     def _of_row(self, letter_id: str, row: Mapping[str, Sequence[float]]) -> LetterFolder:
@@ -319,7 +319,7 @@ class _LetterFolders:
 
 
 class LettersKept(NamedTuple):
-    """What is kept of dead letters: the files of each, with size and time (`retake.retrying.kept_counts.KeptKind`)."""
+    """The kept counts of dead letters (`retake.retrying.kept_counts.KeptKind`): a row has each file's size and time."""
 
     folder: str = DEAD_LETTERS
 
@@ -349,7 +349,7 @@ def _row(files: Mapping[str, Entry]) -> dict[str, tuple[int, float]]:
 
 
 def _read_row(row: Mapping[str, Sequence[float]]) -> dict[str, tuple[int, float]]:
-    """Return size and time of each file, as they were kept. Raises one of NO_COUNTS for what is not a count."""
+    """Return the size and time of each file in a row. Raises one of DECODING_ERRORS for an invalid row."""
     return {name: (int(size), float(at)) for name, (size, at) in row.items()}
 
 
@@ -364,5 +364,5 @@ def _newest(files: Mapping[str, Entry]) -> float:
 
 
 def _newest_of(times: Mapping[str, float]) -> float:
-    """Return the time of the report, or that of the newest file where there is none."""
+    """Return the time of the report, or of the newest file if there is no report."""
     return times[REPORT] if REPORT in times else max(times.values())

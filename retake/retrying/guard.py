@@ -1,11 +1,11 @@
-"""Carry out a retry policy in process: call, ask the policy about the error, wait, call again.
+"""Carries out a retry policy in process: calls, asks the policy about the error, waits, calls again.
 
 Only calls that were made count as attempts: while a circuit breaker refuses, the guard waits and no attempt is used up.
-A call with an unknown outcome (OutcomeUnknown) is not retried, since it might be paid for twice; a policy for calls
+A call with an unknown outcome (OutcomeUnknown) is not retried, since it might be paid for twice. A policy for calls
 that can safely be retried names the error's code (`RetryIf.codes`).
 
-Where the policy has a `timeout_s`, a call that takes longer is abandoned (time_limit.py). Its outcome is then unknown,
-unless the policy names the error that this is (`timeout_code`).
+A call that takes longer than the policy's `timeout_s` is abandoned (time_limit.py). Its outcome is then unknown, unless
+the policy names an error code for it (`timeout_code`).
 """
 
 from collections.abc import Callable
@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 class Call(NamedTuple):
-    """One attempt, as the work sees it."""
+    """What an attempt passes to the work."""
 
-    attempt: int  # 1: the first call
-    timeout_s: float | None  # seconds of real time that it may take; None: no limit
-    if_none_match: str | None = None  # the header If-None-Match of the request
+    attempt: int  # from 1, the first call
+    timeout_s: float | None  # seconds of real time that the work may take; None: no limit
+    if_none_match: str | None = None  # the If-None-Match header for the request
 
 
 class Tried(NamedTuple):
@@ -37,14 +37,14 @@ class Tried(NamedTuple):
     attempt: int
     began_at: datetime
     ended_at: datetime
-    error: CodedError | None  # None: it succeeded
-    decision: Decision | None  # None: it succeeded
+    error: CodedError | None  # None if it succeeded
+    decision: Decision | None  # None if it succeeded
 
 
 class End(StrEnum):
-    """Why there is no further attempt."""
+    """Why a guarded call ended."""
 
-    DONE = "done"  # there is a result
+    DONE = "done"  # with a result
     NOT_RETRYABLE = "not retryable"  # the policy does not retry this error
     UNKNOWN = "outcome unknown"  # a retry might be paid for twice
     USED_UP = "used up"  # no retry is left
@@ -53,14 +53,14 @@ class End(StrEnum):
 
 
 class GuardResult(NamedTuple, Generic[T]):
-    """How a guarded call ended."""
+    """The result of a guarded call."""
 
     end: End
-    value: T | None  # the result where `end` is DONE
-    error: CodedError | None  # the last one of `work`; the last BreakerOpen if no attempt was made
+    value: T | None  # what `work` returned, if `end` is DONE
+    error: CodedError | None  # the last error of `work`; the last BreakerOpen if no attempt was made
     attempts: int  # calls that were made
-    waited_s: float  # between attempts, as the policy said
-    held_s: float  # while a breaker refused
+    waited_s: float  # seconds waited between attempts, by the policy
+    held_s: float  # seconds waited for a breaker
 
     @property
     def retries(self) -> int:
@@ -71,9 +71,10 @@ class GuardResult(NamedTuple, Generic[T]):
 class Guard:
     """Carries out `policy`, for any number of calls and from several threads.
 
-    No attempt begins more than `deadline_s` seconds after `call`; with 0 the guard never waits. `stop()` is asked
-    before each attempt and every second of a wait. `observe` is called after every attempt. `random()` returns 0 to 1.
-    Raises ValueError for a policy that could not decide (`retake.retrying.policy.checked`).
+    No attempt begins more than `deadline_s` seconds after `call`; with 0 the guard never waits. `stop()` is called
+    before each attempt and every second of a wait; it returns True to end the call. `observe` is called after every
+    attempt. `random()` returns 0 to 1. Raises ValueError for a policy that cannot decide
+    (`retake.retrying.policy.checked`).
 
     >>> from random import random
     >>> from retake.clock import FakeClock
@@ -101,10 +102,10 @@ class Guard:
         self._stop, self._observe = stop, observe
 
     def call(self, work: Callable[[Call], T]) -> T:
-        """Return what `work` returns, after retries where the policy says so.
+        """Return what `work` returns, retrying it as the policy says.
 
-        Raises its last CodedError, BreakerOpen where the deadline came before a breaker let any call through, and
-        Stopped. Any other exception of `work` is raised immediately.
+        Raises the last CodedError of `work`, BreakerOpen if the deadline passes before the breaker lets any call
+        through, and Stopped. Any other exception of `work` is raised immediately.
 
         >>> from random import random
         >>> from retake.clock import FakeClock
@@ -125,7 +126,10 @@ class Guard:
         raise outcome.error
 
     def outcome(self, work: Callable[[Call], T]) -> GuardResult[T]:
-        """Do the same as `call`, but return errors as part of the result. Raises only what is not a CodedError."""
+        """Do the same as `call`, but return errors and stops as part of the result.
+
+        Raises only exceptions of `work` that are not CodedErrors.
+        """
         progress = _GuardedCall(self._clock, self._deadline_s)
         while not self._stopped():
             call = Call(progress.attempts + 1, self.policy.timeout_s)
@@ -175,7 +179,7 @@ class _GuardedCall:
         self.error: CodedError | None = None
         self.waited_s = self.held_s = 0.0
         self._deadline_s = deadline_s
-        self._left = countdown(0.0, clock)  # a clock that is set back moves no deadline
+        self._left = countdown(0.0, clock)  # setting the clock back must not extend the deadline
 
     def elapsed_s(self) -> float:
         return -self._left()

@@ -1,16 +1,17 @@
-"""What is in a folder that only grows, without listing it whole: counts of what is old are kept, what is new is listed.
+"""Counts of a folder that only grows, without listing all of it: old items are counted once, new ones are listed.
 
-    kept/FOLDER/index.json     up to which id the folder is counted, and what that comes to, by month
-    kept/FOLDER/202611.json    a row for each item of a month, from which its sums are added up
+    kept/FOLDER/index.json     up to which id items are counted, and their sums by month
+    kept/FOLDER/202611.json    a row for each item of a month, from which its sums are computed
 
-Items are known by ids that begin with a date, and sort by it. Whoever reads the folder may count, once there is enough
-that is older than `SETTLED_DAYS`; nobody has to. So work pays nothing for these documents, but for one rule: whoever
-writes or removes an item that is not of the last days calls `mark_changes` before, and a marked item is looked at by
-its name from then on, until it has settled again. Where counting an item means reading it, it is done for `COUNTING_S`,
-the oldest first, and the next reader goes on. The index is replaced by compare-and-set, after the months, and says of
-which of their rows it holds: a crash, or two readers that count at once, leave the older counts, which are right too.
+Items have ids that begin with a date and sort by it. Counting is done by readers: once there are enough items older
+than `SETTLED_DAYS`, any reader may count them, and none has to. Writers have only one rule: whoever writes or removes
+an item that is not from the last days calls `mark_changes` first. A marked item is listed by its name until it has
+settled again. If counting an item means reading it, a reader does so for `COUNTING_S`, the oldest first, and the next
+reader continues. The index is replaced by compare-and-set, after the months, and says which of their rows it covers. So
+a crash, or two readers that count at once, leave the older counts, which are right too.
 
-Nothing here is a source. What is not there or invalid is counted from the folder; `retake check` compares.
+All of this is derived. If a document is missing or invalid, everything is counted again from the folder; `retake check`
+compares the two.
 """
 
 import json
@@ -29,39 +30,39 @@ KEPT = "kept/"
 INDEX = "index"
 
 SETTLED_DAYS = 3
-"""Items of the last days are listed each time: they may change without a mark."""
+"""Age in days from which items count as settled. Younger ones may change without a mark, and are listed each time."""
 
 MARKED_DAYS = 2
-"""Older items are marked before they change. Less than the above, since clocks differ."""
+"""Age in days from which items are marked before they change. Less than SETTLED_DAYS, since clocks differ."""
 
 KEEP_AFTER = 100
-"""How many settled items are listed before they are counted into the documents."""
+"""Number of settled items from which a reader counts them into the documents."""
 
 COUNTING_S = 2.0
-"""How long one reader reads items that it does not need itself, to count them."""
+"""Maximum seconds that a reader spends reading items only to count them."""
 
-_OVERRULED = "overruled"  # instead of the day
+_OVERRULED = "overruled"  # in place of the day of a mark
 
 _PAUSES_S = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
-NO_COUNTS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
-"""What decoding and adding up raises for what is not a count."""
+DECODING_ERRORS = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What decoding or adding up an invalid document may raise."""
 
-_INVALID = object()  # instead of a row
+_INVALID = object()  # in place of a row
 
 _log = getLogger(__name__)
 
 T = TypeVar("T", bound=tuple[Any, ...])
 
 Row = Any
-"""What is kept of one item, ready for JSON."""
+"""The data kept about one item, as JSON types."""
 
 Files = Mapping[str, Entry]
-"""The objects of one item: by their names in its folder, or by ""."""
+"""The objects of one item, by their names in its folder, or "" for an item that is one object."""
 
 
 class KeptKind(Protocol):
-    """What is counted in a folder."""
+    """Defines what is counted in a folder, and how."""
 
     @property
     def folder(self) -> str:
@@ -69,32 +70,33 @@ class KeptKind(Protocol):
         ...
 
     def stem(self, item_id: str) -> str:
-        """Return the beginning of the keys of an item, which no other item's keys have."""
+        """Return the prefix of the keys of an item, which no other item's keys have."""
         ...
 
     def name_of(self, key: str) -> tuple[str, str] | None:
-        """Return the item to which an object in the folder belongs, and its name there; None: to none."""
+        """Return the id of the item that an object in the folder belongs to, and its name in Files; None if it belongs
+        to none."""
         ...
 
     def row(self, bucket: Bucket, item_id: str, files: Files) -> Row | None:
-        """Return what is kept of an item, or None where there is nothing to keep. Raises StorageError, and StateError
-        for an item that is invalid: it stays marked."""
+        """Return the row of an item, or None if it needs none. Raises StorageError, and StateError for an invalid item,
+        which stays marked."""
         ...
 
     def sums(self, rows: Mapping[str, Row]) -> Mapping[str, Any]:
-        """Return what the rows add up to, ready for JSON. Raises ValueError and the like for invalid rows."""
+        """Return what the rows add up to, as JSON types. Raises one of DECODING_ERRORS for invalid rows."""
         ...
 
     def check(self, sums: Mapping[str, Any]) -> None:
-        """Raise ValueError or the like for invalid sums."""
+        """Raise one of DECODING_ERRORS for invalid sums."""
         ...
 
 
 class KeptIndex(NamedTuple):
-    """The index of a folder: `until` and `marked` say which rows the sums in `months` are of."""
+    """The index of a folder. `until` and `marked` say which rows the sums in `months` cover."""
 
-    until: str = ""  # ids that sort before are counted
-    marked: Mapping[str, str] = {}  # ids that are looked at by name, with the day on which they were marked
+    until: str = ""  # ids that sort before this are counted, unless marked
+    marked: Mapping[str, str] = {}  # ids that are listed by name, with the day on which they were marked
     months: Mapping[str, Mapping[str, Any]] = {}  # the sums of each month's rows
 
     def encode(self) -> bytes:
@@ -104,16 +106,16 @@ class KeptIndex(NamedTuple):
 
 
 class CountedFolder(NamedTuple):
-    """A folder as it was read: the sums of what is counted, and the files of what is not."""
+    """A folder as read: the sums of the counted items, and the files of the others."""
 
-    kept: KeptIndex
-    version: str | Expect
-    until: str  # ids that sort before, and are not marked, are in the index
+    stored: KeptIndex
+    version: str | Expect  # of the index in the bucket
+    until: str  # ids that sort before this, and are not marked, are covered by the index
     fresh: Mapping[str, Files]  # all other items
 
     def has(self, item_id: str) -> bool:
-        """Return whether the index counts the item."""
-        return item_id < self.until and item_id not in self.kept.marked
+        """Return whether the index covers the item."""
+        return item_id < self.until and item_id not in self.stored.marked
 
 
 class KeptCounts:
@@ -124,38 +126,39 @@ class KeptCounts:
         self._place = f"{KEPT}{kind.folder}"
 
     def read(self, *, overruled: Iterable[str] = ()) -> CountedFolder:
-        """Return what is counted, and the rest of the folder: one listing, and one more for each marked item. What is
-        `overruled` counts as marked.
+        """Return what is counted, and the rest of the folder, for one listing plus one for each marked item.
 
-        The sums in the returned index are those of what it counts: a month is read where its own are of more.
+        Items with an `overruled` id are treated as marked. The sums in the returned index are only those of the items
+        that it covers; a month is read if its stored sums include others.
         """
         index, version = self._index()
         ruled = {it: _OVERRULED for it in overruled if it < index.until}
         index = index._replace(marked={**index.marked, **ruled})
-        until = min(index.until, day_before(self._clock, SETTLED_DAYS))
+        until = min(index.until, days_ago(self._clock, SETTLED_DAYS))
         folder = self._kind.folder
         entries = [*scan(self._bucket, folder, f"{folder}{until}" if until else "")]
         for item_id in index.marked:
             if item_id < until:
                 entries += self._bucket.list(self._kind.stem(item_id))
-        counted = CountedFolder(index, version, until, gathered(self._kind, entries))
+        counted = CountedFolder(index, version, until, by_item(self._kind, entries))
         counted = counted._replace(fresh={it: files for it, files in counted.fresh.items() if not counted.has(it)})
         sums = self._sums(counted)
         if sums is None:
-            return self.uncounted()._replace(kept=KeptIndex(marked=index.marked), version=version)
-        return counted._replace(kept=index._replace(months=sums))
+            return self.uncounted()._replace(stored=KeptIndex(marked=index.marked), version=version)
+        return counted._replace(stored=index._replace(months=sums))
 
     def uncounted(self) -> CountedFolder:
-        """Return the whole folder, listed."""
+        """Return the whole folder, listed, with nothing counted."""
         every = self._bucket.list(self._kind.folder)
-        return CountedFolder(KeptIndex(), ABSENT, "", gathered(self._kind, every))
+        return CountedFolder(KeptIndex(), ABSENT, "", by_item(self._kind, every))
 
     def _sums(self, counted: CountedFolder) -> dict[str, Mapping[str, Any]] | None:
-        """Return the sums of what the index counts, by month; None where a month's document does not agree with it."""
+        """Return the sums of the items that the index covers, by month; None if a month's document is missing or
+        invalid."""
         found: dict[str, Mapping[str, Any]] = {}
-        doubtful = {month_of(it) for it in counted.kept.marked if it < counted.kept.until}
-        for month, sums in counted.kept.months.items():
-            if month in doubtful or (counted.until < counted.kept.until and month >= month_of(counted.until)):
+        doubtful = {month_of(it) for it in counted.stored.marked if it < counted.stored.until}
+        for month, sums in counted.stored.months.items():
+            if month in doubtful or (counted.until < counted.stored.until and month >= month_of(counted.until)):
                 rows = self.rows(counted, month)
                 if rows is None:
                     return None
@@ -164,13 +167,16 @@ class KeptCounts:
         return found
 
     def rows(self, counted: CountedFolder, month: str) -> dict[str, Row] | None:
-        """Return the rows of a month that hold; None where its document is not there or invalid."""
+        """Return the rows of a month that the index covers; None if the month's document is missing or invalid."""
         rows, _ = self._month(month)
         return None if rows is None else {name: row for name, row in rows.items() if counted.has(name)}
 
-    def sure_rows(self, counted: CountedFolder, month: str) -> dict[str, Row]:
-        """Return the rows of a month that hold. Raises StateError where its document is gone meanwhile; the next look
-        counts again."""
+    def require_rows(self, counted: CountedFolder, month: str) -> dict[str, Row]:
+        """Return the rows of a month that the index covers.
+
+        If the month's document is missing or invalid, remove the index, so that the next reader counts again, and
+        raise StateError.
+        """
         rows = self.rows(counted, month)
         if rows is None:
             self.forget()
@@ -184,53 +190,53 @@ class KeptCounts:
         bound: Callable[[Mapping[str, Any]], Any],
         made: Callable[..., T],
     ) -> Iterator[T]:
-        """Yield all items, the greatest first: `fresh`, and what `made(id, row)` makes of the rows that hold.
+        """Yield all items, the greatest first: `fresh`, and what `made(id, row)` makes of the counted rows.
 
-        `bound(sums)` is not less than the first field of a month's items: a month is read once it may have the next.
-        Raises StateError as `sure_rows` does.
+        `bound(sums)` is an upper bound of the first field of a month's items, so that a month is read only when it may
+        hold the next item. Raises StateError as `require_rows` does.
         """
-        found, months = sorted(fresh), sorted((bound(sums), name) for name, sums in counted.kept.months.items())
+        found, months = sorted(fresh), sorted((bound(sums), name) for name, sums in counted.stored.months.items())
         while found or months:
             if months and (not found or found[-1][0] <= months[-1][0]):
-                rows = self.sure_rows(counted, months.pop()[1])
+                rows = self.require_rows(counted, months.pop()[1])
                 found = sorted([*found, *(made(*it) for it in rows.items())])
             else:
                 yield found.pop()
 
-    def kept(self, counted: CountedFolder, known: Mapping[str, Row | None] | None = None) -> None:
-        """Count what has settled, if that is enough to be worth it. `known` are rows that were made already.
+    def count_settled(self, counted: CountedFolder, known: Mapping[str, Row | None] | None = None) -> None:
+        """Count the items that have settled, if there are enough of them. `known` are rows that the caller already has.
 
-        Whoever reads may do this, and nothing depends on it: what cannot be written now is counted another time.
+        Any reader may do this, and nothing depends on it: what cannot be written now is counted another time.
         """
         settled, until = self._settled(counted)
-        if len(settled) < KEEP_AFTER or _OVERRULED in counted.kept.marked.values():
+        if len(settled) < KEEP_AFTER or _OVERRULED in counted.stored.marked.values():
             return
         try:
-            if counted.version is ABSENT:  # nothing is read for counts that cannot be written
+            if counted.version is ABSENT:  # find out whether the index can be written before reading items
                 counted = counted._replace(version=self._bucket.write(self._key(INDEX), KeptIndex().encode(), ABSENT))
             self._keep(counted, settled, until, known or {})
-        except StorageError as error:  # Conflict too: another one counts, or an item was marked
+        except StorageError as error:  # or its subclass Conflict: another reader counts, or an item was marked
             _log.debug("%s is counted another time: %s", self._kind.folder, error)
 
     def _settled(self, counted: CountedFolder) -> tuple[set[str], str]:
-        until, marked = day_before(self._clock, SETTLED_DAYS), counted.kept.marked
+        until, marked = days_ago(self._clock, SETTLED_DAYS), counted.stored.marked
         settled = {it for it, day in marked.items() if it < until and day < until}
         settled |= {it for it in counted.fresh if it < until and it not in marked}
-        # No further than the last one, so that a clock that is ahead hides nothing. "0" follows "/".
+        # No further than the last item, so that a clock that is ahead hides nothing. "0" sorts right after "/".
         last = f"{max(settled, default='')}0"
         return settled, max(counted.until, min(until, last))
 
     def _keep(self, counted: CountedFolder, settled: set[str], until: str, known: Mapping[str, Row | None]) -> None:
         made = self._made(counted, settled, known)
-        if later := [it for it in settled - made.keys() if it not in counted.kept.marked]:
+        if later := [it for it in settled - made.keys() if it not in counted.stored.marked]:
             until = max(counted.until, min(until, *later))
-        marked = {it: day for it, day in counted.kept.marked.items() if it not in made}
-        months = dict(counted.kept.months)
+        marked = {it: day for it, day in counted.stored.marked.items() if it not in made}
+        months = dict(counted.stored.months)
         rows_of: dict[str, dict[str, Row]] = {month_of(until): {}}
         for item_id, row in made.items():
             rows = rows_of.setdefault(month_of(item_id), {})
             if row is _INVALID:
-                marked[item_id] = day_before(self._clock, 0)
+                marked[item_id] = days_ago(self._clock, 0)
             else:
                 rows |= {item_id: row} if row is not None else {}
         for month in {*rows_of, *(it for it in months if it > month_of(until))}:
@@ -248,8 +254,8 @@ class KeptCounts:
     def _made(
         self, counted: CountedFolder, settled: set[str], known: Mapping[str, Row | None]
     ) -> dict[str, Row | None]:
-        """Return the rows of what has settled, the oldest first, as far as `COUNTING_S` allows; None for what has
-        none."""
+        """Return the rows of settled items (None for an item that needs none), the oldest first, until `COUNTING_S`
+        is over."""
         found: dict[str, Row | None] = {}
         end = self._clock.now() + timedelta(seconds=COUNTING_S)
         for item_id in sorted(settled):
@@ -265,7 +271,7 @@ class KeptCounts:
         return found
 
     def forget(self, name: str = INDEX) -> None:
-        """Remove the index, so that everything is counted again; and the document `name`, where that is the trouble."""
+        """Remove the index, so that everything is counted again, and the document `name`, if that is invalid."""
         self._bucket.delete(self._key(INDEX))
         self._bucket.delete(self._key(name))
 
@@ -276,7 +282,7 @@ class KeptCounts:
         try:
             for sums in index.months.values():
                 self._kind.check(sums)
-        except NO_COUNTS as error:
+        except DECODING_ERRORS as error:
             _warn(self._key(INDEX), error, self._kind.folder)
             return KeptIndex(), version
         return index, version
@@ -289,7 +295,7 @@ class KeptCounts:
         try:
             rows = decoded_rows(data)
             self._kind.sums(rows)
-        except NO_COUNTS as error:
+        except DECODING_ERRORS as error:
             _warn(self._key(month), error, self._kind.folder)
             return None, version
         return rows, version
@@ -299,9 +305,11 @@ class KeptCounts:
 
 
 def mark_changes(bucket: Bucket, clock: Clock, folder: str, item_ids: Iterable[str]) -> None:
-    """Note that these items of a folder change: from now on each is looked at by its name. To be called before the
-    change; items of the last days need none, and cost nothing. Raises StorageError."""
-    before, today = day_before(clock, MARKED_DAYS), day_before(clock, 0)
+    """Mark these items of a folder as about to change, so that each is listed by its name from now on.
+
+    Call this before the change. Items of the last days need no mark, and cost nothing. Raises StorageError.
+    """
+    before, today = days_ago(clock, MARKED_DAYS), days_ago(clock, 0)
     if not (old := [it for it in item_ids if it < before]):
         return
     for attempt in attempts(_PAUSES_S, clock.sleep):
@@ -325,7 +333,7 @@ def _read_index(bucket: Bucket, folder: str) -> tuple[KeptIndex, str | Expect]:
         return KeptIndex(), ABSENT
     try:
         return decoded_index(data), version
-    except NO_COUNTS as error:
+    except DECODING_ERRORS as error:
         _warn(key, error, folder)
         return KeptIndex(), version
 
@@ -334,8 +342,8 @@ def _warn(key: str, error: Exception, folder: str) -> None:
     _log.warning("%s is invalid (%s); %s is counted again", key, error, folder)
 
 
-def gathered(kind: KeptKind, entries: Iterable[Entry]) -> dict[str, dict[str, Entry]]:
-    """Return the items to which these objects belong."""
+def by_item(kind: KeptKind, entries: Iterable[Entry]) -> dict[str, dict[str, Entry]]:
+    """Return the objects grouped by the item that they belong to."""
     found: dict[str, dict[str, Entry]] = {}
     for entry in entries:
         if named := kind.name_of(entry.key):
@@ -343,18 +351,18 @@ def gathered(kind: KeptKind, entries: Iterable[Entry]) -> dict[str, dict[str, En
     return found
 
 
-def day_before(clock: Clock, days: int) -> str:
-    """Return the day that was so many days ago, as ids begin with it: "20261122"."""
+def days_ago(clock: Clock, days: int) -> str:
+    """Return the day `days` days ago, in the form that ids begin with: "20261122"."""
     return (clock.now().astimezone(UTC) - timedelta(days=days)).strftime("%Y%m%d")
 
 
 def month_of(item_id: str) -> str:
-    """Return the name of the document that has the item's row."""
+    """Return the name of the document with the item's row: "202611", or "other" for an id without a date."""
     return item_id[:6] if item_id[:6].isascii() and item_id[:6].isdecimal() and len(item_id) >= 6 else "other"
 
 
 def decoded_index(data: bytes) -> KeptIndex:
-    """Raises ValueError, KeyError or AttributeError for an invalid index."""
+    """Return the index in `data`. Raises ValueError, KeyError or AttributeError if it is invalid."""
     raw = json.loads(data)
     if not isinstance(raw, dict):
         raise ValueError("no object")  # noqa: TRY004  like what json raises
@@ -367,7 +375,7 @@ def decoded_index(data: bytes) -> KeptIndex:
 
 
 def decoded_rows(data: bytes) -> dict[str, Row]:
-    """Raises ValueError for invalid rows."""
+    """Return the rows in `data`. Raises ValueError if they are invalid."""
     raw = json.loads(data)
     rows = raw.get("items") if isinstance(raw, dict) else None
     if not isinstance(rows, dict):

@@ -1,7 +1,7 @@
-"""Retry policies: data that answers "again in so many seconds" or "give up". A policy never acts or sleeps.
+"""Retry policies: data that decides whether a failed call is retried, and when. A policy never acts or sleeps.
 
-Whoever asks it does the waiting: the guard in process (guard.py), the story over ticks, a worker by setting
-`next_retry_at` of its run. All count in the same way: attempt 1 is the first call, attempt n + 1 the n-th retry.
+The caller does the waiting: the guard in process (guard.py), the story across ticks, a worker by setting the
+`next_retry_at` of its run. All count in the same way: attempt 1 is the first call, attempt n + 1 is the n-th retry.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,11 @@ from retake.errors import CodedError, ErrorClass, OutcomeUnknown, class_of
 from retake.retrying.backoff import Backoff, Fixed
 
 LONGEST_S = 366 * 24 * 3600.0
-"""No wait is longer than a year, whatever an exponential backoff without a ceiling amounts to."""
+"""Maximum seconds of any wait, one year: bounds an exponential backoff without a ceiling."""
 
 
 class RetryIf(NamedTuple):
-    """Which errors are retried: those of a class or of a code, but never those of an excepted code."""
+    """Which errors are retried: those with one of the classes or codes, but never one of `except_codes`."""
 
     classes: frozenset[ErrorClass] = frozenset({ErrorClass.TEMPORARY})
     codes: frozenset[str] = frozenset()
@@ -28,17 +28,17 @@ class RetryIf(NamedTuple):
 
 
 class Retry(NamedTuple):
-    """Try again."""
+    """The decision to retry."""
 
-    after_s: float  # seconds from the failure
-    attempt: int  # the number of the attempt that comes: 2 for the first retry
+    after_s: float  # seconds after the failure
+    attempt: int  # the number of the next attempt: 2 for the first retry
 
 
 class GiveUp(NamedTuple):
-    """Do not try again."""
+    """The decision not to retry."""
 
     why: str  # for the log
-    used_up: bool  # no retry is left; False: this error is not retried
+    used_up: bool  # True: no retries or no time left; False: this error is not retried
 
 
 Decision = Retry | GiveUp
@@ -56,23 +56,23 @@ class RetryPolicy(NamedTuple):
     GiveUp(why='ERR_TEMPORARY_TIMEOUT after 3 attempts', used_up=True)
     """
 
-    max_retries: int | None  # retries after the first call; None: without end
+    max_retries: int | None  # retries after the first call; None: unlimited
     backoff: Backoff = Fixed(0.0)
-    jitter_percent: float = 0.0  # each wait is drawn evenly from this many percent below it to as many above
-    ceiling_s: float | None = None  # no wait is longer, jitter included
+    jitter_percent: float = 0.0  # each wait is drawn uniformly from ± this percentage
+    ceiling_s: float | None = None  # the longest wait, jitter included
     retry_if: RetryIf = RetryIf()
     timeout_s: float | None = None  # a call that takes longer is abandoned (time_limit.py)
-    timeout_code: str | None = None  # the error that this is; None: the outcome is unknown
+    timeout_code: str | None = None  # the error code of such a call; None: its outcome is unknown
     deadline_s: float | None = None  # no further attempt once this many seconds have passed since the work began
-    longest_asked_s: float = LONGEST_S  # how much of a requested delay is obeyed, in seconds
+    longest_asked_s: float = LONGEST_S  # longest delay requested by a server (Retry-After) that is obeyed
 
     def decide(
         self, error: CodedError, attempt: int, random: Callable[[], float], *, elapsed_s: float = 0.0
     ) -> Decision:
         """Decide what follows `error` of attempt number `attempt` (from 1), `elapsed_s` after the work began.
 
-        `random()` returns 0 to 1, for the jitter. Where the other side asked for a delay (`error.retry_after_s`), the
-        wait is at least that, whatever the ceiling, up to `longest_asked_s`.
+        `random()` returns 0 to 1, for the jitter. If the server asked for a delay (`error.retry_after_s`), the wait is
+        at least that, up to `longest_asked_s`, even above the ceiling.
         """
         if not self.retry_if.holds_for(error):
             return GiveUp(f"{error.code} is not an error that another try can fix", used_up=False)
@@ -84,12 +84,12 @@ class RetryPolicy(NamedTuple):
         return Retry(max(self.wait_s(attempt, random), asked), attempt + 1)
 
     def wait_s(self, repeat: int, random: Callable[[], float]) -> float:
-        """Return the seconds before retry number `repeat` (from 1), with jitter and ceiling."""
+        """Return the seconds to wait before retry number `repeat` (from 1), with jitter and ceiling applied."""
         low, high = self.bounds_s(repeat)
         return low + (high - low) * random()
 
     def bounds_s(self, repeat: int) -> tuple[float, float]:
-        """Return the shortest and the longest wait, in seconds, that may precede that retry."""
+        """Return the shortest and longest wait, in seconds, before retry number `repeat`."""
         ceiling = LONGEST_S if self.ceiling_s is None else self.ceiling_s
         delay = min(self.backoff.delay_s(repeat), ceiling)
         spread = delay * self.jitter_percent / 100
@@ -97,8 +97,10 @@ class RetryPolicy(NamedTuple):
 
 
 def checked(policy: RetryPolicy) -> RetryPolicy:
-    """Return `policy`. Raises ValueError for one that could not decide about a failure, which would come to light only
-    after a call: a `timeout_code` without a class, a backoff without a wait for the first retry.
+    """Return `policy`, or raise ValueError if it could not decide about a failure.
+
+    Otherwise that would come to light only after a call. Such a policy has a `timeout_code` without a class, or a
+    backoff without a wait for the first retry.
 
     >>> checked(RetryPolicy(3, timeout_s=60, timeout_code="TIMEOUT"))
     Traceback (most recent call last):
@@ -125,8 +127,8 @@ def decide_on_paid(
 ) -> Decision:
     """Decide as `policy.decide` does, but do not retry a call with an unknown outcome (OutcomeUnknown).
 
-    A paid call that may have been carried out is retried only under a policy that names its code. The class alone, "a
-    temporary error", says nothing about what was paid for.
+    A paid call that may have been carried out is retried only if the policy names its code. A matching class
+    ("temporary") is not enough: it says nothing about whether the call was paid for.
     """
     if isinstance(error, OutcomeUnknown) and error.code not in policy.retry_if.codes:
         why = f"{error.code}: nobody can tell whether the call was carried out, and paid for; look at the vendor's"

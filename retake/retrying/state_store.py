@@ -1,8 +1,8 @@
 """Small states shared by threads, processes and machines: one JSON object per name, changed by compare-and-set.
 
 These states are hints (a breaker, a mode): a change that keeps losing against others fails after a bounded time, and
-the caller goes on without it. No lease is taken. A conditional write is atomic in every store but an S3 that ignores
-conditions; there, two callers that change the same state at the same instant may both believe that they succeeded. A
+the caller goes on without it. No lease is taken. A conditional write is atomic in every store except an S3 that ignores
+conditions. There, two callers that change the same state at the same instant may both believe that they succeeded. A
 lease would cost such a store seven requests per change, and a process can have only one lease with a kill timer.
 """
 
@@ -24,18 +24,18 @@ T = TypeVar("T")
 
 Raw = Mapping[str, Any]
 Change = Callable[[Raw | None], tuple[Raw | None, T]]
-"""Takes the present state (None: there is none); returns the new one (None: no change) and a result. It must be pure:
+"""Takes the current state (None: there is none). Returns the new one (None: no change) and a result. It must be pure:
 it may be called several times, and only the last call counts."""
 
 _PAUSES_S = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.13, 0.21, 0.34, 0.55, 0.89)
-"""Seconds between tries while others change the same state: two and a half seconds in all."""
+"""Seconds between tries while others change the same state, two and a half in all."""
 
 
 class StateStore(Protocol):
-    """A store of states. Every method may raise StorageError, and ValueError for a name that no key can have."""
+    """A store of states. Every method may raise StorageError, and ValueError for a name that is not a valid key."""
 
     def where(self, name: str) -> str:
-        """Return what messages call the place of this state."""
+        """Return the location of this state, for messages."""
         ...
 
     def names(self) -> list[str]:
@@ -43,13 +43,13 @@ class StateStore(Protocol):
         ...
 
     def read(self, name: str) -> Raw | None:
-        """Return the state, or None. Raises StateError where it is not a JSON object."""
+        """Return the state, or None. Raises StateError if it is not a JSON object."""
         ...
 
     def change(self, name: str, change: Change[T]) -> T:
         """Replace the state by what `change` makes of it, atomically, and return the result of `change`.
 
-        Raises StateError, and Conflict where others were faster for more than two seconds; nothing is changed then.
+        Raises StateError, and Conflict if others kept being faster for more than two seconds. Then nothing is changed.
         """
         ...
 
@@ -84,7 +84,7 @@ class BucketStateStore:
     """States in `folder` (which ends in "/") of `bucket`, as NAME.json. They outlive ticks and processes. Thread safe.
 
     No lease may be taken through a bucket made for `folder` (`Bucket.part`). `pauses_s` are the seconds between tries
-    while others change the same state. A change need not outlast a power cut unless `synced` (see
+    while others change the same state. Unless `synced`, a change may be lost in a power cut (see
     retake.bucket.contract).
 
     >>> from retake.bucket.memory import MemoryBucket
@@ -145,10 +145,10 @@ class BucketStateStore:
 
 
 class StateCell(Generic[S]):
-    """One state of a store, as a value.
+    """One state of a store, decoded.
 
-    `decode` reads what is stored (None: nothing yet) and raises ValueError("field: what is wrong with it"); `encode` is
-    its reverse.
+    `decode` takes what is stored (None: nothing yet) and raises ValueError("field: what is wrong with it"). `encode` is
+    its inverse.
     """
 
     def __init__(
@@ -157,11 +157,11 @@ class StateCell(Generic[S]):
         self._states, self._name, self._decode, self._encode = states, name, decode, encode
 
     def get(self) -> S:
-        """Raises StateError, StorageError."""
+        """Return the current state. Raises StateError, StorageError."""
         return self._decoded(self._states.read(self._name))
 
     def change(self, step: Callable[[S], tuple[S, T]]) -> T:
-        """Replace the state by what `step` makes of it and return the result of `step`. Writes only a changed state.
+        """Replace the state by what `step` makes of it, and return the result of `step`. An equal state is not written.
 
         Raises StateError, StorageError, and Conflict (see `StateStore.change`).
         """
@@ -174,7 +174,7 @@ class StateCell(Generic[S]):
         return self._states.change(self._name, change)
 
     def update(self, step: Callable[[S], S]) -> S:
-        """Replace the state by what `step` makes of it, as `change` does, and return the new state."""
+        """Replace the state by what `step` makes of it, and return the new state. Raises what `change` raises."""
 
         def change(state: S) -> tuple[S, S]:
             new = step(state)
@@ -192,7 +192,7 @@ class StateCell(Generic[S]):
 def state_name(kind: str, text: str) -> str:
     """Return the name of a state of this kind about `text`, which may be any text: an id, a key, a path.
 
-    It is KIND.TEXT where a key can hold that, so that people find the document, and otherwise KIND.~ with a digest.
+    It is KIND.TEXT if that is a valid key, so that people can find the document, and otherwise KIND.~DIGEST.
     """
     from hashlib import sha256
 
@@ -203,7 +203,7 @@ def state_name(kind: str, text: str) -> str:
 
 
 def unreadable(where: str, what: str) -> StateError:
-    """Return the error for a document that makes no sense."""
+    """Return the error for an invalid document."""
     return StateError(f"{where}: {what}. It is left as it is; fix it or remove it")
 
 

@@ -1,8 +1,8 @@
-"""A time limit for calls that have none of their own, or do not keep it.
+"""A time limit for calls that have none of their own, or exceed it.
 
-Python cannot end a call that hangs in foreign code. So a call with a limit runs in a thread of its own and is abandoned
+Python cannot stop a call that hangs in a library. So a call with a limit runs in a thread of its own and is abandoned
 when its time is over: the caller goes on, and a late result is discarded. Abandoned threads do not keep the process
-from exiting. While `MOST_ABANDONED` of them still run, no other call with a limit begins.
+from exiting. While `MAX_ABANDONED` of them are still running, calls with a limit are refused.
 """
 
 import threading
@@ -14,8 +14,8 @@ from typing import Any, Generic, TypeVar, cast
 
 from retake.errors import Code, CodedError, OutcomeUnknown, Refused
 
-MOST_ABANDONED = 32
-"""While so many abandoned calls still run, calls with a limit are refused."""
+MAX_ABANDONED = 32
+"""Maximum number of abandoned calls that may still be running when another call with a limit is made."""
 
 _log = getLogger(__name__)
 _abandoned: set["_TimedCall[Any]"] = set()
@@ -35,21 +35,21 @@ class OutOfTime(Exception):
         self.timeout_s = timeout_s
 
     def as_error(self, code: str | None) -> CodedError:
-        """Return the error that a policy is asked about: `code`, or Overrun (outcome unknown) without one."""
+        """Return the error to ask a policy about: one with `code`, or Overrun (outcome unknown) if that is None."""
         if code is None:
             return Overrun(Code.TIMEOUT, f"{self}: nobody can tell whether it was, or still will be, carried out")
         return CodedError(code, str(self))
 
 
 def within(timeout_s: float | None, work: Callable[[], T]) -> T:
-    """Return what `work()` returns, or raise what it raises; with a limit it runs in another thread.
+    """Return what `work()` returns, or raise what it raises. With a limit it runs in another thread.
 
-    `timeout_s` is in seconds of real time; None means no limit. Raises OutOfTime when they are over, and Refused,
-    without calling `work`, while too many abandoned calls are still running.
+    `timeout_s` is in seconds of real time; None means no limit. Raises OutOfTime when the time is over, and Refused,
+    without calling `work`, while too many abandoned calls are still running or if no thread can be started.
     """
     if timeout_s is None:
         return work()
-    if (running := abandoned()) >= MOST_ABANDONED:
+    if (running := abandoned()) >= MAX_ABANDONED:
         raise Refused(
             Code.UNAVAILABLE, f"{running} abandoned calls are still running: no other is made before one ends"
         )
@@ -91,7 +91,7 @@ class _TimedCall(Generic[T]):
             raise Refused(Code.UNAVAILABLE, f"this process cannot start another thread: {error}") from error
 
     def abandon(self) -> bool:
-        """Abandon the call; False where it has already ended."""
+        """Abandon the call and return True, or return False if it has already ended."""
         with _lock:
             if self.ended.is_set():
                 return False
@@ -107,7 +107,7 @@ class _TimedCall(Generic[T]):
         value, error = None, None
         try:
             value = self._work()
-        except BaseException as raised:  # noqa: BLE001  it belongs to the waiting caller
+        except BaseException as raised:  # noqa: BLE001  the waiting caller raises it
             error = raised
         with _lock:
             late = self in _abandoned

@@ -89,7 +89,7 @@ def ended_bills(
             record = read_bill(bucket, entry.key)
             known[item_id] = _row(entry, record)
             bills.append(Bill(item_id, _outcome(record), calls_of(record)))
-    counts.kept(counted, known)
+    counts.count_settled(counted, known)
     return bills, months
 
 
@@ -115,7 +115,7 @@ def _kept(
 ) -> tuple[list[Bill], list[PaidMonth]] | None:
     """Return what is kept of bills since a day; None where a month's document is not there."""
     bills, months, since = list[Bill](), list[PaidMonth](), start_of(day)
-    for name, sums in counted.kept.months.items():
+    for name, sums in counted.stored.months.items():
         (first, last), days, steps = sums["modified"], sums["days"], sums["steps"]
         if last < since or (days is not None and max(days, default="") < day):
             continue
@@ -131,7 +131,7 @@ def _kept(
 
 
 def _read_month(bucket: Bucket, counts: KeptCounts, counted: CountedFolder, name: str) -> list[Bill]:
-    return _bills(bucket, counts.sure_rows(counted, name))
+    return _bills(bucket, counts.require_rows(counted, name))
 
 
 def _bills(bucket: Bucket, rows: Mapping[str, Row]) -> list[Bill]:

@@ -9,15 +9,15 @@ from retake.clock import Clock
 from retake.errors import StateError
 from retake.retrying.dead_letters import LettersKept
 from retake.retrying.kept_counts import (
+    DECODING_ERRORS,
     INDEX,
     KEPT,
-    NO_COUNTS,
     CountedFolder,
     KeptCounts,
     KeptKind,
+    by_item,
     decoded_index,
     decoded_rows,
-    gathered,
     month_of,
 )
 from retake.story.checked_part import CheckedPart
@@ -51,13 +51,13 @@ class KeptExamination(CheckedPart):
                     self.kind.check(sums)
             else:
                 self.kind.sums(decoded_rows(data))
-        except NO_COUNTS as error:
+        except DECODING_ERRORS as error:
             what = str(error) if isinstance(error, ValueError) else "it does not hold counts"
             yield found("counts-invalid", subject, what)
             return
         counts = KeptCounts(part.bucket, self.clock, self.kind)
         counted = counts.read()
-        if name != INDEX and name in counted.kept.months:
+        if name != INDEX and name in counted.stored.months:
             yield from self._month(part, name, counted, counts.rows(counted, name) or {})
 
     def repair(self, view: CheckView, subject: str) -> list[str]:
@@ -81,7 +81,7 @@ class KeptExamination(CheckedPart):
         self, part: CheckView, month: str, counted: CountedFolder, rows: Mapping[str, Any]
     ) -> Iterator[CheckFinding]:
         beginning = f"{self.kind.folder}{month if month.isdecimal() else ''}"
-        items = gathered(self.kind, part.entries(beginning))
+        items = by_item(self.kind, part.entries(beginning))
         there = {
             name: json.loads(json.dumps(self.kind.row(part.bucket, name, files)))
             for name, files in items.items()
@@ -91,7 +91,7 @@ class KeptExamination(CheckedPart):
         if wrong := sorted(name for name in {*there, *rows} if there.get(name) != rows.get(name)):
             what = f"{len(wrong)} {self.items} are not as they were counted, the first of them {wrong[0]}"
             yield found("counts-wrong", where, what)
-        elif self.kind.sums(rows) != counted.kept.months[month]:
+        elif self.kind.sums(rows) != counted.stored.months[month]:
             index = part.where(f"{self.place}{INDEX}.json")
             yield found("counts-wrong", where, f"{index} has other sums than its rows")
 

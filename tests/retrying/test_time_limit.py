@@ -22,7 +22,7 @@ from retake.retrying.breaker import Breaker, BreakerPolicy, Phase
 from retake.retrying.guard import Call, End, Guard
 from retake.retrying.policy import RetryIf, RetryPolicy
 from retake.retrying.state_store import MemoryStateStore
-from retake.retrying.time_limit import MOST_ABANDONED, OutOfTime, Overrun, abandoned, within
+from retake.retrying.time_limit import MAX_ABANDONED, OutOfTime, Overrun, abandoned, within
 from retake.robots.batch import BatchCall, Batches, Item, Parts
 from retake.robots.batch_plan import Answer, BatchPolicy, ItemFate, Made
 from retake.robots.creation import Creator
@@ -119,8 +119,8 @@ def test_what_is_said_in_the_log_is_said_as_by_the_caller() -> None:
 def test_there_are_never_more_abandoned_calls_than_the_bound(
     hanging: Callable[..., Hanging], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert MOST_ABANDONED >= 8
-    monkeypatch.setattr(time_limit, "MOST_ABANDONED", 3)
+    assert MAX_ABANDONED >= 8
+    monkeypatch.setattr(time_limit, "MAX_ABANDONED", 3)
     work, made = hanging(), []
     for _ in range(3):
         with pytest.raises(OutOfTime):
