@@ -58,7 +58,7 @@ _SECRET_ENDINGS = (
 )
 
 
-def written_down(document: dict[str, Any]) -> Iterator[str]:
+def secrets_in(document: dict[str, Any]) -> Iterator[str]:
     """Yield a message for each secret in `document`, the content of a settings file."""
     waiting: list[tuple[str, Any]] = [("", document)]
     while waiting:  # not recursive: a file may be nested more deeply than Python's stack allows

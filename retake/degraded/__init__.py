@@ -1,6 +1,6 @@
-"""Degraded modes: what is done without while much goes wrong, or while an operator or a schedule says so.
+"""Degraded modes: less is done while much goes wrong, or while an operator or a schedule says so.
 
-mode.py       the four modes, which one holds, and when it changes by itself: pure
-store.py      where the mode is kept: mode/state.json, repeated in the alerts' document
+mode.py       the four modes, which one is in force, and when it changes automatically: pure
+store.py      stores the mode in mode/state.json, with a copy in the alerts' document
 settings.py   the section MODES of the settings
 """

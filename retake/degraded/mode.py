@@ -1,4 +1,4 @@
-"""The four modes: what each does without, which one holds, and when it changes by itself. Pure.
+"""The four modes: what each leaves out, which one is in force, and when it changes automatically. Pure.
 
               begin  pay for text, pictures  order a video  poll, fetch, tidy up  robots NR.NSI.
 0 full        yes    yes                     yes            yes                   all
@@ -6,10 +6,10 @@
 2 minimal     no     no                      no             yes                   1, 9
 3 emergency   no     no                      no             no                    none
 
-(1) with MODES.video_mock, by which a video made on this machine takes the place of one that is ordered; else no.
+(1) only with MODES.video_mock, by which a video made on this machine replaces one that would be ordered.
 
-What an operator sets wins, 0 too; otherwise the higher one of the schedule's and the automatic. docs/protocol.md,
-section "Degraded mode".
+The mode that an operator sets wins, even 0; otherwise the higher of the schedule's and the automatic one.
+docs/protocol.md, section "Degraded mode".
 """
 
 from collections.abc import Mapping
@@ -23,43 +23,43 @@ from retake.degraded.settings import ModeSettings
 FULL, REDUCED, MINIMAL, EMERGENCY = range(4)
 
 WORDS = ("everything runs", "no video is ordered", "nothing is begun or paid for", "nothing runs")
-"""What each mode is, in a few words."""
+"""Each mode in a few words."""
 
 ROBOTS: tuple[frozenset[int] | None, ...] = (None, frozenset({1, 2, 3, 9}), frozenset({1, 9}), frozenset())
-"""By mode, the numbers of the robots that run; None is all."""
+"""By mode, the numbers of the robots that run; None means all."""
 
 
-_WRONG = timedelta(days=30)
-"""How far ahead a mode with an end may have been set. A tick on a machine whose clock is some days behind obeys it."""
+_MAX_AHEAD = timedelta(days=30)
+"""How far in the future a mode with an end may have been set, so that a machine whose clock is days behind obeys it."""
 
 
 class Hand(NamedTuple):
-    """What an operator has set."""
+    """A mode that an operator has set."""
 
     mode: int
     why: str
     since: str
-    until: str | None = None  # None: until the operator sets something else
+    until: str | None = None  # None: until the operator sets another one
 
 
 class Auto(NamedTuple):
-    """What the share of failed tries has led to."""
+    """The automatic mode, which follows the share of failed tries."""
 
     mode: int = FULL
-    since: str | None = None  # of the last change
-    error_share: float | None = None  # when it was looked at last; None: too few tries
+    since: str | None = None  # the time of the last change
+    error_share: float | None = None  # at the last look; None: too few tries
     tries: int = 0
 
 
 class ModeState(NamedTuple):
-    """What is on record of the mode."""
+    """The stored state that the mode follows from."""
 
     hand: Hand | None = None
     auto: Auto = Auto()
 
 
 class Mode(NamedTuple):
-    """The mode that holds."""
+    """The mode in force, and why."""
 
     mode: int = FULL
     by: str = "default"  # "default", "operator", "schedule", "auto"
@@ -77,7 +77,7 @@ class Mode(NamedTuple):
 
 
 def mode_at(state: ModeState, settings: ModeSettings, timezone: str, now: datetime) -> Mode:
-    """Return the mode that holds at `now`."""
+    """Return the mode in force at `now`."""
     hand = state.hand
     if hand and not _is_over(hand, now):
         return Mode(hand.mode, "operator", hand.why, hand.since, hand.until)
@@ -92,16 +92,21 @@ def mode_at(state: ModeState, settings: ModeSettings, timezone: str, now: dateti
 
 
 def _is_over(hand: Hand, now: datetime) -> bool:
-    """Return whether what an operator has set has ended. If it was set further ahead than `_WRONG`, the clock was wrong
-    then, and so is its end."""
+    """Return whether the mode that an operator set has ended.
+
+    If it was set further in the future than `_MAX_AHEAD`, the clock was wrong then, and so is its end.
+    """
     if hand.until is None:
         return False
-    return now >= parse_stamp(hand.until) or parse_stamp(hand.since) - now > _WRONG
+    return now >= parse_stamp(hand.until) or parse_stamp(hand.since) - now > _MAX_AHEAD
 
 
 def may_change_at(state: ModeState, settings: ModeSettings, timezone: str, now: datetime) -> list[datetime]:
-    """Return the times after `now` at which the mode may become another by itself: the end of what an operator has set,
-    and the schedule's times of day, on whatever day. The automatic mode changes only after ticks that did something."""
+    """Return the times after `now` at which time alone may change the mode.
+
+    These are the end of the mode that an operator set, and the schedule's times of day, whatever the day. The automatic
+    mode changes only after ticks that did something.
+    """
     times = [parse_stamp(state.hand.until)] if state.hand and state.hand.until else []
     if settings.schedule:
         zone = zone_of(timezone)
@@ -117,16 +122,16 @@ def _why(auto: Auto, settings: ModeSettings) -> str:
 
 
 def auto_after(auto: Auto, failed: int, tries: int, settings: ModeSettings, now: datetime) -> Auto:
-    """Return the automatic mode after a look at the window: `failed` of `tries` tries failed in it.
+    """Return the automatic mode after a look at the window, in which `failed` of `tries` tries failed.
 
-    Above `error_share` it goes one up; at or below `return_share`, or with too few tries, one down; never within
-    `hold_seconds` of its last change.
+    Above `error_share` it goes one up. At or below `return_share`, or with too few tries, it goes one down. It never
+    changes within `hold_seconds` of its last change.
     """
     enough = tries >= settings.min_tries
     share = failed / tries if enough else None
     seen = auto._replace(error_share=share, tries=tries)
     hold = timedelta(seconds=settings.hold_seconds)
-    if auto.since and abs(now - parse_stamp(auto.since)) < hold:  # further ahead: the clock was set back since
+    if auto.since and abs(now - parse_stamp(auto.since)) < hold:  # if further in the future, the clock was set back
         return seen
     mode = auto.mode
     if share is not None and share > settings.error_share:
@@ -143,10 +148,10 @@ def robots(mode: int) -> list[int]:
 
 
 def decoded(raw: Mapping[str, Any] | None) -> ModeState:
-    """Read what is on record. Raises ValueError, which names the field."""
+    """Return the stored state `raw`. Raises ValueError, whose message names the field."""
     raw = {} if raw is None else raw
     if not isinstance(raw, Mapping):
-        raise ValueError("no object")  # noqa: TRY004  a fault of the document
+        raise ValueError("is not an object")  # noqa: TRY004  a fault of the document
     hand, auto = raw.get("hand"), raw.get("auto") or {}
     try:
         state = ModeState(Hand(**hand) if hand else None, Auto(**auto))
@@ -154,16 +159,16 @@ def decoded(raw: Mapping[str, Any] | None) -> ModeState:
         raise ValueError(str(error)) from error
     for name, mode in (("hand", state.hand.mode if state.hand else 0), ("auto", state.auto.mode)):
         if type(mode) is not int or not FULL <= mode <= EMERGENCY:
-            raise ValueError(f"{name}.mode: no whole number, 0 to 3")
+            raise ValueError(f"{name}.mode: is not a whole number from 0 to 3")
     for name, moment in (
         ("hand.since", state.hand.since if state.hand else None),
         ("hand.until", state.hand.until if state.hand else None),
         ("auto.since", state.auto.since),
     ):
         if moment is not None and not _is_stamp(moment):
-            raise ValueError(f"{name}: no time")
+            raise ValueError(f"{name}: is not a time")
     if state.hand and not isinstance(state.hand.why, str):
-        raise ValueError("hand.why: no text")
+        raise ValueError("hand.why: is not text")
     share, tries = state.auto.error_share, state.auto.tries
     if type(tries) is not int or not (share is None or (isinstance(share, (int, float)) and 0 <= share <= 1)):
         raise ValueError("auto: error_share must be a number from 0 to 1, and tries a whole number")
@@ -178,5 +183,5 @@ def _is_stamp(value: Any) -> bool:
 
 
 def encoded(state: ModeState) -> dict[str, Any]:
-    """Return it as JSON has it."""
+    """Return the state as JSON types."""
     return {"hand": state.hand and state.hand._asdict(), "auto": state.auto._asdict()}

@@ -7,7 +7,7 @@ from retake.settings.schema import SECONDS, YES_OR_NO, Field, Schema, TableList,
 
 
 class Scheduled(NamedTuple):
-    """A mode that holds at certain hours."""
+    """A mode that is in force at certain hours."""
 
     hours: WorkingHours
     mode: int
@@ -34,7 +34,7 @@ _SHARE = between(0, 1)
 
 
 class ModeSettings(NamedTuple):
-    """When less is done. Times are in the zone of ALERTS.timezone."""
+    """When degraded modes are in force. Times are in the zone of ALERTS.timezone."""
 
     auto: bool = field(YES_OR_NO, "whether the mode changes by itself with the share of failed tries", default=False)
     error_share: float = field(_SHARE, "share of failed tries above which the mode goes one up", default=0.2)

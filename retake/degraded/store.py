@@ -1,8 +1,8 @@
-"""Where the mode is kept: `mode/state.json` at the bucket's root, repeated in the alerts' document.
+"""Stores the mode in `mode/state.json` at the bucket's root, with a copy in the alerts' document.
 
-A tick reads the alerts' document anyway, and an idle one nothing else. The mode itself is written first: a crash before
-it is repeated leaves an older copy, which the next change, or the next tick that is not idle, brings in line. A copy by
-which ticks are held back is not taken at its word: they read the mode itself.
+A tick reads the alerts' document anyway, and an idle one reads nothing else. The mode itself is written first. A crash
+before the copy is written leaves an outdated copy, which the next change, or the next tick that is not idle, updates.
+Ticks that would be held back because of the copy read the mode itself first.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ FOLDER = "mode/"
 
 
 class ModeStore:
-    """The mode of a bucket, `bucket` being all of it. Every method may raise StateError and StorageError."""
+    """The mode of `bucket`, which is the whole bucket. Every method may raise StateError and StorageError."""
 
     def __init__(self, bucket: Bucket, clock: Clock) -> None:
         self._cell = StateCell(BucketStateStore(bucket, FOLDER, clock), "state", decoded, encoded)
@@ -34,8 +34,11 @@ class ModeStore:
         return self.repeat()
 
     def repeat(self) -> ModeState:
-        """Bring the copy in the alerts' document in line, and return the state. The state is read after that document:
-        of two who do so at once, the second copies what the first may have missed."""
+        """Update the copy in the alerts' document, and return the state.
+
+        The state is read after that document, so that of two concurrent updates the second copies what the first may
+        have missed.
+        """
 
         def copied(board: Board) -> tuple[Board, ModeState]:
             state = self.read()

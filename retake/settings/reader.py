@@ -1,8 +1,8 @@
-"""Reading a settings file: one JSON object, whose sections are declared by schema (schema.py).
+"""Reads a settings file: one JSON object, whose sections are declared by schemas (schema.py).
 
-The sections that every pipeline has are in shared.py; each pipeline adds its own and hands all of them to
-`read_settings`. An idle tick loads this module: it compiles no regular expression and imports nothing that a sound file
-does not need.
+The sections that every pipeline has are in shared.py. Each pipeline adds its own and passes all of them to
+`read_settings`. An idle tick imports this module, so it compiles no regular expression and imports nothing that a valid
+file does not need.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from retake.errors import SettingsError
 from retake.foreign_text import plain, shown
-from retake.keys import written_down
+from retake.keys import secrets_in
 from retake.settings.schema import BUCKET_URL, Field, Schema, read_field, read_fields, unknown_keys
 from retake.strict_json import parse
 
@@ -25,11 +25,11 @@ ENVIRONMENT = {
     "RETAKE_SANDBOX_URL": "the base URL of a running sandbox; the vendors' endpoints are then its stand-ins",
     "RABBITMQ_URL": "RabbitMQ, for retake work: amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps:// with TLS",
 }
-"""The environment variables beside the vendors' keys, and what each is for."""
+"""The environment variables other than the vendors' keys, and what each is for."""
 
 
 class SettingsFile:
-    """A settings file that has been read. What is wrong with it is in `faults`; faulty fields have their defaults."""
+    """A settings file that was read. `faults` says what is wrong with it; faulty fields have their defaults."""
 
     def __init__(
         self,
@@ -40,15 +40,15 @@ class SettingsFile:
         warnings: tuple[str, ...],
     ) -> None:
         self.source, self.document = source, document
-        self.values = values  # of each section and of each field beside them, by where it stands
+        self.values = values  # of each section, and of each field at the top level, by its path
         self.faults, self.warnings = faults, warnings
 
     def gives(self, section: str, name: str) -> bool:
-        """Return whether the file itself gives the setting `name` of `section`."""
+        """Return whether the file itself sets `name` in `section`."""
         return _table_at(self.document, section, []).get(name) is not None
 
     def check(self, contradictions: Iterator[str]) -> None:
-        """Raise SettingsError with every fault, one a line; `contradictions` count where there are no other faults."""
+        """Raise SettingsError with all faults, one per line, or, if there are none, with all `contradictions`."""
         if faults := self.faults or tuple(contradictions):
             first = f"{plain(self.source)}: these settings cannot be used; nothing was changed:"
             raise SettingsError("\n".join([first, *faults]))
@@ -63,17 +63,17 @@ def read_settings(
 ) -> SettingsFile:
     """Read the file that RETAKE_CONFIG names, or config/config.json in the current directory.
 
-    `sections` are the sections that the file may have, by where they stand ("WORKFLOW", "API_KEYS.openai"); `fields`
-    stand beside them. `older_keys` are, by section, unknown keys that are not misspellings (names separated by spaces).
-    `others` are the sections that another pipeline reads: they are not looked into. RETAKE_STORAGE_URL takes the place
-    of STORAGE.url. A setting that is left out or null has its default.
+    `sections` are the sections that the file may have, by their path ("WORKFLOW", "API_KEYS.openai"), and `fields` the
+    settings at its top level. `older_keys` are, by section, unknown keys that are not misspellings (names separated by
+    spaces). `others` are the paths of sections that other pipelines read; they are not validated. RETAKE_STORAGE_URL
+    overrides STORAGE.url. A setting that is left out or null has its default.
 
-    Raises SettingsError where there is no such file or it holds no JSON object; other faults are in the result, for
-    `SettingsFile.check` to raise together with the contradictions that only the caller knows.
+    Raises SettingsError if there is no such file or it is not a JSON object. All other faults are in the result, for
+    `SettingsFile.check` to raise, or else the contradictions that only the caller can find.
     """
     source = environ.get("RETAKE_CONFIG") or DEFAULT_FILE
     document = _document(source)
-    faults = list(written_down(document))
+    faults = list(secrets_in(document))
     values = {
         path: schema.make(**read_fields(schema, _table_at(document, path, faults), path, faults))
         for path, schema in sections.items()
@@ -109,7 +109,7 @@ def _document(source: str) -> dict[str, Any]:
 
 
 def no_such_file(source: str) -> SettingsError:
-    """Return the error for a settings file that is not there."""
+    """Return the error for a missing settings file."""
     return SettingsError(
         f"{plain(source)}: there is no such settings file; run from the folder that has it, name it in RETAKE_CONFIG, "
         "or make one: retake init"
@@ -127,7 +127,7 @@ def _table_at(document: Mapping[str, Any], path: str, faults: list[str]) -> Mapp
             return {}
         if not isinstance(found, dict):
             fault = f"{'.'.join(walked)}: found {shown(found)}, allowed: an object {{…}}"
-            if fault not in faults:  # API_KEYS is on the way to three sections
+            if fault not in faults:  # several sections may share a parent, such as API_KEYS
                 faults.append(fault)
             return {}
     return found  # type: ignore[no-any-return]

@@ -1,10 +1,7 @@
-"""Schemas: which keys a table of a file has, what each may hold, and the value that a table becomes.
+"""Schemas: the keys of a table in a file, what each may hold, and the value that the table becomes.
 
-The settings file and the robots' policy files declare their tables with them. Reading collects faults instead of
-stopping at the first one; each names the field in full ("last_failure.actions[2].channel"), what was found and what is
-allowed there.
-
-A rule is what one value may be, in words and as a function that returns the value ready for use or raises ValueError.
+The settings file and the robots' policy files declare their tables with them. Reading collects all faults. Each names
+the field in full ("last_failure.actions[2].channel"), what was found, and what is allowed there.
 """
 
 import json
@@ -14,11 +11,11 @@ from typing import Any, NamedTuple
 
 from retake.foreign_text import plain, shown
 
-_LONGEST_TEXT = 500
+_MAX_TEXT_LENGTH = 500
 
 
 class Rule(NamedTuple):
-    """What is allowed, in words, and the function that returns the value ready for use or raises ValueError.
+    """What one value may be: in words, and as a function that returns the value ready for use or raises ValueError.
 
     whole(1, 5).read(3)     # 3
     whole(1, 5).allowed     # "whole number, 1 to 5"
@@ -26,7 +23,7 @@ class Rule(NamedTuple):
 
     allowed: str
     read: Callable[[Any], Any]
-    hidden: bool = False  # whether what was found may be a secret, which no message may show
+    hidden: bool = False  # whether a wrong value may be a secret, which no message may show
 
 
 class PictureSize(NamedTuple):
@@ -61,11 +58,7 @@ def above_zero(high: int) -> Rule:
 
 
 def from_zero(high: int) -> Rule:
-    def read(value: Any) -> float:
-        _require(type(value) in (int, float) and 0 <= value <= high)
-        return value  # type: ignore[no-any-return]
-
-    return Rule(f"number, 0 to {high}", read)
+    return between(0, high)
 
 
 def between(low: int, high: int) -> Rule:
@@ -90,7 +83,7 @@ def none_or(rule: Rule) -> Rule:
 
 
 def several(rule: Rule) -> Rule:
-    """Allow a list of different values, each as `rule` allows; it may be empty."""
+    """Allow a list, possibly empty, of different values that `rule` allows."""
 
     def read(value: Any) -> tuple[Any, ...]:
         _require(isinstance(value, list))
@@ -102,7 +95,7 @@ def several(rule: Rule) -> Rule:
 
 
 def some(rule: Rule) -> Rule:
-    """Allow what `several` allows, but for an empty list."""
+    """Allow what `several` allows, except an empty list."""
     many = several(rule)
 
     def read(value: Any) -> tuple[Any, ...]:
@@ -133,7 +126,7 @@ def _read_yes_or_no(value: Any) -> bool:
 
 def _read_text(value: Any) -> str:
     _require(isinstance(value, str) and value.isprintable() and value == value.strip())
-    _require(0 < len(value) <= _LONGEST_TEXT)
+    _require(0 < len(value) <= _MAX_TEXT_LENGTH)
     return str(value)
 
 
@@ -217,12 +210,12 @@ FOLDER = Rule("folder in the bucket: relative, parts of 250 bytes at most, separ
 RATIO = Rule('"WIDTH:HEIGHT"', _read_ratio)
 SIZE = Rule('"WIDTHxHEIGHT" or [WIDTH, HEIGHT], even numbers, 16 to 4096', _read_size)
 SECONDS = above_zero(31_536_000)  # a year
-PATIENCE = from_zero(31_536_000)  # seconds; 0 is "not at all"
+PATIENCE = from_zero(31_536_000)  # seconds; 0 means not at all
 USD = from_zero(1_000_000)
 
 
 REQUIRED: Any = object()
-"""The default of a field that has none: its key must be given."""
+"""In place of the default of a field whose key must be given."""
 
 
 class TableList:
@@ -245,7 +238,7 @@ class OneTable:
 class NamedTables:
     """A rule for an object of tables whose names the user chooses, each read by `schema`.
 
-    `named(value, name)` returns a table's value with its name in it. The names are checked by `name`.
+    `named(value, name)` returns a table's value with its name added. `name` is the rule for the names.
     """
 
     allowed = "an object {…} of objects, by name"
@@ -263,14 +256,14 @@ class Field(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The keys of a table. `make` is called with their values by name."""
+    """The keys of a table. `make` is called with their values as keyword arguments."""
 
     make: Callable[..., Any]
     fields: Mapping[str, Field]
 
 
 class SchemaChoice:
-    """Schemas for the same table; the value of its key `key` ("strategy", "do") chooses one."""
+    """Several schemas for a table. The value of its key `key` ("strategy", "do") selects one."""
 
     def __init__(self, key: str, schemas: Mapping[str, Schema]) -> None:
         self.key, self.schemas = key, schemas
@@ -290,7 +283,7 @@ def field(rule: Rule | TableList | OneTable | NamedTables, meaning: str, default
 def schema_of(table: Any) -> Schema:
     """Return the schema declared by `field` in the NamedTuple `table`, and give `table` the defaults declared there.
 
-    Call it once, right after the class: until then its defaults are the declarations themselves.
+    Call it once, right after the class is defined: until then its defaults are the declarations themselves.
     """
     fields: dict[str, Field] = table._field_defaults
     defaults = {name: it.default for name, it in fields.items() if it.default is not REQUIRED}
@@ -299,9 +292,9 @@ def schema_of(table: Any) -> Schema:
 
 
 def read_table(schema: Schema | SchemaChoice, table: Any, path: str, faults: list[str]) -> Any:
-    """Return what `schema` makes of `table`, which stands at `path` of the file, or None where it has faults.
+    """Return what `schema` makes of `table`, which is at `path` in the file, or None if it has faults.
 
-    Nothing is let pass: an unknown key is a fault too. The faults are appended to `faults`.
+    An unknown key is a fault too. Faults are appended to `faults`.
     """
     if not isinstance(table, dict):
         faults.append(f"{path}: found {shown(table)}, allowed: a table of keys and values")
@@ -318,17 +311,16 @@ def read_table(schema: Schema | SchemaChoice, table: Any, path: str, faults: lis
 
 
 def read_fields(schema: Schema, table: Mapping[str, Any], path: str, faults: list[str]) -> dict[str, Any]:
-    """Return the values of the fields of `schema` in `table`; what is wrong with them is appended to `faults`.
+    """Return the values of the fields of `schema` in `table`. Faults are appended to `faults`.
 
-    A field that is left out or null has its default, and so has a faulty one. Keys that `schema` does not have are
-    ignored.
+    A field that is missing, null or faulty gets its default. Keys that `schema` does not have are ignored.
     """
     read = ((name, read_field(it, table.get(name), f"{path}.{name}", faults)) for name, it in schema.fields.items())
     return {name: value for name, value in read if value is not REQUIRED}
 
 
 def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any:
-    """Return `value` as `declared` reads it, or the default where it is None (left out) or faulty."""
+    """Return `value` as read by `declared`, or the default if it is None (missing) or faulty."""
     rule = declared.rule
     if value is None:
         if declared.default is REQUIRED:
@@ -344,7 +336,9 @@ def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any
         with suppress(ValueError):
             return rule.read(value)
     found = "something else" if isinstance(rule, Rule) and rule.hidden else shown(value)
-    most = f"; {_LONGEST_TEXT} characters at most" if isinstance(value, str) and len(value) > _LONGEST_TEXT else ""
+    most = (
+        f"; {_MAX_TEXT_LENGTH} characters at most" if isinstance(value, str) and len(value) > _MAX_TEXT_LENGTH else ""
+    )
     faults.append(f"{path}: found {found}, allowed: {rule.allowed}{most}")
     return declared.default
 
@@ -366,9 +360,9 @@ def _named_tables(rule: NamedTables, tables: Mapping[str, Any], path: str, fault
 def unknown_keys(
     table: Mapping[str, Any], known: Collection[str], no_misspellings: Collection[str] = ()
 ) -> Iterator[tuple[str, str | None]]:
-    """Yield each key of `table` that is not in `known`, with the one of `known` that it may be a misspelling of.
+    """Yield each key of `table` that is not in `known`, with the known key that it may be a misspelling of.
 
-    That is None where nothing resembles it, and for `no_misspellings`.
+    That is None if nothing resembles it, and for keys in `no_misspellings`.
     """
     for key in table:
         if key not in known:
@@ -376,14 +370,14 @@ def unknown_keys(
 
 
 def unknown_key_faults(table: Mapping[str, Any], known: Collection[str], path: str) -> Iterator[str]:
-    """Yield a fault for each key of `table`, which stands at `path` ("" for the whole file), that is not in `known`."""
+    """Yield a fault for each key of `table`, which is at `path` ("" for the whole file), that is not in `known`."""
     for key, meant in unknown_keys(table, known):
         where = f"{path}.{key}" if path else key
         yield f"{plain(where)}: unknown, allowed: {', '.join(known)}{did_you_mean(meant)}"
 
 
 def closest(name: str, known: Collection[str]) -> str | None:
-    """Return the one of `known` that `name` may be a misspelling of, or None."""
+    """Return the known name that `name` may be a misspelling of, or None."""
     from difflib import get_close_matches
 
     by_folded = {it.lower(): it for it in known}
@@ -394,14 +388,14 @@ def closest(name: str, known: Collection[str]) -> str | None:
 
 
 def did_you_mean(name: str | None) -> str:
-    """Return the end of a message that suggests `name`, or nothing."""
+    """Return the end of a message that suggests `name`, or "" for None."""
     return f"; did you mean {name}?" if name else ""
 
 
 def _chosen(
     choices: SchemaChoice, table: Mapping[str, Any], path: str, faults: list[str]
 ) -> tuple[Schema | None, dict[str, Any]]:
-    """Return the schema that `table` asks for, and the table without the key that asks for it."""
+    """Return the schema that `table` selects, and the table without the key that selects it."""
     name = table.get(choices.key)
     rest = {key: value for key, value in table.items() if key != choices.key}
     if isinstance(name, str) and name in choices.schemas:

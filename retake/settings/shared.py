@@ -1,4 +1,4 @@
-"""The sections that the settings of every pipeline share: the bucket, the vendors, retry delays, breakers, figures."""
+"""The settings that all pipelines share: the bucket, the vendors, retry delays, breakers, figures."""
 
 from typing import Any, NamedTuple
 
@@ -64,7 +64,7 @@ class MidjourneySettings(NamedTuple):
     aspect_ratio: str = field(RATIO, "shape of the pictures", default="16:9")
 
     def in_sandbox(self, base: str) -> "MidjourneySettings":
-        """Return the settings with the stand-in of the sandbox at `base` in the provider's place."""
+        """Return the settings with the provider replaced by its stand-in in the sandbox at `base`."""
         if self.provider == "legnext":
             return self._replace(endpoint=f"{base}/legnext/api", task_endpoint=None)
         return self._replace(endpoint=f"{base}/piapi/api/v1/task", task_endpoint=f"{base}/piapi/mj/v2/fetch")
@@ -221,7 +221,7 @@ SHARED: dict[str, Schema] = {
     "KPI": schema_of(KpiSettings),
     "PRICES": schema_of(Prices),
 }
-"""By where they stand in the file."""
+"""The shared sections, by their path in the file."""
 
 SANDBOX_VARIABLE = "RETAKE_SANDBOX_URL"
 """The environment variable that points every vendor at a sandbox."""
@@ -264,11 +264,10 @@ OLDER_KEYS = {
     "IMAGE_GENERATION": "midjourney_version midjourney_style",
     "VIDEO": "placeholder_bg_color placeholder_text_color",
 }
-"""By section, keys that older settings files of this kind contain. They are ignored, however much one may look like a
-misspelt setting."""
+"""By section, keys that older settings files contain. They are ignored, even if one resembles a misspelt setting."""
 
 OF_MUSIC = ("MUSIC", "API_KEYS.telegram", "API_KEYS.youtube")
 OF_IMAGES = ("IMAGES",)
 OF_WEB = ("WEB",)
 OF_STORY = ("FILE_PATHS", "IMAGE_GENERATION", "VIDEO")
-"""The sections that one pipeline has to itself: the others, which read the same file, leave them unread."""
+"""The sections of one pipeline each. The other pipelines, which read the same file, ignore them."""

@@ -1,6 +1,6 @@
-"""What a tick over many channels remembers of them, so that the next one opens only those that changed or are due.
+"""Remembers how a tick over many channels found them, so that the next one opens only those that changed or are due.
 
-A remembered look only lets a channel rest; what is done in a channel is decided again each time, under its lease. The
+A remembered look can only let a channel rest. What to do in a channel is decided anew each time, under its lease. The
 looks are in one file of the user's cache (see rest.py). Without it, every channel is opened.
 """
 
@@ -14,22 +14,23 @@ from retake.ticking.channel_versions import MARKED, ChannelVersion, channel_vers
 from retake.ticking.rest import LookFile, RememberedLook, in_time
 
 _LARGE = ""
-"""In the place of a channel's name: since when the whole bucket was too large to be listed, in UNIX seconds."""
+"""The key, in place of a channel's name, of the time since which the bucket is too large to be listed, in UNIX
+seconds."""
 
 
 class ChannelRest(NamedTuple):
     """Why a channel rests until it changes."""
 
     why: str  # in words, for the log
-    due_at: float | None = None  # when something is due in it, in UNIX seconds; None: nothing is
-    task: tuple[str, ...] = ()  # what it waits for: it rests while the vendor says that this is still running
+    due_at: float | None = None  # when something is due in it, in UNIX seconds, or None
+    task: tuple[str, ...] = ()  # the vendor's task that it waits for: it rests while that is still running
 
 
 class ChannelLooks:
     """The looks of one round of ticks. Thread safe.
 
-    `basis` is a digest of what decides besides the channels themselves; the round begins at `now`, in UNIX seconds, and
-    after `longest_s` seconds a channel is opened in any case.
+    `basis` is a digest of everything that decides apart from the channels themselves. The round begins at `now`, in
+    UNIX seconds. A look that is `longest_s` seconds old no longer counts, and its channel is opened.
     """
 
     def __init__(self, file: LookFile | None, basis: str, now: float, longest_s: float) -> None:
@@ -42,14 +43,15 @@ class ChannelLooks:
         self._lock = Lock()
 
     def compare(self, bucket: Bucket, places: Mapping[str, Sequence[str]]) -> None:
-        """Look how the channels are now, before any of them is opened. See `channel_versions`. Raises StorageError."""
+        """Find out the current versions of the channels, before any of them is opened. For the parameters see
+        `channel_versions`. Raises StorageError."""
         since = self._large_since()
         self._versions = channel_versions(bucket, places, whole=since is None)
         if any(it.version.startswith(MARKED) for it in self._versions.values()):
             self._found[_LARGE] = repr(self._now if since is None else since)
 
     def _large_since(self) -> float | None:
-        """Return since when the whole bucket is known to be too large to be listed; None: try to."""
+        """Return since when the bucket is known to be too large to be listed, or None to try a listing."""
         try:
             since = float(self._before[_LARGE])
         except (KeyError, ValueError):
@@ -60,7 +62,7 @@ class ChannelLooks:
         return in_time(RememberedLook(self._basis, {}, looked_at, due_at), self._now, self._longest_s)
 
     def rest(self, channel: str) -> ChannelRest | None:
-        """Return why the channel may rest, or None where it must be opened."""
+        """Return why the channel may rest, or None if it must be opened."""
         text, there = self._before.get(channel), self._versions.get(channel)
         if text is None or there is None:
             return None
@@ -73,12 +75,12 @@ class ChannelLooks:
         return None
 
     def rested(self, channel: str) -> None:
-        """Remember the same of a channel for the next tick."""
+        """Keep the look of a channel that rested, for the next tick."""
         with self._lock:
             self._found[channel] = self._before[channel]
 
     def opened(self, channel: str, rest: ChannelRest) -> None:
-        """Remember a channel that was opened, and in which nothing was to be done but to wait."""
+        """Remember a channel that was opened and has nothing to do but wait."""
         there = self._versions.get(channel)
         if there is None:
             return
@@ -89,6 +91,6 @@ class ChannelLooks:
                 self._found[channel] = text
 
     def save(self) -> None:
-        """Keep what is remembered for the next tick. Call it once all ticks have ended."""
+        """Save the looks for the next tick. Call this once all ticks have ended."""
         if self._file and self._versions and self._found != self._before:
             self._file.write(RememberedLook(self._basis, self._found, self._now))

@@ -1,10 +1,10 @@
-"""A version of each channel, which changes with what its idle tick decides from: its documents, the names in its
-folders. A tick over many channels compares them and opens those that changed.
+"""A version of each channel, which changes with everything its ticks decide from: its documents, and the names in its
+folders. A tick over many channels compares versions, and opens the channels that changed.
 
-On B2 and S3 they come from one listing of the whole bucket that jumps over what decides nothing (archives, runs, dead
-letters): a request for each 1,000 names, and one for each jump. Where that takes too many, the marks of the channels
-are listed instead: every process of Retake leaves one before it first changes a channel under its lease. What another
-program changes is then seen when the channel is looked at for its age.
+On B2 and S3 versions come from one listing of the whole bucket, which skips what decides nothing (archives, runs, dead
+letters). It takes one request per 1,000 names, and one per skip. If that is too many, the marks of the channels are
+listed instead: every process of Retake writes a mark before its first change of a channel under its lease. Changes by
+other programs are then noticed only when the channel's look has become too old.
 """
 
 import os
@@ -21,17 +21,17 @@ from retake.ticking.rest import digest
 
 T = TypeVar("T")
 
-WHOLE = 8
-"""The most requests for a listing of the whole bucket."""
+MAX_WHOLE_REQUESTS = 8
+"""Maximum number of requests for a listing of the whole bucket."""
 
 MARKS = "~changed/"
-"""Where the marks are, by the names of the channels: no channel's name begins with that character."""
+"""The folder of the marks, named after their channels. No channel's name begins with "~"."""
 
 _ALL_BITS = 2**128 - 1
 
 
 class ChannelVersion(NamedTuple):
-    """One version. `changed_at` is the time of the last change where versions are times, in UNIX seconds, else None."""
+    """The version of a channel. If versions are times, `changed_at` is the last change in UNIX seconds, else None."""
 
     version: str
     changed_at: float | None = None
@@ -40,10 +40,10 @@ class ChannelVersion(NamedTuple):
 def channel_versions(
     bucket: Bucket, places: Mapping[str, Sequence[str]], *, whole: bool = True
 ) -> dict[str, ChannelVersion]:
-    """Return the version of each channel; none where the bucket cannot tell them.
+    """Return the version of each channel, or {} if the bucket supports none.
 
-    `places` are, for each channel, keys of documents and folders (which end in "/"), as the whole bucket has them.
-    Without `whole`, marks are listed on B2 and S3. Raises StorageError.
+    `places` has, for each channel, keys of documents and folders (which end in "/") in the whole bucket. Without
+    `whole`, only marks are listed on B2 and S3. Raises StorageError.
     """
     if isinstance(bucket, StampedPlaces):
         stamps = ((name, *bucket.stamped(keys)) for name, keys in places.items())
@@ -51,7 +51,7 @@ def channel_versions(
     if not isinstance(bucket, PagedVersions):
         return {}
     prefixes = {key: name for name, keys in places.items() for key in keys}
-    found = listed_versions(bucket, prefixes, WHOLE) if whole else None
+    found = listed_versions(bucket, prefixes, MAX_WHOLE_REQUESTS) if whole else None
     if found is not None:
         return {name: ChannelVersion(version) for name, version in found.items()}
     marked = dict.fromkeys(places, 0)
@@ -66,15 +66,15 @@ def channel_versions(
 
 
 MARKED = "mark-"
-"""How versions begin that come from marks."""
+"""The prefix of versions that come from marks."""
 
 
 class MarkedPart(Wrapper):
-    """The part of a channel in a bucket on B2 or S3. Before the first change of one of its `places` under a lease, and
-    before every change without one, the channel's mark in the whole bucket is written again.
+    """A channel's part of a bucket on B2 or S3, which marks changes.
 
-    So whoever takes the lease later, and remembers what it saw with the mark that it had listed before, finds another
-    mark after any change that it did not see.
+    The channel's mark in the whole bucket is rewritten before the first change of one of its `places` under a lease,
+    and before every change without one. A process that has listed the mark, and then takes the lease and remembers what
+    it saw, will find a different mark after any change that it has not seen.
     """
 
     def __init__(self, part: Bucket, whole: Bucket, channel: str, places: Iterable[str]) -> None:
@@ -121,8 +121,8 @@ _CHANGES = ("write", "replace", "delete", "copy")
 
 
 def listed_versions(bucket: PagedVersions, prefixes: Mapping[str, str], most: int) -> dict[str, str] | None:
-    """Return a version for each of the names that `prefixes` has as values, from all objects below the prefixes that
-    are its own; None where that takes more than `most` requests."""
+    """Return a version for each of the values of `prefixes`, computed from all objects below the prefixes that map to
+    it, or None if that takes more than `most` requests."""
     starts = outermost(prefixes)
     order = [start.encode() for start in starts]
     sums = dict.fromkeys(prefixes.values(), 0)
@@ -147,7 +147,7 @@ def listed_versions(bucket: PagedVersions, prefixes: Mapping[str, str], most: in
 
 
 def _number(key: str, version: str) -> int:
-    """Return a number to be added up: versions of one name are listed in any order."""
+    """Return a hash as a number. Numbers are summed, since the versions of one name are listed in any order."""
     return int.from_bytes(blake2b(f"{key}\n{version}".encode("utf-8", "surrogateescape"), digest_size=16).digest())
 
 

@@ -1,7 +1,7 @@
 """Many pipelines in one tick: each channel lives below a prefix of its own, with its own state and its own lease.
 
-Channels know nothing of one another, and neither do machines: several may run the same tick over one bucket, and each
-takes the channels whose lease it finds free.
+Channels know nothing of one another. Nor do machines: several may run the same tick over one bucket, and each works on
+the channels whose lease it finds free.
 """
 
 from collections import deque
@@ -16,8 +16,10 @@ _log = getLogger(__name__)
 
 
 def each(channels: tuple[str, ...], tick: Callable[[str], int], concurrency: int) -> dict[str, int]:
-    """Return the exit code of each channel's tick, `concurrency` of them run at a time. They begin in random order, so
-    that machines which start together meet at few of the leases."""
+    """Run a tick of each channel, `concurrency` at a time, and return their exit codes by channel.
+
+    They begin in random order, so that machines that start together compete for few leases.
+    """
     left = deque(SystemRandom().sample(channels, len(channels)))
     codes: dict[str, int] = {}
 
@@ -26,9 +28,9 @@ def each(channels: tuple[str, ...], tick: Callable[[str], int], concurrency: int
             for channel in _taken(left):
                 codes[channel] = tick(channel)
         finally:
-            left.clear()  # if one raises, no other is begun
+            left.clear()  # if a tick raises, no other is begun
 
-    with ThreadPoolExecutor(concurrency) as pool:  # of 10,000 channels, a future for each would take 10 MB
+    with ThreadPoolExecutor(concurrency) as pool:  # a future for each of 10,000 channels would take 10 MB
         try:
             for worker in [pool.submit(work) for _ in range(min(concurrency, len(channels)))]:
                 worker.result()
@@ -38,7 +40,7 @@ def each(channels: tuple[str, ...], tick: Callable[[str], int], concurrency: int
 
 
 def _taken(left: deque[str]) -> Iterator[str]:
-    """Take one after the other, of those that other threads take from too."""
+    """Take channels from `left`, which other threads share, until none is left."""
     while True:
         try:
             yield left.popleft()
@@ -47,7 +49,7 @@ def _taken(left: deque[str]) -> Iterator[str]:
 
 
 def worst(codes: Mapping[str, int]) -> int:
-    """Return the most severe exit code; the log says which channels ended with it."""
+    """Return the most severe exit code, and log which channels ended with it."""
     code = most_severe(codes.values())
     channels = sorted(channel for channel, found in codes.items() if found == code)
     if code != ExitCode.OK:

@@ -1,7 +1,7 @@
 """A tick that rests on B2 and S3: one listing shows that nothing has changed since the last idle one.
 
-The listing is asked for only where the last tick found nothing to do, so that ticks that work never pay for it. It is
-the first thing that a tick asks of its bucket: what changes afterwards is in the next one.
+The listing is made only if the last tick found nothing to do, so that ticks that work never pay for it. It is a tick's
+first request to its bucket: the next tick's listing shows what changes after it.
 """
 
 import time
@@ -15,17 +15,20 @@ from retake.ticking.channel_versions import listed_versions
 from retake.ticking.rest import IdleLook, LookFile, RememberedLook, in_time, may_rest, version_of
 
 _UNLISTED = "?"
-"""The version that an idle tick remembers which did not ask for it."""
+"""The version that an idle tick remembers if it did not list the bucket."""
 
-_MOST = 3
-"""The most requests for a listing: where it takes more, a full look costs no more than that."""
+_MAX_REQUESTS = 3
+"""Maximum number of requests for a listing. If it takes more, a full look costs no more than the listing."""
 
 _log = getLogger(__name__)
 
 
 class ListedLook(IdleLook):
-    """The look of one process at a bucket that is named `place`, in which `keys` decide: documents, and folders, which
-    end in "/". The other parameters are those of an `IdleLook`."""
+    """The look of one process at a bucket, which is remembered under the name `place`.
+
+    `keys` are the documents, and folders (which end in "/"), that ticks decide from. The other parameters are those of
+    an `IdleLook`.
+    """
 
     def __init__(
         self,
@@ -54,13 +57,13 @@ class ListedLook(IdleLook):
         self._version = _UNLISTED
 
     def rests_now(self) -> bool:
-        """Return whether the tick is over, because nothing has changed and nothing is due; the log has said so."""
+        """Return whether the tick is over, because nothing has changed and nothing is due, and log that."""
         now, before = time.time(), self._file.read()
         if before is None or before.basis != self._basis or not in_time(before, now, self._longest_s):
             return False
         try:
-            found = listed_versions(self._bucket, dict.fromkeys(self._keys, self._place), _MOST)
-        except RetakeError as error:  # the tick that follows says what is wrong with the bucket
+            found = listed_versions(self._bucket, dict.fromkeys(self._keys, self._place), _MAX_REQUESTS)
+        except RetakeError as error:  # the full look that follows says what is wrong with the bucket
             _log.info("whether anything has changed cannot be told: %s", error)
             return False
         if found is None:

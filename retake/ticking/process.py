@@ -1,4 +1,4 @@
-"""The process that does the work: the signals it answers, how long it may live, its exit code."""
+"""The process that does the work: its signals, its time limit, and its exit code."""
 
 import gc
 import os
@@ -16,9 +16,9 @@ from retake.exit_codes import ExitCode
 from retake.logs import bind
 
 LEASE_VARIABLE = "RETAKE_LEASE"
-"""The environment variable by which a tick hands its lease to a script."""
+"""The environment variable through which a tick hands its lease to a script."""
 
-PIECE_S = 0.25
+SIGNAL_CHECK_S = 0.25
 """Seconds between two checks for a signal during a wait."""
 
 _log = getLogger(__name__)
@@ -30,10 +30,10 @@ def is_terminal() -> bool:
 
 
 def exit_code_of(work: Callable[[], int], *, part_of_a_run: bool = False) -> int:
-    """Return `work`'s exit code, or that of the error it raises. A bug keeps its traceback, in the log.
+    """Return the exit code of `work`, or that of the error it raises, which is logged; a bug with its traceback.
 
-    All log lines have one `run_id`. Work that is part of another program's run has none of its own: the other program
-    adds its own as it passes the lines on.
+    All log lines have the same `run_id`. Work that is part of another program's run has none: that program adds its own
+    when it relays the lines.
     """
     with bind(run_id=None if part_of_a_run else os.urandom(6).hex()):
         try:
@@ -41,11 +41,11 @@ def exit_code_of(work: Callable[[], int], *, part_of_a_run: bool = False) -> int
         except RetakeError as error:
             _log.error("%s", error, extra={"exit_code": error.exit_code})
             return error.exit_code
-        except KeyboardInterrupt:  # Ctrl-C before a paid call could be under way: everything has been given back
+        except KeyboardInterrupt:  # Ctrl-C before any paid call can be under way: nothing is held any more
             told = {"exit_code": ExitCode.INTERRUPTED}
             _log.warning("interrupted; nothing was begun that is not on record", extra=told)
             return ExitCode.INTERRUPTED
-        except Exception:  # noqa: BLE001 (whatever it is goes into the log, with its traceback)
+        except Exception:  # noqa: BLE001  a bug, which is logged with its traceback
             _log.exception("this is a bug in Retake; nothing was lost, the next tick goes on from what is on record")
             return ExitCode.BUG
 
@@ -53,8 +53,8 @@ def exit_code_of(work: Callable[[], int], *, part_of_a_run: bool = False) -> int
 def leave(exit_code: int) -> NoReturn:
     """End the process with this exit code.
 
-    A thread that still waits for a channel of the alerts is not waited for, and the interpreter is not taken apart
-    while it runs: that may crash, and then another exit code than this is seen.
+    A thread that is still sending an alert is not waited for. The interpreter is not torn down while it runs: that may
+    crash, and change the exit code.
     """
     delivery = sys.modules.get("retake.alerts.delivery")
     if delivery and delivery.is_sending():
@@ -63,20 +63,20 @@ def leave(exit_code: int) -> NoReturn:
         logging.shutdown()
         flush_streams()
         os._exit(exit_code)
-    gc.freeze()  # all of it is given back at once
+    gc.freeze()  # the kernel frees all memory at once; a last collection is a waste of time
     sys.exit(exit_code)
 
 
 def flush_streams() -> None:
-    """Flush what was written to stdout and stderr, as far as that is possible."""
+    """Flush stdout and stderr, if possible."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):  # closed, or its reader is gone
             stream.flush()
 
 
 class StopSignal:
-    """Counts SIGTERM and SIGINT instead of dying of them: a paid call that is under way ends, and its answer is saved,
-    before anything stops."""
+    """Counts SIGTERM and SIGINT instead of dying from them, so that a paid call under way ends, and its answer is
+    saved, before the process stops."""
 
     def __init__(self) -> None:
         import signal
@@ -84,7 +84,7 @@ class StopSignal:
         self.count = 0
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._count)
-        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # by whoever began this: no exit code would be known
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:  # inherited: children's exit codes would be lost
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
     def _count(self, number: int, frame: FrameType | None) -> None:
@@ -92,10 +92,10 @@ class StopSignal:
 
 
 class KillTimer:
-    """How long this process may live, by the kernel's timer; None means no limit.
+    """Limits how long this process may live, in seconds, by the kernel's timer; None means no limit.
 
-    A script that outlives its tick has nobody to end it: the kernel does, a little after the tick would have. The lock
-    that it inherited is then free.
+    A script that outlives its tick has nobody to end it. The kernel does so, a little after the tick would have, which
+    frees the lock that the script inherited.
     """
 
     def __init__(self, seconds: float | None) -> None:
@@ -103,22 +103,22 @@ class KillTimer:
         self.kill_after(0)
 
     def kill_after(self, seconds: float) -> None:
-        """End the process in so many seconds at the latest; 0 goes back to the limit of its life."""
+        """Have the process end after `seconds` at the latest; 0 goes back to its own limit."""
         import signal
 
         ends = [seconds] if seconds else []
         if self._end is not None:
             ends.append(max(0.001, self._end - time.monotonic()))
-        if ends:  # whoever started us may have left the signal ignored or blocked
+        if ends:  # the signal may be ignored or blocked by inheritance
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
         signal.setitimer(signal.ITIMER_REAL, min(ends, default=0))
 
 
 class Process:
-    """`retake.paid.guard.PayingProcess`, which waits in short pieces, so that a signal is answered at once.
+    """A `retake.paid.guard.PayingProcess` that waits in short pieces, so that it answers signals at once.
 
-    `stopping` returns whether a signal has asked the process to stop; `kill_after` sets the kernel's timer.
+    `stopping` returns whether a signal has asked the process to stop. `kill_after` sets the kernel's timer.
     """
 
     def __init__(
@@ -133,12 +133,12 @@ class Process:
         self._stopping = stopping
 
     def pause(self, seconds: float) -> None:
-        """Wait. Raises Stopped."""
+        """Wait for `seconds`. Raises Stopped if a signal asks the process to stop."""
         self.check_stop()
-        wait(self._clock, seconds, self._stopping, ask_every_s=PIECE_S)
+        wait(self._clock, seconds, self._stopping, ask_every_s=SIGNAL_CHECK_S)
         self.check_stop()
 
     def check_stop(self) -> None:
-        """Raises Stopped if a signal has asked the process to stop."""
+        """Raise Stopped if a signal has asked the process to stop."""
         if self._stopping():
             raise Stopped("asked to stop; the next tick goes on from here")

@@ -1,11 +1,11 @@
-"""A tick that rests: what an idle tick saw is remembered on this machine, and the next one may end without looking.
+"""Ticks that rest: what an idle tick saw is remembered on this machine, and the next one may end without looking.
 
-A remembered look may only ever let a tick rest. It says nothing of what to do: whoever finds that something has
-changed, or is in any doubt, takes a full look. Losing it costs one full look and no more, so it is kept in a file of
-the user's cache, is not synced to the disk, and is never an error.
+A remembered look can only let a tick rest. It says nothing about what to do: if anything has changed, or is in doubt,
+the tick takes a full look. Losing it costs no more than one full look, so it is kept in a file of the user's cache, is
+not synced to the disk, and trouble with it is never an error.
 
-What starts a tick asks `rests` before it loads anything else, so this module loads hardly anything: `typing`, `json`
-and `hashlib` would each cost more than all that a resting tick does.
+A tick calls `rests` before it imports anything else, so this module imports hardly anything: `typing`, `json` and
+`hashlib` would each cost more than everything a resting tick does.
 """
 
 import os
@@ -16,7 +16,7 @@ from itertools import islice
 
 try:
     from _blake2 import blake2b as _blake2b
-except ImportError:  # another Python; hashlib loads OpenSSL, which takes longer than a rest
+except ImportError:  # another Python; hashlib loads OpenSSL, which takes longer than a resting tick
     from hashlib import blake2b as _blake2b
 
 TYPE_CHECKING = False
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 BEGAN_AT = time.time()
 """When this process began, in UNIX seconds: before its code was loaded and its settings were read."""
 
-LONGEST_S = 24 * 3600.0
-"""The longest that a look counts, in seconds, whatever WORKFLOW.full_look_minutes says."""
+MAX_AGE_S = 24 * 3600.0
+"""Maximum age of a look in seconds, whatever WORKFLOW.full_look_minutes says."""
 
 ABSENT = "-"
-"""What `version_of` returns where there is nothing."""
+"""The version of a path where nothing exists."""
 
 SETTLED_S = 2.0
-"""Seconds before a look within which a change by the file system's time is not trusted: another change at that very
-moment, after the look, could carry the same time. File systems keep times to two seconds at worst."""
+"""Seconds that a change, by the file system's time, must precede a look. A later change could get the same time as a
+change just before the look, since file systems keep times to two seconds at worst."""
 
 MAX_BYTES = 16 * 2**20
-"""The longest file that is read or written."""
+"""Maximum size of the file of a look."""
 
 FOLDER = "retake"
 """The folder of the user's cache."""
@@ -49,22 +49,22 @@ _FIRST_LINE = b"retake look 1"
 _DIGEST_BYTES = 16
 _END = 2 * _DIGEST_BYTES + 1  # bytes of the last line
 _NONE = "-"
-_LONGEST_TIME = 1e12  # seconds: no clock shows more, and no NaN or infinity is less
+_MAX_TIME = 1e12  # UNIX seconds; excludes NaN and infinity too
 
 _NOISE = frozenset(
     {"_", "SHLVL", "OLDPWD", "PWD", "WINDOWID", "SSH_CLIENT", "SSH_CONNECTION", "SSH_TTY", "XDG_SESSION_ID"}
     | {"INVOCATION_ID", "JOURNAL_STREAM", "SYSTEMD_EXEC_PID"}
 )
-"""Variables that are other ones at each start of a program, and that nothing here reads."""
+"""Environment variables that differ at each start of a program, and that nothing here reads."""
 
 
 class RememberedLook:
-    """One look.
+    """A look that is remembered.
 
-    `basis` is a digest of what decides besides what was seen (environment, settings, version of the code). `seen` has a
-    version for each name that was looked at: of a file, of a document. `looked_at` is when the look began and `due_at`
-    when something is due next, None if time alone changes nothing; `changed_at` is the last change of anything seen,
-    where versions are times, else None. Times are in UNIX seconds.
+    `basis` is a digest of what decides apart from what was seen (environment, settings, version of the code). `seen`
+    has the version of everything that was looked at, by name: files, documents. `looked_at` is when the look began,
+    and `due_at` when something is due next, or None if nothing is. If versions are times, `changed_at` is the last
+    change of anything seen, else None. Times are in UNIX seconds.
     """
 
     __slots__ = ("basis", "changed_at", "due_at", "looked_at", "seen")
@@ -81,13 +81,13 @@ class RememberedLook:
 
     @property
     def settled(self) -> bool:
-        """Whether the versions are those of changes that were over when the look began (see SETTLED_S)."""
+        """Whether the last change was safely over when the look began (see SETTLED_S)."""
         return self.changed_at is None or self.changed_at <= self.looked_at - SETTLED_S
 
 
 def in_time(look: RememberedLook, now: float, longest_s: float) -> bool:
-    """Return whether the look counts at `now`: nothing is due, and it is not older than `longest_s` seconds. A clock
-    that was set back makes it worthless."""
+    """Return whether the look is valid at `now`: nothing is due, and it is less than `longest_s` seconds old. A look in
+    the future, as after a clock was set back, is not."""
     due = look.due_at is not None and not now < look.due_at
     return look.settled and not due and 0 <= now - look.looked_at < longest_s
 
@@ -96,7 +96,7 @@ def may_rest(look: RememberedLook | None, basis: str, seen: "Mapping[str, str]",
     """Return whether a tick that finds `basis` and `seen` at `now` may end: the last look found exactly the same, and
     nothing is due. False is always safe.
 
-    `longest_s`: seconds after which a full look follows whatever was seen.
+    A look that is `longest_s` seconds old or more is not valid.
     """
     if look is None or not look.seen or look.basis != basis or not in_time(look, now, longest_s):
         return False
@@ -107,13 +107,13 @@ def may_rest(look: RememberedLook | None, basis: str, seen: "Mapping[str, str]",
 
 
 class LookFile:
-    """The file of one look, which only its user may read. One that others own or may change does not count."""
+    """The file of one look, which only its user may read. A file that others own or may change is ignored."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     def read(self) -> RememberedLook | None:
-        """Return the look, or None where there is none that can be trusted."""
+        """Return the look, or None if there is none that can be trusted."""
         try:
             if not _is_ours(os.lstat(os.path.dirname(self.path)), stat.S_ISDIR, 0o022):
                 return None
@@ -131,7 +131,7 @@ class LookFile:
             os.close(file)
 
     def write(self, look: RememberedLook) -> bool:
-        """Put the look in the place of the one before; return whether it could be kept."""
+        """Replace the look, and return whether it could be saved."""
         draft = f"{self.path}.{os.getpid()}"
         try:
             folder = os.path.dirname(self.path)
@@ -141,7 +141,7 @@ class LookFile:
             if not _is_ours(os.lstat(folder), stat.S_ISDIR, 0o022):
                 return False
             file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        except FileExistsError:  # a process of that number died here
+        except FileExistsError:  # left behind by a dead process with our process id
             _unlink(draft)
             return False
         except (OSError, ValueError):
@@ -149,7 +149,7 @@ class LookFile:
         try:
             with open(file, "wb") as out:
                 out.writelines(encoded(look))
-            os.replace(draft, self.path)  # not synced: a power cut may cost the look, never more
+            os.replace(draft, self.path)  # not synced: a power cut costs no more than the look
         except (OSError, ValueError):
             _unlink(draft)
             return False
@@ -161,9 +161,9 @@ class LookFile:
 
 
 def look_file(environ: "Mapping[str, str]", *about: str) -> LookFile | None:
-    """Return the file of the looks that are about these texts (what kind of look, which folder, which settings file).
+    """Return the file for looks that are identified by the texts `about` (kind of look, folder, settings file).
 
-    None where the user has no folder for caches, which is $XDG_CACHE_HOME, or .cache in $HOME.
+    Return None if the user has no cache folder, which is $XDG_CACHE_HOME or $HOME/.cache.
     """
     cache = environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(cache):
@@ -175,15 +175,15 @@ def look_file(environ: "Mapping[str, str]", *about: str) -> LookFile | None:
 
 
 def digest(texts: "Iterable[str]") -> str:
-    """Return a digest of the texts, which two different rows of texts never share."""
+    """Return a digest of the sequence of texts: unlike one of their concatenation, it depends on where each ends."""
     return _digest(b"".join(b"%d:%b" % (len(it), it) for it in map(_octets, texts)))
 
 
 def encoded(look: RememberedLook) -> "Iterator[bytes]":
-    """Yield the lines of the look's file: it may be that of many thousand channels, so there is never a whole copy of
-    it. Raises ValueError for a look that would not be read again."""
+    """Yield the lines of the look's file, of which there is never a whole copy in memory: it may be about thousands of
+    channels. Raises ValueError for a look that could not be read again."""
     times = (look.looked_at, look.due_at, look.changed_at)
-    if any(it is not None and not 0 <= it < _LONGEST_TIME for it in times):
+    if any(it is not None and not 0 <= it < _MAX_TIME for it in times):
         raise ValueError(f"no times: {times}")
     digested, size = _blake2b(digest_size=_DIGEST_BYTES), _END
     for line in _lines(look.basis, times, look.seen):
@@ -212,7 +212,7 @@ def _line(text: str) -> bytes:
 
 
 def parse(data: bytes) -> RememberedLook | None:
-    """Return the look of which `encoded` made these bytes; None for anything else."""
+    """Return the look that `encoded` has written, or None for anything else."""
     body, end = memoryview(data)[:-_END], data[-_END:]
     if not data.startswith(_FIRST_LINE + b"\n") or end != _digest(body).encode() + b"\n":
         return None
@@ -227,7 +227,7 @@ def parse(data: bytes) -> RememberedLook | None:
 
 
 def _texts(data: bytes, end: int) -> "Iterator[str]":
-    """Yield the lines of the first `end` bytes."""
+    """Yield the lines in the first `end` bytes."""
     at = 0
     while at < end:
         after = data.index(b"\n", at)
@@ -265,16 +265,16 @@ def _digest(data: "bytes | memoryview") -> str:
 
 
 def rests(arguments: "Iterable[str]") -> bool:
-    """Return whether the tick is over: it rests, and has said so in one line. False: look at everything.
+    """Return whether the tick may rest, and if so log that in one line. Otherwise it must take a full look.
 
-    With arguments a tick is a person's, and never rests.
+    A tick with arguments was started by a person, and never rests.
     """
     environ, file = os.environ, None if arguments else tick_look(os.environ)
     look = file.read() if file else None
     if look is None or sys.stderr is None:
         return False
     now = time.time()
-    if not may_rest(look, basis(environ), {name: version_of(name) for name in look.seen}, now, LONGEST_S):
+    if not may_rest(look, basis(environ), {name: version_of(name) for name in look.seen}, now, MAX_AGE_S):
         return False
     _tell(look, now)
     return True
@@ -290,20 +290,22 @@ def tick_look(environ: "Mapping[str, str]") -> LookFile | None:
 
 
 def basis(environ: "Mapping[str, str]") -> str:
-    """Return a digest of what decides besides files: the interpreter and the whole environment, keys among it."""
+    """Return a digest of what decides apart from files: the interpreter and the whole environment, including keys."""
     known = sorted(f"{name}={value}" for name, value in environ.items() if name not in _NOISE)
     return digest([sys.version, sys.executable, sys.prefix, *known])
 
 
 def version_of(path: str) -> str:
-    """Return what tells one state of a file or folder from every other, without opening it: "" where that cannot be
-    found out, which is equal to nothing that is remembered."""
+    """Return a version of a file or folder, which changes with every change, without opening it.
+
+    If it cannot be found out, return "", which is equal to no version that is remembered.
+    """
     return looked_up(path)[0]
 
 
 def looked_up(path: str) -> tuple[str, float]:
-    """Return the version of what is at `path`, and when it was last changed, in UNIX seconds (0.0: nothing is there).
-    What a symbolic link leads to counts too."""
+    """Return the version of what is at `path`, and its last change in UNIX seconds (0.0 if nothing is there). Both
+    cover a symbolic link and its target."""
     try:
         found = os.lstat(path)
         version, at = _version(found), max(found.st_mtime, found.st_ctime)
@@ -322,7 +324,7 @@ def _version(found: os.stat_result) -> str:
 
 
 def _tell(look: RememberedLook, now: float) -> None:
-    """Log that the tick rests, as `retake.logs` would, which takes too long to load."""
+    """Log that the tick rests, in the format of `retake.logs`, which takes too long to import."""
     since = time.strftime("%H:%M:%S", time.gmtime(look.looked_at))
     message = f"nothing to do: nothing has changed since the full look at {since} UTC, and nothing is due"
     if sys.stderr.isatty():
@@ -339,17 +341,17 @@ def _tell(look: RememberedLook, now: float) -> None:
         pass
 
 
-# --- what the ticks of a process look at ------------------------------------------------------------------------------
+# --- recording a look -------------------------------------------------------------------------------------------------
 
 
 class IdleLook:
-    """The look of one process; a `retake.bucket.directory.disk.TreeObserver`. Thread safe, since channels tick in
-    parallel.
+    """Records the look of one process. A `retake.bucket.directory.disk.TreeObserver`. Thread safe, since channels tick
+    in parallel.
 
-    `file` keeps it for `longest_s` seconds, for a process with the same `basis`. `began_at` is when the process began,
-    in UNIX seconds. `look_up(path)` returns the version of what is there, and when it was last changed. `sources` are
-    files outside the bucket that decide too. Whether a ledger outside the bucket (`ledger_apart`) has changed cannot be
-    seen: a tick that asked it remembers nothing.
+    `file` keeps the look for `longest_s` seconds, for processes with the same `basis`. `began_at` is when the process
+    began, in UNIX seconds. `look_up(path)` returns a path's version and last change. `sources` are files outside the
+    bucket that decide too. Changes of a ledger outside the bucket (`ledger_apart`) cannot be seen, so a tick that used
+    it remembers nothing.
     """
 
     def __init__(
@@ -368,19 +370,19 @@ class IdleLook:
         self._file, self._basis, self._began_at, self._longest_s = file, basis, began_at, longest_s
         self._look_up, self._ledger_apart = look_up, ledger_apart
         self._seen: dict[str, str] = {}
-        self._changed_at = 0.0  # the last change
-        self._due: set[float] = set()  # when ticks are, in UNIX seconds
+        self._changed_at = 0.0  # the last change of anything seen, in UNIX seconds
+        self._due: set[float] = set()  # when pipelines are due, in UNIX seconds
         self._ticked, self._idle = False, True
         self._lock = Lock()
         for path in sources:
             self.looked_at(os.path.abspath(path))
 
     def rests_now(self) -> bool:
-        """Return whether the tick is over before it has begun. A directory was looked at by `rests`."""
+        """Return whether the tick may rest. For a bucket in a directory, `rests` has already decided that."""
         return False
 
     def looked_at(self, path: str) -> None:
-        """Take note of how the path was when it was looked at first."""
+        """Note the version of the path at the time when it was first looked at."""
         if self._idle and path not in self._seen:
             version, changed_at = self._look_up(path)
             with self._lock:
@@ -388,17 +390,17 @@ class IdleLook:
                 self._seen.setdefault(path, version)
 
     def leased(self, path: str) -> None:
-        """Take note of the lease's file, so that a tick does not rest while another process holds the lease, or once it
-        did. It was written just now, but no two holders write the same: it does not count as a change."""
+        """Note the version of the lease's file, so that a tick does not rest while another process holds the lease, or
+        after it did. It was written just now, but does not count as a change: no two holders write the same."""
         if self._idle:
             self._seen[path] = self._look_up(path)[0]
 
     def changed(self) -> None:
-        """Take note that something was done, written or has failed: there is nothing to remember."""
+        """Note that something was done, was written or has failed, so that there is nothing to remember."""
         self._idle, self._seen = False, {}
 
     def ticked(self, tick: "Tick", *, worked: bool) -> None:
-        """Take note of how a tick ended. One that neither rests nor waits for a time may do something the next time."""
+        """Note how a tick ended. If it neither rests nor waits until a time, the next one may have something to do."""
         from retake.exit_codes import ExitCode
 
         self._ticked = True
@@ -410,7 +412,7 @@ class IdleLook:
             self.changed()
 
     def end(self, due: "Iterable[datetime]") -> None:
-        """Remember the look if nothing was done, up to the first of the times `due`; else forget the last one."""
+        """Remember the look until the first of the times `due`, or, if something was done, forget the last one."""
         look = self._look(due) if self._idle and self._ticked else None
         if look is None or not in_time(look, look.looked_at, self._longest_s) or not self._file.write(look):
             self._file.forget()
@@ -423,7 +425,7 @@ class IdleLook:
 
 
 def _code() -> "Iterator[str]":
-    """Yield the files of the code that has decided, without the standard library: its version is in the basis."""
+    """Yield the files of the imported code, except the standard library, whose version is part of the basis."""
     library = os.path.join(os.path.dirname(os.__file__), "")
     for module in [*sys.modules.values()]:
         file = getattr(module, "__file__", None)

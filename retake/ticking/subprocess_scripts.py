@@ -1,12 +1,12 @@
-"""The scripts in processes of their own, one at a time, under the manager's lease and with a time limit.
+"""Runs scripts in processes of their own, one at a time, under the manager's lease and with a time limit.
 
-Each script has a session of its own, so that it can be ended together with everything it started. It inherits the
-lease (on a directory, the lock's file descriptor), so that a killed manager's script is still alone in the pipeline
-while it ends. Its output goes, line by line, into the manager's log.
+The manager is the process that runs the tick. Each script has a session of its own, so that it can be ended together
+with everything it started. It inherits the lease (on a directory, the lock's file descriptor), so that the script of a
+killed manager is still alone in the pipeline until it ends. Its output goes, line by line, into the manager's log.
 
-A script is started by its command. Where `work_of` has a function for it and this process can be forked (`_may_fork`),
-it is a fork of the manager instead, which has most of what it needs loaded already: see
-docs/decisions/010-a-tick-forks-its-scripts.md. Both kinds are followed, asked to stop and ended alike.
+A script is started by its command. If `work_of` has a function for it and this process can be forked (`_may_fork`), it
+is a fork of the manager instead, which has already loaded most of what the script needs: see
+docs/decisions/010-a-tick-forks-its-scripts.md. Both kinds are followed, asked to stop and ended in the same way.
 """
 
 import contextvars
@@ -29,40 +29,40 @@ from retake.logs import relay
 from retake.ticking.process import LEASE_VARIABLE, flush_streams
 from retake.ticking.tick import ScriptResult
 
-_GRACE_S = 5.0  # between asking a script whose time is over to end, and ending it
-_LOOK_S = 0.2  # how often a signal to us is looked for
-_WAIT_S = 0.02  # how often the end of a script that is about to end is looked for
-_LINE = 64 * 1024  # bytes of a line that are worth keeping
+_GRACE_S = 5.0  # between SIGTERM to a script whose time is over, and SIGKILL
+_SIGNAL_POLL_S = 0.2  # between checks for a signal to the manager
+_EXIT_POLL_S = 0.02  # between checks whether a script that is about to end has ended
+_MAX_LINE_BYTES = 64 * 1024  # longer lines are split
 
 _NOT_FORKED = ("sqlalchemy", "psycopg")
-"""Libraries whose connections a fork would spoil for the manager: those of databases. What a bucket has open are
-sockets, which the fork closes (b2sdk loads sqlite3, and opens no database)."""
+"""Database libraries, whose connections a fork would spoil for the manager. A bucket's connections are sockets, which
+the fork closes (b2sdk imports sqlite3, but opens no database)."""
 
-_THREAD_ENDS_S = (0.0, 0.001, 0.004, 0.016)  # how long the kernel may list a thread that has ended
+_THREAD_ENDS_S = (0.0, 0.001, 0.004, 0.016)  # pauses while the kernel may still list a thread that has ended
 
 
 Work = Callable[[list[str]], object]
-"""Does a script's work, with the arguments given, in a process where nothing else is done; may end by `sys.exit`."""
+"""Does a script's work, given its arguments, in a process that does nothing else. It may end by `sys.exit`."""
 
 
 class NotStarted(RetakeError):
-    """This machine has no room for another process or its files, or the program is gone. Nothing was begun."""
+    """The machine has no room for another process or its files, or the program is missing. Nothing was begun."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class ScriptStart(NamedTuple):
-    """How a script is started."""
+    """The parameters of a script's start."""
 
     script: str
     program: list[str]
     arguments: list[str]
     environ: Mapping[str, str]
-    fds: Sequence[int]  # what it inherits besides stdin, stdout and stderr
+    fds: Sequence[int]  # file descriptors that it inherits, in addition to stdin, stdout and stderr
 
 
 class _ScriptProcess(Protocol):
-    """A process that runs a script, as `subprocess.Popen` shows it."""
+    """A process that runs a script, with the interface of `subprocess.Popen`."""
 
     pid: int
 
@@ -75,9 +75,9 @@ class _ScriptProcess(Protocol):
 class SubprocessScripts:
     """Runs scripts. `command_of` returns the command that starts the script of that name, without its arguments.
 
-    `stopping` returns how many signals asked the manager to stop: at the first the script is asked to end when nothing
-    is half done, at the second it is ended. `work_of` returns what does in a fork of this process what the command
-    does, or None for a script that must be started by its command; without it all must.
+    `stopping` returns how many signals have asked the manager to stop. At the first, the script is asked to end once
+    nothing is half done; at the second it is killed. `work_of` returns the function that does in a fork what the
+    command does, or None for a script that must be started by its command. Without `work_of`, all are.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class SubprocessScripts:
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         """Run the script to its end, under the lease. Raises NotStarted."""
-        if self._stopping():  # the script before this one came to a good end all the same; no other is begun
+        if self._stopping():  # the previous script still ended well, but no other is begun
             return ScriptResult(ExitCode.TRY_LATER, stopped=True)
         with _scratch(script) as folder:
             return self._run(script, arguments, lease, folder)
@@ -105,12 +105,12 @@ class SubprocessScripts:
         handover = lease.handover()
         environ = {**self._environ, LEASE_VARIABLE: handover.text, "TMPDIR": scratch}
         start = ScriptStart(script, self._command_of(script), arguments, environ, handover.fds)
-        reading, process = _begun(start, self._work_of(script), lease)
+        reading, process = _start(start, self._work_of(script), lease)
         try:
             try:
                 return self._follow(process, _Lines(reading))
             finally:
-                _end(process.pid, signal.SIGKILL)  # whatever it left behind
+                _end(process.pid, signal.SIGKILL)  # whatever it has started and left behind
                 process.wait()
         finally:
             os.close(reading)
@@ -119,7 +119,7 @@ class SubprocessScripts:
         end = time.monotonic() + self._timeout_s
         asked = 0
         while process.poll() is None:
-            output.relay_within(_LOOK_S)
+            output.relay_within(_SIGNAL_POLL_S)
             if time.monotonic() > end:
                 _end_politely(process)
                 output.relay_rest()
@@ -135,12 +135,12 @@ def _end_politely(process: _ScriptProcess) -> None:
     _end(process.pid, signal.SIGTERM)
     end = time.monotonic() + _GRACE_S
     while process.poll() is None and time.monotonic() < end:
-        time.sleep(_WAIT_S)
+        time.sleep(_EXIT_POLL_S)
     _end(process.pid, signal.SIGKILL)
 
 
 def _end(session: int, number: signal.Signals) -> None:
-    """Signal a script and everything that it started."""
+    """Send a signal to a script and everything that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(session, number)
 
@@ -151,15 +151,15 @@ class _Lines:
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._open = True
-        self._begun = b""
+        self._partial = b""
         self._poll = select.poll()
         self._poll.register(fd, select.POLLIN)
         os.set_blocking(fd, False)
 
     def relay_within(self, seconds: float) -> None:
-        """Wait for output, so long at most, and relay what came. Once the pipe is closed this is just a wait."""
+        """Wait for output, at most `seconds`, and relay it. Once the pipe is closed, just wait."""
         if not self._open:
-            time.sleep(min(seconds, _WAIT_S))
+            time.sleep(min(seconds, _EXIT_POLL_S))
         elif self._poll.poll(seconds * 1000):
             self._take()
 
@@ -169,14 +169,14 @@ class _Lines:
         self._pass_on(b"\n")
 
     def _take(self) -> None:
-        data = os.read(self._fd, _LINE)
+        data = os.read(self._fd, _MAX_LINE_BYTES)
         self._open = bool(data)
         self._pass_on(data)
 
     def _pass_on(self, data: bytes) -> None:
-        *lines, self._begun = (self._begun + data).split(b"\n")
-        if len(self._begun) > _LINE:
-            lines, self._begun = [*lines, self._begun], b""
+        *lines, self._partial = (self._partial + data).split(b"\n")
+        if len(self._partial) > _MAX_LINE_BYTES:
+            lines, self._partial = [*lines, self._partial], b""
         for line in lines:
             if line.strip():
                 relay(line.decode("utf-8", "replace"))
@@ -184,12 +184,12 @@ class _Lines:
 
 @contextmanager
 def _scratch(script: str) -> Iterator[str]:
-    """Make a folder for the script's temporary files, which is gone afterwards even if the script is killed. Raises
+    """Make a folder for the script's temporary files, and remove it afterwards even if the script was killed. Raises
     NotStarted."""
     folder = os.path.abspath(os.path.join(os.environ.get("TMPDIR") or "/tmp", f"retake-{os.urandom(8).hex()}"))  # noqa: S108
     try:
         os.mkdir(folder, 0o700)
-    except OSError:  # tempfile, which takes its time to load, looks for another place
+    except OSError:  # tempfile, which is slow to import, looks for another place
         from tempfile import mkdtemp
 
         try:
@@ -210,8 +210,8 @@ def _scratch(script: str) -> Iterator[str]:
             rmtree(folder, ignore_errors=True)
 
 
-def _begun(start: ScriptStart, work: Work | None, lease: Lease) -> tuple[int, _ScriptProcess]:
-    """Return the descriptor on which the script's output arrives, and its process. Raises NotStarted."""
+def _start(start: ScriptStart, work: Work | None, lease: Lease) -> tuple[int, _ScriptProcess]:
+    """Start the script. Return the descriptor to read its output from, and its process. Raises NotStarted."""
     reading = -1
     try:
         reading, writing = os.pipe()
@@ -272,7 +272,7 @@ class _Fork:
         if self.returncode is None:
             try:
                 pid, status = os.waitpid(self.pid, how)
-            except ChildProcessError:  # SIGCHLD is ignored: nobody knows how it ended
+            except ChildProcessError:  # SIGCHLD is ignored, so the exit code is lost
                 self.returncode = 0
             else:
                 self.returncode = os.waitstatus_to_exitcode(status) if pid else None
@@ -280,15 +280,15 @@ class _Fork:
 
 
 def _may_fork() -> bool:
-    """Return whether a fork of this process is as good as a new one, if it `_is_alone`: on Linux, where nobody profiles
-    or traces, and no database is open."""
-    if sys.platform != "linux":  # elsewhere libraries of the system may refuse to work in a fork
+    """Return whether a fork of this process, if it `_is_alone`, is as good as a new process: on Linux, without a
+    profiler or tracer, and with no database library loaded."""
+    if sys.platform != "linux":  # elsewhere system libraries may refuse to work in a fork
         return False
     return not (sys.getprofile() or sys.gettrace() or any(it in sys.modules for it in _NOT_FORKED))
 
 
 def _is_alone() -> bool:
-    """Return whether no other thread runs in this process, be it of Python or of a library."""
+    """Return whether no other thread runs in this process, neither Python's nor a library's."""
     for pause in _THREAD_ENDS_S:
         time.sleep(pause)
         try:
@@ -302,7 +302,7 @@ def _is_alone() -> bool:
 def _forked(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:
     flush_streams()
     ready, begun = os.pipe()
-    # Until the child has handlers of its own: those of the manager would count a signal, and go on.
+    # Until the child has its own handlers: with the manager's it would count a signal and go on.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         try:
@@ -312,7 +312,7 @@ def _forked(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             os.close(begun)
-        os.read(ready, 1)  # it ends when the child has a session of its own, which can be signalled
+        os.read(ready, 1)  # returns when the child closes the pipe: it then has a session, which can be signalled
     finally:
         os.close(ready)
     return _Fork(pid)
@@ -321,8 +321,8 @@ def _forked(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:
 def _be_script(start: ScriptStart, work: Work, output: int, blocked: Iterable[int]) -> NoReturn:
     """Do in a forked child what the command does in a new process, and end.
 
-    What the manager has open is closed, but never ended in an orderly way: not by the garbage collector, since its
-    objects are frozen, nor at the end, since nothing is run then. So a connection stays the manager's.
+    The manager's descriptors are closed, but its connections are not shut down: not by the garbage collector, since
+    their objects are frozen, nor at exit, since no exit handler runs. So they stay the manager's.
     """
     exit_code = 1
     try:
@@ -340,7 +340,7 @@ def _be_script(start: ScriptStart, work: Work, output: int, blocked: Iterable[in
 
 
 def _exit_code_of(work: Callable[[], object]) -> int:
-    """Return the exit code with which Python would end after `work`."""
+    """Run `work`, and return the exit code with which Python would end after it."""
     try:
         work()
     except SystemExit as end:
@@ -361,14 +361,14 @@ def _reset_signals() -> None:
 
 
 def _take_streams(output: int, keep: Sequence[int]) -> None:
-    """Read nothing, write to `output`, and have nothing else open but the descriptors `keep`."""
+    """Read from os.devnull, write to `output`, and close all other descriptors except `keep`."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (nothing, output, output)]  # not one of 0, 1, 2
     for fd, source in enumerate(sources):
         os.dup2(source, fd)
     for fd in map(int, os.listdir("/proc/self/fd")):
         if fd > 2 and fd not in keep:
-            with suppress(OSError):  # the folder itself, which was open while it was listed
+            with suppress(OSError):  # the descriptor of the listing itself is already closed
                 os.close(fd)
     sys.stdin, sys.stdout, sys.stderr = _stream(0, "r"), _stream(1, "w"), _stream(2, "w")
 
@@ -388,9 +388,12 @@ def _take_environ(environ: Mapping[str, str]) -> None:
 
 
 def _take_name(start: ScriptStart) -> None:
-    """Take the command line of a process of its own without folders, as far as the manager's has room for it, and the
-    script's name (`ps -o comm`), of which the kernel keeps 15 bytes. It is found by where the environment began."""
-    os.environ["SPT_NOENV"] = "1"  # what follows the command line in memory is the environment that /proc shows
+    """Show the script's command line and name in `ps`.
+
+    The command line has no folders, and is cut to the length of the manager's. Of the name (`ps -o comm`) the kernel
+    keeps 15 bytes.
+    """
+    os.environ["SPT_NOENV"] = "1"  # keep setproctitle from overwriting the environment, which /proc shows
     from setproctitle import setproctitle
 
     setproctitle(" ".join([*map(os.path.basename, start.program), *start.arguments]))

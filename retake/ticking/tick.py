@@ -1,8 +1,8 @@
 """One tick of a pipeline: take the lease, read and check everything, decide, act, until there is a reason to wait.
 
-The loop knows nothing of what a pipeline does; a pipeline knows nothing of leases held by others, of breakers, or of
-the order in which a tick begins and ends. What a tick needs besides its bucket is here too: the scripts that do the
-work, and the ledgers of the pipelines, each in the pipeline's part of the bucket or in one database that all share.
+The loop knows nothing of what a pipeline does. A pipeline knows nothing of leases held by others, of breakers, or of
+the order in which a tick begins and ends. The other things a tick needs are here too: the scripts that do the work, and
+the ledgers of the pipelines, each in the pipeline's part of the bucket or in one database that all share.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,12 @@ class ScriptResult(NamedTuple):
     """How a script ended."""
 
     exit_code: int  # negative: killed by that signal
-    timed_out: bool = False  # it was still running when its time was over, and was killed
-    stopped: bool = False  # a signal asked us to stop, and it ended because of that
+    timed_out: bool = False  # it exceeded its time limit, and was killed
+    stopped: bool = False  # it ended because a signal asked us to stop
 
 
 class Scripts(Protocol):
-    """The scripts of a pipeline, by whatever means they are run."""
+    """Runs the scripts of a pipeline."""
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         """Run the script to its end, under the lease."""
@@ -43,13 +43,13 @@ class Scripts(Protocol):
 
 
 class Ledgers:
-    """Opens ledgers. `url` is the settings key `STORAGE.ledger`. Thread safe, since channels tick in parallel.
+    """Opens ledgers. `url` is the setting STORAGE.ledger. Thread safe, since channels tick in parallel.
 
-    Ledgers are imported only when needed: an idle tick needs none.
+    `retake.runs` is imported only when needed: an idle tick needs no ledger.
     """
 
     def __init__(self, url: str | None, clock: Clock) -> None:
-        self.apart = url is not None  # runs are not in the bucket
+        self.apart = url is not None  # whether runs are outside the bucket
         self._url = url
         self._clock = clock
         self._shared: Ledger | None = None
@@ -70,11 +70,11 @@ class Ledgers:
 
 
 class Orders(NamedTuple):
-    """What the operator wants besides a tick."""
+    """What the operator has ordered in addition to a tick."""
 
     resume: bool = False  # go on after too many failures, or after a key was fixed
     resolve: str | None = None  # "retry" or "skip" a paid call of unknown outcome
-    retake: str | None = None  # the id of a failed generation that is to be requeued
+    retake: str | None = None  # the id of a failed generation to requeue
 
 
 NO_ORDERS = Orders()
@@ -87,31 +87,32 @@ class Tick(NamedTuple):
     why: str
     ended: str | None = None  # "done", "failed" or "cancelled": a generation ended in this tick
     generation_id: str | None = None  # the generation that the tick was about
-    resting: bool = False  # nothing changes by itself before the next tick: all is done, or a person is needed
-    until: datetime | None = None  # nothing happens before: what failed is due again then
+    resting: bool = False  # another tick would do nothing: all is done, or a person is needed
+    until: datetime | None = None  # another tick before this time would do nothing: a retry is due then
 
 
 class Pipeline(Protocol[A]):
     """A pipeline during one tick, under its lease. `A` is its type of action."""
 
     def read(self) -> None:
-        """Read and check all state before anything is written. Raises StateError."""
+        """Read and check all state, before anything is written. Raises StateError."""
         ...
 
     def obey(self, orders: Orders) -> None:
-        """Carry out what the operator wants besides the tick. Raises StateError where it makes no sense."""
+        """Carry out the operator's orders. Raises StateError if the state does not allow them."""
         ...
 
     def decide(self) -> A:
-        """Return the next action, as the state and the caps have it."""
+        """Return the next action, according to the state and the caps."""
         ...
 
     def log_fields(self, action: A) -> dict[str, str | None]:
-        """Return what log lines about the action carry; `generation_id` is what the tick was about."""
+        """Return the fields of log lines about the action. `generation_id` also goes into the tick's result."""
         ...
 
     def prepare(self, action: A) -> Tick | None:
-        """Check the keys the action needs and bring the ledger in line; return the tick's result where it waits."""
+        """Check the keys that the action needs, and update the ledger. Return the tick's result if the tick ends here,
+        or None to act."""
         ...
 
     def vendor(self, action: A) -> str | None:
@@ -119,15 +120,15 @@ class Pipeline(Protocol[A]):
         ...
 
     def off(self, action: A, breaker: "VendorOff") -> Tick:
-        """Return the tick's result where the vendor's breaker is open."""
+        """Return the tick's result when the vendor's breaker is open."""
         ...
 
     def act(self, action: A) -> Tick | None:
-        """Carry the action out; return the tick's result, or None to go on."""
+        """Carry out the action. Return the tick's result, or None to go on with the next action."""
         ...
 
     def new_failure(self, action: A, before: ErrorRecord) -> ErrorRecord:
-        """Return the vendor's failure that is on record now and was not `before`; an empty record if there is none."""
+        """Return the vendor's failure that is on record now and was not `before`, or an empty record."""
         ...
 
     @property
@@ -136,18 +137,20 @@ class Pipeline(Protocol[A]):
         ...
 
     def record(self) -> None:
-        """Write to the ledger what is not there yet."""
+        """Write to the ledger what is missing there."""
         ...
 
     def close(self) -> None:
-        """Give back what other programs can see, whatever has happened. Never raises a RetakeError."""
+        """Release everything that other programs can see, whatever has happened. Never raises a RetakeError."""
         ...
 
 
 class TickRunner(Generic[A]):
-    """Runs ticks of the pipeline whose lease in `bucket` is called `lease_name`. `open_pipeline` makes the pipeline
-    again for each tick; `owner` names who takes the lease; `take` takes it, by default by `Bucket.lease`. Without
-    `breakers` each vendor is called."""
+    """Runs ticks of the pipeline whose lease in `bucket` is called `lease_name`.
+
+    `open_pipeline` creates the pipeline anew for each tick. `owner` names the holder of the lease; `take(lease_name,
+    owner)` takes it, by default `Bucket.lease`. Without `breakers` vendors are always called.
+    """
 
     def __init__(
         self,
@@ -165,8 +168,11 @@ class TickRunner(Generic[A]):
         self._breakers = breakers
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
-        """Run one tick. Raises StateError, StorageError, LeaseLost, SettingsError; the lease is then free again. Raises
-        LeaseHeld where there are orders: nothing of them is done."""
+        """Run one tick. If another process holds the lease, end at once.
+
+        Raises StateError, StorageError, LeaseLost and SettingsError; the lease is then free again. Raises LeaseHeld
+        instead of ending if there are orders, which are then not carried out.
+        """
         try:
             lease = self._take(self._lease_name, self._owner)
         except LeaseHeld as held:
@@ -207,7 +213,7 @@ class TickRunner(Generic[A]):
         return pipeline.off(action, permit) if isinstance(permit, VendorOff) else self._act(pipeline, action, permit)
 
     def _act(self, pipeline: Pipeline[A], action: A, permit: "VendorPermit") -> Tick | None:
-        """Act by permit of the vendor's breaker, and tell it how the call ended."""
+        """Act with a permit of the vendor's breaker, and report to it how the call ended."""
         before = pipeline.error
         tick = permit.around(lambda: pipeline.act(action))
         failure = pipeline.new_failure(action, before)

@@ -1,6 +1,6 @@
-"""A circuit breaker for each vendor: one that fails again and again is left alone for a while (settings: BREAKER).
+"""A circuit breaker for each vendor: one that keeps failing is left alone for a while (settings: BREAKER).
 
-All channels and machines share them, at the root of the bucket. Nothing is loaded unless BREAKER.failures is set.
+All channels and machines share them, at the root of the bucket. Nothing is imported unless BREAKER.failures is set.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,8 +21,8 @@ T = TypeVar("T")
 class VendorBreakers:
     """The breakers of the vendors.
 
-    `bucket` is the whole bucket, whatever the channel; `owner` names the caller; `probe_s` is the longest time, in
-    seconds, that the one call which tries an open breaker may take.
+    `bucket` is the whole bucket, not a channel's part. `owner` names the caller. `probe_s` is the longest time, in
+    seconds, that a probe of an open breaker may take.
     """
 
     def __init__(self, chosen: BreakerSettings, bucket: Bucket, clock: Clock, owner: str, probe_s: float) -> None:
@@ -33,7 +33,7 @@ class VendorBreakers:
         self._probe_s = probe_s
 
     def permit(self, vendor: str | None) -> "VendorPermit | VendorOff | None":
-        """Return the permit for one call of the vendor, or why it is not called now; None where it has no breaker.
+        """Return the permit for one call to the vendor, or why it is not called now, or None if it has no breaker.
         Raises StateError."""
         if vendor is None or self._chosen.failures is None:
             return None
@@ -47,7 +47,7 @@ class VendorBreakers:
             return VendorOff(why, self._clock.now() + timedelta(seconds=error.retry_after_s))
 
     def off(self, vendor: str | None) -> str:
-        """Return why the vendor would not be called now, or "". Nothing is changed. Raises StateError, StorageError."""
+        """Return why the vendor would not be called now, or "". Changes nothing. Raises StateError, StorageError."""
         if vendor is None or self._chosen.failures is None:
             return ""
         return refusal(self._chosen, self._breaker(vendor).state(), vendor, self._clock.now(), self._probe_s)
@@ -67,15 +67,15 @@ class VendorOff(NamedTuple):
 
 
 class VendorPermit:
-    """A permit to call a vendor once. How the call ended must be told."""
+    """A permit to call a vendor once. How the call ends must be reported by `ended`."""
 
     def __init__(self, breaker: "Breaker", permit: "Permit") -> None:
         self._breaker = breaker
         self._permit = permit
 
     def ended(self, error: Mapping[str, Any] | None, *, answered: bool) -> None:
-        """Tell the breaker that the call ended with this error record, with an answer, or in a way that says nothing
-        of the vendor. Never raises."""
+        """Report to the breaker that the call ended with this error record, or `answered`, or in a way that says
+        nothing about the vendor. Never raises."""
         if error:
             self._breaker.failed(self._permit, CodedError(error["error_code"], error.get("message", "")))
         elif answered:
@@ -84,7 +84,7 @@ class VendorPermit:
             self._breaker.release(self._permit)
 
     def around(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns; if it raises, that says nothing of the vendor."""
+        """Return what `work` returns. If it raises, give the permit back: that says nothing about the vendor."""
         try:
             return work()
         except BaseException:
@@ -93,7 +93,7 @@ class VendorPermit:
 
 
 def refusal(chosen: BreakerSettings, state: "BreakerState", vendor: str, now: datetime, probe_s: float) -> str:
-    """Return why a tick would not call the vendor, as its breaker stands, or "". Nothing is changed."""
+    """Return why a tick would not call the vendor with its breaker in this `state`, or "". Changes nothing."""
     if chosen.failures is None:
         return ""
     from retake.retrying.breaker import allow
@@ -105,7 +105,8 @@ def refusal(chosen: BreakerSettings, state: "BreakerState", vendor: str, now: da
 def vendor_policy(chosen: BreakerSettings, probe_s: float) -> "BreakerPolicy":
     """Return when a vendor's breaker opens, and for how long. `BREAKER.failures` must be a number.
 
-    What goes wrong on this machine says nothing of a vendor's health, nor does a video that takes its time."""
+    Failures on this machine say nothing about a vendor's health; nor does a video that takes its time.
+    """
     from retake.retrying.breaker import BreakerPolicy
     from retake.retrying.policy import RetryIf
 

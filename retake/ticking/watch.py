@@ -1,7 +1,7 @@
-"""What surrounds the work of a tick: the mode that holds, the alerts that it raises, what its channels are sent.
+"""Alerts and the degraded mode around the ticks of a process.
 
-One document is read before the work, `alerts/state.json`, which repeats the mode. Where nothing is wrong, nothing is
-imported, read or written besides.
+One document is read before the work: `alerts/state.json`, which has a copy of the mode. If nothing is wrong, nothing
+else is imported, read or written.
 """
 
 import json
@@ -39,26 +39,25 @@ if TYPE_CHECKING:
 _log = getLogger(__name__)
 
 KEY = "alerts/state.json"
-"""The one document that each tick reads for alerts and mode."""
+"""The document that each tick reads for alerts and mode."""
 
 
 class AfterWork(NamedTuple):
-    """What follows a round of ticks in which something was done: what is wrong with what all pipelines share, and what
-    is left to do once alerts are up to date."""
+    """The result of looking at what all pipelines share, after a round of ticks in which something was done."""
 
     found: tuple[Findings, ...] = ()
-    finish: Callable[[], None] = lambda: None
+    finish: Callable[[], None] = lambda: None  # called once alerts are up to date
 
 
 class BoardDocument:
-    """The board as it was read, without loading what understands all of it (`retake.alerts.board`)."""
+    """The alerts' document, read without importing `retake.alerts.board`, which decodes all of it."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self.raw = raw
 
     @classmethod
     def read(cls, bucket: Bucket) -> "BoardDocument":
-        """Raises StateError, StorageError."""
+        """Return the document in `bucket`, or an empty one. Raises StateError, StorageError."""
         try:
             value = json.loads(bucket.read(KEY)[0])
         except NotFound:
@@ -71,13 +70,13 @@ class BoardDocument:
 
     @property
     def wants_a_look(self) -> bool:
-        """Whether anything was wrong lately, or waits to be sent."""
+        """Whether it has alerts, open or lately ended, or messages that wait to be sent."""
         waiting = any(it.get("queue") for it in self._channels())
         return bool(self.raw.get("alerts") or self.raw.get("ended") or waiting)
 
     @property
     def shared_alerts(self) -> bool:
-        """Whether an alert is open that only a look at what all pipelines share can close."""
+        """Whether an alert is open that only a look at what all pipelines share (AfterWork) can close."""
         opened = (it for it in self._alerts() if it.get("code") in OF_ALL and not it.get("closed_at"))
         return any("" in (it.get("seen") or ()) for it in opened)
 
@@ -89,7 +88,7 @@ class BoardDocument:
 
     @property
     def reports(self) -> Mapping[str, Any]:
-        """The time for which each report was made last, by its kind."""
+        """For each kind of report, the time for which the last one was made."""
         reports = self.raw.get("reports")
         return reports if isinstance(reports, dict) else {}
 
@@ -102,9 +101,9 @@ class BoardDocument:
         return any(_due(it, now) for it in self._channels())
 
     def times(self, settings: AlertSettings) -> list[datetime]:
-        """Return the times at which an alert is due: to be told, to be told again, to be filed. Messages that wait are
-        looked at by each tick. Raises ValueError, TypeError, OverflowError."""
-        # An open alert is written without its state, since that is how alerts begin.
+        """Return the times at which an alert is due to be told, told again, or filed. Waiting messages are not
+        included: each tick looks at them. Raises ValueError, TypeError, OverflowError."""
+        # An open alert has no "state": that is the default, which is not written.
         repeat, group = timedelta(seconds=settings.repeat_seconds), timedelta(seconds=settings.group_seconds)
         found = []
         for it in self._alerts():
@@ -130,7 +129,7 @@ def _due(channel: Mapping[str, Any], now: datetime) -> bool:
 
 
 class WatchedRunner(Protocol):
-    """Runs ticks of one pipeline, and tells what the last one found."""
+    """Runs ticks of one pipeline, and says what the last one found."""
 
     def preparing(self) -> AbstractContextManager[None]: ...
     def tick(self, orders: Orders) -> Tick: ...
@@ -142,9 +141,10 @@ class WatchedRunner(Protocol):
 class TickWatch:
     """Alerts and mode around the ticks of one process. Thread safe, since channels tick in parallel.
 
-    `bucket` is all of it; `environ` holds the channels' secrets. `after_work` is called at the end of a round of ticks
-    in which something was done; `report` where a report is due. `is_gone(pipeline)` returns whether the settings have a
-    pipeline of that name no more. `look` is told whether anything was to be done, and until when nothing is.
+    `bucket` is the whole bucket. `environ` holds the secrets of the alert channels. `after_work` is called at the end
+    of a round of ticks in which something was done, `report` if a report is due. `is_gone(pipeline)` returns whether
+    the settings no longer have that pipeline. `look` is told whether there was anything to do, and when something is
+    due next.
     """
 
     def __init__(
@@ -174,13 +174,13 @@ class TickWatch:
 
     @property
     def mode(self) -> Mode:
-        """The mode that holds since `begin`."""
+        """The mode that is in force since `begin`."""
         return self._mode
 
     def begin(self, *, send: bool = True) -> None:
-        """Read the document, and with `send` start to send what waits.
+        """Begin a round of ticks: read the document and, with `send`, start sending the messages that wait.
 
-        Raises StorageError, and StateError where the mode cannot be known, since it limits what may be paid for.
+        Raises StorageError, and StateError if the mode cannot be read, since it limits what may be paid for.
         """
         self._looks, self._worked, self._failures = [], False, []
         try:
@@ -195,7 +195,7 @@ class TickWatch:
             self._failures.append("the mode")
             state = _mode_itself(self._bucket, self._clock)
         zone, now = self._settings.timezone, self._clock.now()
-        if mode_at(state, self._modes, zone, now).mode != FULL:  # ticks that it holds back bring no older copy in line
+        if mode_at(state, self._modes, zone, now).mode != FULL:  # do not hold ticks back because of an outdated copy
             with suppress(StateError):
                 state = _mode_itself(self._bucket, self._clock)
         self._wrong, self._state = self._document.pipelines, state
@@ -205,7 +205,7 @@ class TickWatch:
                 self._send()
 
     def tick(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
-        """Run one tick of a pipeline, from `begin` to `end`. Raises what the tick raises."""
+        """Run a round of one tick, from `begin` to `end`. Raises what the tick raises."""
         with runner.preparing():
             self.begin()
         try:
@@ -216,7 +216,7 @@ class TickWatch:
     def observed(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
         """Run one tick of a pipeline, between `begin` and `end`. Raises what the tick raises."""
         exit_code, why = int(ExitCode.BUG), ""
-        usable = True  # whether the settings are, by which figures are counted
+        usable = True  # whether the settings are valid, which figures depend on
         try:
             tick = runner.tick(orders)
             exit_code = tick.exit_code
@@ -224,7 +224,7 @@ class TickWatch:
                 self._look.ticked(tick, worked=runner.worked)
         except RetakeError as error:
             usable = not isinstance(error, SettingsError)
-            # The order made no sense, not the state; or somebody else is at work.
+            # Not an alert: the state does not allow the order, or somebody else is at work.
             of_the_order = isinstance(error, (StateError, LeaseHeld)) and orders != NO_ORDERS
             exit_code, why = ExitCode.OK if of_the_order else error.exit_code, _without_quotes(str(error))
             raise
@@ -232,7 +232,7 @@ class TickWatch:
             exit_code = ExitCode.INTERRUPTED
             raise
         except BaseException as error:
-            why = type(error).__name__  # its words may be anything
+            why = type(error).__name__  # its message may contain anything
             raise
         else:
             return tick
@@ -240,20 +240,23 @@ class TickWatch:
             self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked and usable, why=why)
 
     def is_quiet(self, pipeline: str, *, unopened: bool = False) -> bool:
-        """Return whether the pipeline has no alert and nothing was found wrong with it since `begin`: then a tick of it
-        that changes nothing tells nothing either. `unopened` says that it is not opened in this round if so."""
+        """Return whether the pipeline has no alert, and nothing was found wrong with it since `begin`.
+
+        Then a tick of it that changes nothing cannot change alerts either. `unopened` says that a quiet pipeline will
+        not be opened in this round.
+        """
         if unopened and self._look:
-            self._look.changed()  # what decides of that pipeline was not looked at
+            self._look.changed()  # what that pipeline decides from was not looked at
         return pipeline not in self._wrong
 
     def interrupted(self, pipeline: str, at: str) -> None:
-        """Raise the alert that a tick found, `at` this time, that the one before it had died."""
+        """Raise the alert that a tick has found, `at` this time, that the previous one died."""
         with _tolerant("an interrupted tick could not be told", self._failures):
             self._evaluate([Findings(pipeline, frozenset({"interrupted"}), (interrupted(at),))])
 
     def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool, why: str = "") -> None:
-        """Take note of how the tick of a pipeline ended. `facts` is None where its state is not known; `worked` is
-        whether the tick changed anything, `why` the words of the error that it ended with."""
+        """Note how the tick of a pipeline ended. `facts` is None if its state is not known. `worked` is whether the
+        tick changed anything, `why` the message of the error that it ended with."""
         if self._look and (facts is None or exit_code != ExitCode.OK):
             self._look.changed()
         if facts is None and exit_code == ExitCode.OK:
@@ -262,7 +265,7 @@ class TickWatch:
         self.found(look(pipeline, end, facts, self._settings.failures_before_warning), worked=worked)
 
     def found(self, findings: Findings, *, worked: bool = False) -> None:
-        """Take note of what is wrong, or right again, between `begin` and `end`. `worked` is as in `saw`."""
+        """Note what is wrong, or no longer wrong, between `begin` and `end`. `worked` is as in `saw`."""
         with self._lock:
             self._looks.append(findings)
             if findings.found:
@@ -270,8 +273,10 @@ class TickWatch:
             self._worked = self._worked or worked
 
     def end(self) -> None:
-        """Raise and close alerts, and send what is new for `tick_wait_seconds` at most. Never raises: what could not be
-        saved is found again by the next tick."""
+        """End a round of ticks: raise and close alerts, and send new messages for at most `tick_wait_seconds`.
+
+        Never raises. The next tick will find again what could not be saved.
+        """
         work, failures, after = AfterWork(), self._failures, True
         with _tolerant("what all pipelines share could not be looked at", failures):
             degraded_by_itself = self._modes.auto and self._mode.mode > 0
@@ -293,7 +298,7 @@ class TickWatch:
             if self._look:
                 try:
                     due = _times(self._document, self._state, self._modes, self._settings, self._clock.now())
-                except (ValueError, TypeError, OverflowError):  # no time, or one at the end of the calendar
+                except (ValueError, TypeError, OverflowError):  # an invalid time, or one at the end of the calendar
                     due, after = [], True
                 if after or failures or self._sender or self._document.raw.get("ended"):
                     self._look.changed()
@@ -329,7 +334,7 @@ class TickWatch:
         return Findings("", frozenset({"degraded"}), wrong)
 
     def _gone(self) -> list[Findings]:
-        """What is wrong with the pipelines that the settings have no more: nothing."""
+        """Return findings that close the alerts of pipelines that the settings no longer have."""
         return [Findings(it, OF_A_PIPELINE) for it in sorted(self._document.pipelines) if self._is_gone(it)]
 
     def _make_reports(self) -> None:
@@ -353,7 +358,7 @@ def _mode_itself(bucket: Bucket, clock: Clock) -> ModeState:
 def _times(
     document: BoardDocument, state: ModeState, modes: ModeSettings, settings: AlertSettings, now: datetime
 ) -> list[datetime]:
-    """Return the times at which alerts, reports or the mode may give a tick something to do, though nothing changes.
+    """Return the times at which alerts, reports or the mode may give a tick something to do even if nothing changes.
     Raises ValueError, TypeError, OverflowError."""
     times = document.times(settings) + may_change_at(state, modes, settings.timezone, now)
     if wanted := {it for channel in settings.channels for it in channel.reports}:
@@ -365,21 +370,21 @@ def _times(
 
 
 def _without_quotes(text: str) -> str:
-    """Return the words of an error without what it quotes of a document, which may be a prompt."""
+    """Return an error's message without quotes from documents, which may be prompts."""
     return re.sub(r'"[^"]{24,}"?', '"…"', redact(text))
 
 
 def _facts(runner: WatchedRunner) -> PipelineFacts | None:
     try:
         return runner.facts()
-    except Exception:  # noqa: BLE001  a bug here must not take the place of what the tick raised
+    except Exception:  # noqa: BLE001  a bug here must not replace what the tick raised
         _log.exception("what the tick found cannot be told: this is a bug in Retake")
         return None
 
 
 @contextmanager
 def _tolerant(what: str, failures: list[str]) -> Iterator[None]:
-    """Log what goes wrong, and note it in `failures`: neither alerts nor figures take the place of how a tick ended."""
+    """Log an error and note it in `failures`: trouble with alerts or figures must not change how a tick ends."""
     try:
         yield
     except RetakeError as error:

@@ -158,14 +158,14 @@ def test_of_two_that_count_at_once_one_prevails_and_a_mark_meanwhile_holds() -> 
     bucket, clock = filled(MemoryBucket(), 200), FakeClock(NOW)
     counts = KeptCounts(bucket, clock, LettersKept())
     first, second = counts.read(), counts.read()
-    counts.kept(first)
-    counts.kept(second)
+    counts.count_settled(first)
+    counts.count_settled(second)
     agree(bucket, clock)
     again = MemoryBucket()
     counts = KeptCounts(filled(again, 200), clock, LettersKept())
     seen, gone = counts.read(), whole(again)[5]
     letters(again, clock).drop(gone)
-    counts.kept(seen)
+    counts.count_settled(seen)
     agree(again, clock)
 
 

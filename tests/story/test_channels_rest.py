@@ -33,7 +33,7 @@ def worlds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Worlds]:
 @pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The bucket is too large to be listed."""
-    monkeypatch.setattr(channel_versions, "WHOLE", 0)
+    monkeypatch.setattr(channel_versions, "MAX_WHOLE_REQUESTS", 0)
 
 
 # --- what it costs ----------------------------------------------------------------------------------------------------

@@ -341,14 +341,14 @@ def test_of_two_that_count_at_once_one_prevails_and_a_record_meanwhile_counts() 
     bucket = filled(clock, 300)
     counts = KeptCounts(bucket, clock, BillsKept())
     first, second = counts.read(), counts.read()
-    counts.kept(first)
-    counts.kept(second)
+    counts.count_settled(first)
+    counts.count_settled(second)
     agree(bucket, clock)
     bucket.delete(INDEX)
     seen = counts.read()
     name = bucket.list(SPEND)[5].key.removeprefix(SPEND)[:-5]
     write_record(bucket, clock, random.Random(1), name)
-    counts.kept(seen)
+    counts.count_settled(seen)
     agree(bucket, clock)
 
 
