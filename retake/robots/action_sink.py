@@ -1,4 +1,4 @@
-"""Action sinks: they receive the actions that follow a failure, and carry them out (alerts, tickets, journals)."""
+"""Action sinks: they receive the actions that follow a failure and carry them out (alerts, tickets, journals)."""
 
 from collections.abc import Mapping
 from logging import getLogger
@@ -17,45 +17,45 @@ Record = Mapping[str, Any]
 
 
 class ActionSink(Protocol):
-    """Receives one action after another, in the order of the policy."""
+    """Receives the actions one by one, in the order of the policy."""
 
     def carry_out(self, action: FollowUp, record: Record) -> None:
-        """Carry out `action` about the failure in `record`, or arrange for it; with `after_s`, that many seconds later.
+        """Carry out `action` for the failure in `record`, or arrange for it; `after_s` delays it by that many seconds.
 
-        What it raises is logged, and the actions after it are still handed in.
+        An exception is logged, and the remaining actions are still handed in.
         """
         ...
 
 
 @runtime_checkable
 class RecoverySink(Protocol):
-    """A sink that is told when a robot's work succeeds, so that what it opened after a failure can be closed."""
+    """A sink that is told when a robot succeeds again, so that it can close what it opened after a failure."""
 
     def recovered(self, robot_id: str) -> None:
-        """Work of the robot has succeeded. What this raises is logged."""
+        """Note that the robot has succeeded. An exception is logged."""
         ...
 
 
 def tell_recovery(sink: ActionSink, robot_id: str) -> None:
-    """Tell a sink that work of the robot has succeeded, if it is one that wants to know. An error is only logged."""
+    """Tell a sink that implements `RecoverySink` that the robot has succeeded. Errors are only logged."""
     if isinstance(sink, RecoverySink):
         try:
             sink.recovered(robot_id)
         except RetakeError as error:
             _log.warning("%s works again, and its alert could not be closed: %s", robot_id, error)
-        except Exception:  # noqa: BLE001  the result of the work is not to be lost to it
+        except Exception:  # noqa: BLE001  a bug in the sink must not lose the result of the work
             _log.exception("%s works again, and its alert could not be closed, because of a bug", robot_id)
 
 
 class RecordedAction(NamedTuple):
-    """One action that a sink was given."""
+    """An action that a sink received."""
 
     action: FollowUp
     record: Record
 
 
 class RecordingSink:
-    """Records the actions and does nothing else: for tests and dry runs."""
+    """Records the actions and does nothing else, for tests and dry runs."""
 
     def __init__(self) -> None:
         self.recorded: list[RecordedAction] = []
@@ -65,14 +65,14 @@ class RecordingSink:
 
     @property
     def done(self) -> list[Do]:
-        """The names of the actions, in their order."""
+        """The names of the actions, in order."""
         return [it.action.do for it in self.recorded]
 
 
 class DeadLetterSink:
     """Writes dead letters itself and passes every other action to `others`.
 
-    A letter's id is that of its error, its kind the robot, and its item what the robot was given.
+    A letter has the id of its error, the robot as its kind, and the robot's input as its item.
 
     >>> from retake.bucket.memory import MemoryBucket
     >>> from retake.clock import SystemClock
@@ -95,7 +95,7 @@ class DeadLetterSink:
         letter_id, kind, item = record["error_id"], record["robot_id"], record["details"]["input_data"]
         try:
             strict_json.encode(record)
-        except (TypeError, ValueError, RecursionError):  # what is not JSON must not cost the rest of the work
+        except (TypeError, ValueError, RecursionError):  # a value that is not JSON must not lose the rest of the work
             item, record = mended(item), mended_record(record)
         self._letters.put(letter_id, kind, item, record)
 

@@ -1,4 +1,4 @@
-"""An action sink that raises alerts: notices, escalations, incidents and tickets reach the channels of the settings."""
+"""An action sink that raises alerts: notices, escalations, incidents and tickets reach the channels in the settings."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -20,29 +20,30 @@ from retake.robots.follow_ups import Do, FollowUp
 _log = getLogger(__name__)
 
 LOOK_AGAIN_S = 60.0
-"""Seconds after which a success looks again whether another process has raised an alert that it closes."""
+"""Seconds between two reads of the bucket, on a success, for alerts that other processes have raised and this success
+closes."""
 
 _CODE = "robot_failed"
 _LEVELS = {Do.INCIDENT: "critical", Do.ESCALATE: "error", Do.TICKET: "warning"}
 
 
 class AlertPlace(NamedTuple):
-    """Where alerts are kept and sent from."""
+    """Where alerts are kept, and how they are sent."""
 
     bucket: Bucket  # all of it
     settings: AlertSettings
     clock: Clock
     environ: Mapping[str, str]  # holds the channels' secrets
-    send: Send | None = None  # replaces what sends a message
+    send: Send | None = None  # replaces the function that sends a message
 
 
 class AlertSink:
     """Raises an alert for the actions notify, tell, escalate, incident and ticket, and passes every other action to
     `others`.
 
-    All actions after failures of one robot are one alert, at the highest of their levels; it lists what the policy asks
-    for. Nobody has to answer twice: what `escalate` asks for after a while is the repeat of an alert that nobody has
-    acknowledged. `recovered` closes it; `Robot.run` calls that when work succeeds.
+    All actions after failures of one robot share one alert, at the highest of their levels; it lists what the policy
+    asks for. Nobody has to answer twice: the delayed reminder that `escalate` asks for is the repeat of an alert that
+    nobody has acknowledged. `recovered` closes the alert; `Robot.run` calls it when work succeeds.
 
         sink = AlertSink(AlertPlace(bucket, settings, clock, os.environ), others=DeadLetterSink(letters, journal))
         robot = Robot(policy, Ports(clock, random, sink))
@@ -52,8 +53,8 @@ class AlertSink:
         self._place, self._others = place, others
         self._store = BoardStore(place.bucket, place.clock)
         self._sender = Sender(self._store, place.settings, place.environ, place.clock, place.send)
-        self._failing: set[str] = set()  # robots with an open alert, as far as is known
-        self._looked_at: datetime | None = None  # None: not looked yet
+        self._failing: set[str] = set()  # robots known to have an open alert
+        self._looked_at: datetime | None = None  # the last read of the bucket; None: not read yet
 
     def carry_out(self, action: FollowUp, record: Record) -> None:
         """Raise the alert, or pass the action on. Raises StateError, StorageError."""
@@ -65,8 +66,11 @@ class AlertSink:
         self._evaluate(robot, self._condition(robot, action, ErrorRecord(record)))
 
     def recovered(self, robot_id: str) -> None:
-        """Close the robot's alert: its work has succeeded. The bucket is read only where there may be one, and once a
-        minute for those of other processes. The sink behind is told too. Raises StateError, StorageError."""
+        """Close the robot's alert after a success, and tell the sink behind this one.
+
+        The bucket is read only if the robot may have an alert, and once a minute for alerts of other processes. Raises
+        StateError, StorageError.
+        """
         tell_recovery(self._others, robot_id)
         now = self._place.clock.now()
         if self._looked_at is None or abs(now - self._looked_at) >= timedelta(seconds=LOOK_AGAIN_S):
@@ -78,7 +82,7 @@ class AlertSink:
             self._failing.discard(robot_id)
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all messages are sent, `seconds` at most; return whether they are. For the end of a process."""
+        """Wait up to `seconds` until all messages are sent; return whether they are. For the end of a process."""
         return self._sender.wait(seconds)
 
     def _evaluate(self, robot: str, condition: Condition | None) -> None:
@@ -109,8 +113,11 @@ class AlertSink:
 
 
 def _joined(board: Board, condition: Condition) -> Condition:
-    """Return the condition at no lower level than the robot's alert has, and, after the same error, with what the
-    policy asked for before. Each failure would otherwise lower the level and raise it again, and be told again."""
+    """Return the condition, merged with the robot's active alert.
+
+    Its level is never below the alert's: each failure would otherwise lower the level and raise it again, and be sent
+    again. After the same error, the actions that the policy asked for before are kept.
+    """
     alert = board.alerts.get(condition.key)
     if alert is None or not alert.active:
         return condition
@@ -138,4 +145,4 @@ _WORDS = {
     Do.INCIDENT: lambda given: f"open an incident in {given.get('system', 'the usual place')}",
     Do.TICKET: lambda given: f"open a ticket: {given.get('what', 'see the error')}",
 }
-"""The actions that become an alert, and what each asks for."""
+"""The actions that raise an alert, and how each reads there."""

@@ -1,9 +1,9 @@
-"""Backlogs: what waits in a StateStore, in its order, until it has been handed over.
+"""Backlogs: ordered queues in a StateStore, whose items wait until they have been delivered.
 
 Each item is a document of its own, and one more document lists the items that wait; so no document grows with what was
-handed over long ago. A store has no transactions: the item is written before the list when it is added, and marked
-before it leaves the list when it is done. A crash in between leaves an item that is not listed, whose `put` has not
-returned and is to be retried, or one that is listed and done, which the next pass takes off the list.
+delivered long ago. A store has no transactions: the item is written before it is listed, and marked as done before it
+leaves the list. A crash in between leaves an unlisted item, whose `put` has not returned and must be retried, or a
+listed item that is done, which the next `drain` takes off the list.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,11 +20,11 @@ _log = getLogger(__name__)
 
 
 class BacklogItem(NamedTuple):
-    """One item. Its version rises with each `put`, so that a newer value is not taken for the one handed over."""
+    """An item. Each `put` raises its version, so that a newer value is not mistaken for the one delivered."""
 
     key: str
     version: int
-    at: datetime  # of the last put, or of the end
+    at: datetime  # of the last put, or of the delivery
     waiting: bool
     value: Any  # None once it is done
 
@@ -32,7 +32,7 @@ class BacklogItem(NamedTuple):
 class Backlog:
     """The backlog called `name`. Every method may raise StateError, StorageError.
 
-    Any number of processes may add to it. Two that drain it at once hand over the same items.
+    Any number of processes may add to it. Two that drain it at the same time deliver the same items.
     """
 
     def __init__(self, store: StateStore, name: str, clock: Clock) -> None:
@@ -41,10 +41,10 @@ class Backlog:
         self._listed = StateCell(store, name, _decoded_list, _encoded_list)
 
     def put(self, key: str, value: Any, *, replace: bool) -> bool:
-        """Add an item and return True, or return False for a known key, also of an item that is done.
+        """Add an item and return True; return False for a known key, even if its item is done.
 
-        With `replace` the value of a known key is replaced, and the item waits again, in its old place if it had one.
-        Raises ValueError for a value that is not JSON.
+        With `replace` the value of a known key is replaced, and the item waits again: in its old place if it was still
+        waiting, otherwise at the end. Raises ValueError for a value that is not JSON.
         """
         now, value = self._clock.now(), strict_json.as_stored(value)
 
@@ -60,7 +60,7 @@ class Backlog:
         return is_new
 
     def keys(self) -> list[str]:
-        """Return the keys of the items that wait, in the order in which they were first put."""
+        """Return the keys of the waiting items, in the order in which they were first put."""
         return list(self._listed.get())
 
     def has(self, key: str) -> bool:
@@ -68,10 +68,11 @@ class Backlog:
         return key in self._listed.get()
 
     def drain(self, hand_over: Callable[[BacklogItem], object]) -> int:
-        """Hand each waiting item over, in order, and return how many were; stop at the first that fails.
+        """Deliver the waiting items in order, stop at the first failure, and return how many were delivered.
 
-        An item may be handed over twice: if this process dies, or the store fails, before that is recorded. An
-        exception of `hand_over` is logged, and the item and those after it wait on; Stopped and LeaseLost are raised.
+        An item is delivered twice if this process dies, or the store fails, before the delivery is recorded. An
+        exception of `hand_over` is logged, and that item and the ones after it keep waiting; Stopped and LeaseLost are
+        raised.
         """
         count = 0
         for key in self.keys():
@@ -91,7 +92,7 @@ class Backlog:
         return count
 
     def _done(self, item: BacklogItem) -> None:
-        """Mark the item and take it off the list, unless it has been put again meanwhile."""
+        """Mark the item as done and take it off the list, unless it has been put again in the meantime."""
         ended = item._replace(waiting=False, value=None, at=self._clock.now())
         self._cell(item.key).update(lambda now: ended if now and now.version == item.version else now)
         self._unlist(item.key, item.version)

@@ -42,49 +42,51 @@ A = TypeVar("A")
 
 
 class BatchItem(NamedTuple):
-    """An item to be created."""
+    """An item to create."""
 
     key: str  # its idempotency key (idempotency.key_of)
     data: Mapping[str, Any]
 
 
 class BatchCall(NamedTuple):
-    """One call."""
+    """A call that creates items."""
 
-    items: tuple[BatchItem, ...]  # at most the policy's size of a batch
+    items: tuple[BatchItem, ...]  # at most the policy's batch size
     attempt: int  # from 1
-    timeout_s: float | None  # a call that takes longer is abandoned, and not retried
+    timeout_s: float | None  # a longer call is abandoned and not retried
 
 
 class BatchParts(NamedTuple, Generic[T]):
     """The caller's functions for its kind of items. Each may raise CodedError."""
 
     find: Callable[[BatchItem], T | None]
-    """Return what exists under the item's key, or None. Called before each attempt, or, where the policy says so, only
-    before the first."""
+    """Return what exists under the item's key, or None.
+
+    Called before each attempt or, if the policy says so, only before the first.
+    """
     send: Callable[[BatchCall], Mapping[str, Answer[T]]]
-    """Create the items in one call and return the answer about each, by key. An error raised is about the call as a
-    whole."""
+    """Create the items in one call and return an answer for each, by key. An exception is a failure of the whole
+    call."""
     undo: Callable[[BatchItem, T], None]
-    """Roll back what was created. May be called again for what is already rolled back."""
+    """Roll back a created item. May be called again for one that is already rolled back."""
 
 
 class BatchStatistics(NamedTuple):
-    """Figures about items, batches and calls."""
+    """Counts of items, batches and calls."""
 
-    items: int  # without repetitions
+    items: int  # without duplicates
     created: int
     existing: int
     failed: int
     rolled_back: int
-    not_undone: int  # created, and could not be rolled back
+    not_undone: int  # created, but could not be rolled back
     batches: int
     batches_rolled_back: int
     tally: BatchTally
 
 
 class BatchReport(NamedTuple, Generic[T]):
-    """What became of each item, by key, and the figures."""
+    """The result of each item, by key, and the statistics."""
 
     ended: Mapping[str, EndedItem[T]]
     statistics: BatchStatistics
@@ -93,15 +95,15 @@ class BatchReport(NamedTuple, Generic[T]):
 Item = BatchItem
 Parts = BatchParts
 Report = BatchReport
-"""The names for callers that import the module: `batch.Item`, `batch.Parts`, `batch.Report`."""
+"""Short names for callers that import the module: `batch.Item`, `batch.Parts`, `batch.Report`."""
 
 
 class Batches(Generic[T]):
     """Creates items in batches.
 
-    `random()` returns 0 to 1, for the jitter. `stop()` is asked before items are sent, and every second of the wait for
-    that; what is looked for or rolled back is done to the end. While the `breaker` refuses, items wait, and no attempt
-    is used up. Raises ValueError for a policy that could not decide (`retake.retrying.policy.checked`).
+    `random()` returns 0 to 1, for the jitter. `stop()` is asked before items are sent and every second of the wait
+    before that; lookups and rollbacks are always finished. While the `breaker` refuses, items wait and no attempt is
+    used up. Raises ValueError for a policy that is not valid (`retake.retrying.policy.checked`).
     """
 
     def __init__(
@@ -120,10 +122,11 @@ class Batches(Generic[T]):
         self._guard = Guard(policy.item, clock, random)
 
     def run(self, items: Iterable[BatchItem]) -> BatchReport[T]:
-        """Create every item, one batch after another, and report what became of each.
+        """Create every item, one batch after another, and report the result of each.
 
-        Of items with the same key only the first counts. A batch that was rolled back does not keep the others from
-        being created. Raises Stopped (what was created is found the next time), and whatever is not a CodedError.
+        Of items with the same key only the first counts. A batch that is rolled back does not keep the others from
+        being created. Raises Stopped (the next run finds what was created), and any exception that is not a
+        CodedError.
         """
         known: dict[str, BatchItem] = {}
         for item in items:
@@ -176,19 +179,19 @@ class Batches(Generic[T]):
         return answered(plan, rest, answers, self._now(), self._random)
 
     def _timed(self, policy: RetryPolicy, code: str | None, call: Callable[[], A]) -> A:
-        """Return what `call` returns within the policy's time. Raises BreakerOpen without calling it."""
+        """Return the result of `call` within the policy's time limit. Raises BreakerOpen without calling it."""
         return self._breaker.call(lambda: _timed(policy, code, call)) if self._breaker else _timed(policy, code, call)
 
     def _in_question(self, plan: BatchPlan[T], load: BatchLoad) -> tuple[str, ...]:
-        """Return the keys to look for before the call.
+        """Return the keys to look up before the call.
 
-        Those of a first call are always among them: an earlier run that was cut off may have created them.
+        They always include those of a first call: an earlier run that was cut off may have created them.
         """
         again = self._policy.check_before_retry
         return tuple(key for key in load.keys if again or key not in plan.sent)
 
     def _there(self, keys: tuple[str, ...], items: Mapping[str, BatchItem]) -> dict[str, T]:
-        """Return the items that exist. Where that cannot be found out the item counts as failed."""
+        """Return the items that exist. If the lookup fails, the item counts as failed."""
         there = {key: self._found(items[key]) for key in keys}
         return {key: item for key, item in there.items() if item is not None}
 
@@ -204,7 +207,7 @@ class Batches(Generic[T]):
 
 
 def _timed(policy: RetryPolicy, code: str | None, call: Callable[[], T]) -> T:
-    """Return what `call` returns within the policy's time; otherwise raise its `timeout_code`, or `code`."""
+    """Return the result of `call` within the policy's time limit; otherwise raise its `timeout_code`, or `code`."""
     try:
         return within(policy.timeout_s, call)
     except OutOfTime as error:

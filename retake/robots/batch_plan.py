@@ -1,10 +1,10 @@
-"""The plan of a batch: the next step, and what follows from its result. Pure; batch.py carries it out.
+"""The plan of a batch: the next step, and how its result changes the plan. Pure; batch.py carries it out.
 
-docs/protocol.md, section "NR.NSI.5": at most 10 items in a batch, partial success is allowed, above 50 % of failures
-the whole batch is rolled back, and a batch that is too large for the other side is split. A batch is retried as a
-whole where the whole call failed (3 times), an item by itself where the answer reports its failure (5 times).
+docs/protocol.md, section "NR.NSI.5": a batch has at most 10 items, partial success is allowed, above 50 % of failures
+the whole batch is rolled back, and a batch that is too large for the other side is split. If the call fails, the batch
+is retried as a whole (3 times); if the answer reports the failure of an item, that item is retried alone (5 times).
 
-The percentage refers to the batch as it began: split in halves it is still one batch.
+The percentage refers to the original batch: split in halves it is still one batch.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,7 +20,7 @@ from retake.retrying.time_limit import Overrun
 T = TypeVar("T")
 
 UNNAMED = "ERR_TEMPORARY_BATCH_FAILURE"
-"""The error of an item that an answer does not mention."""
+"""The error of an item that the answer does not mention."""
 
 
 class BatchPolicy(NamedTuple):
@@ -28,10 +28,10 @@ class BatchPolicy(NamedTuple):
 
     batch: RetryPolicy = RetryPolicy(3, Intervals((5.0, 25.0, 125.0)))
     item: RetryPolicy = RetryPolicy(5, Intervals((1.0, 3.0, 9.0, 27.0, 81.0)))
-    size: int = 10  # items, at most
-    roll_back_above_percent: float = 50.0  # of a batch's items failed; exactly this many is not enough
+    size: int = 10  # maximum number of items
+    roll_back_above_percent: float = 50.0  # of a batch's items failed; exactly this share is not enough
     split_codes: frozenset[str] = frozenset({"ERR_CRITICAL_MEMORY_OVERFLOW"})
-    check_before_retry: bool = True  # look for an item before it is sent again
+    check_before_retry: bool = True  # look up an item before it is sent again
 
 
 class Made(NamedTuple, Generic[T]):
@@ -41,20 +41,20 @@ class Made(NamedTuple, Generic[T]):
 
 
 class Exists(NamedTuple, Generic[T]):
-    """This item existed before: the other side refused ours as a duplicate."""
+    """The item already existed: the other side refused ours as a duplicate."""
 
     item: T
 
 
 Answer = Made[T] | Exists[T] | CodedError
-"""The answer about one item."""
+"""The answer for one item."""
 
 
 class ItemFate(StrEnum):
-    """What became of an item."""
+    """How an item ended."""
 
     CREATED = "created"
-    EXISTING = "existing"  # it existed before, and is never rolled back
+    EXISTING = "existing"  # it existed before and is never rolled back
     FAILED = "failed"
     ROLLED_BACK = "rolled back"
 
@@ -86,20 +86,20 @@ class BatchTally(NamedTuple):
 
 
 class BatchPlan(NamedTuple, Generic[T]):
-    """The progress of one batch. Each key is either in one of the loads or in `ended`."""
+    """The progress of one batch. Each key is in exactly one of the loads or in `ended`."""
 
     policy: BatchPolicy
     keys: tuple[str, ...]  # all different
     loads: tuple[BatchLoad, ...]
     ended: Mapping[str, EndedItem[T]]
     began: datetime
-    sent: frozenset[str] = frozenset()  # keys that were part of a call, and so may exist whatever the answer was
-    verified: bool = False  # failed items have been looked for
-    kept: frozenset[str] = frozenset()  # created, and could not be rolled back
+    sent: frozenset[str] = frozenset()  # keys that were part of a call and may exist, whatever the answer was
+    verified: bool = False  # failed items have been looked up
+    kept: frozenset[str] = frozenset()  # created, but could not be rolled back
     tally: BatchTally = BatchTally()
 
     def of(self, fate: ItemFate) -> tuple[str, ...]:
-        """Return the keys with this result, in their order."""
+        """Return the keys with this result, in order."""
         return tuple(key for key in self.keys if key in self.ended and self.ended[key].fate is fate)
 
     @property
@@ -109,13 +109,13 @@ class BatchPlan(NamedTuple, Generic[T]):
 
 
 class Send(NamedTuple):
-    """Make a call at `load.due` for those of its keys that do not exist yet: look for each first."""
+    """Call at `load.due` for those of its keys that do not exist yet. Look up each key first."""
 
     load: BatchLoad
 
 
 class Look(NamedTuple):
-    """Look whether these exist after all."""
+    """Look up whether these exist after all."""
 
     keys: tuple[str, ...]
 
@@ -130,7 +130,7 @@ BatchStep = Send | Look | Undo
 
 
 def in_batches(keys: Sequence[str], size: int) -> list[tuple[str, ...]]:
-    """Return `keys` in their order, each once, in as few batches as possible."""
+    """Return the distinct `keys`, in order, in as few batches as possible."""
     different = tuple(dict.fromkeys(keys))
     return [different[start : start + size] for start in range(0, len(different), size)]
 
@@ -141,7 +141,7 @@ def begun(policy: BatchPolicy, keys: tuple[str, ...], now: datetime) -> BatchPla
 
 
 def next_step(plan: BatchPlan[T]) -> BatchStep | None:
-    """Return the next step, the earliest first; None where every item is finished."""
+    """Return the next step, the earliest first, or None if every item is finished."""
     if plan.loads:
         return Send(min(plan.loads, key=lambda load: load.due))
     if not plan.verified and (doubtful := tuple(key for key in plan.of(ItemFate.FAILED) if key in plan.sent)):
@@ -152,7 +152,10 @@ def next_step(plan: BatchPlan[T]) -> BatchStep | None:
 
 
 def found(plan: BatchPlan[T], load: BatchLoad, there: Mapping[str, T]) -> BatchPlan[T]:
-    """Return the plan after these of the load were found: ours if an earlier call, whose answer was lost, sent them."""
+    """Return the plan after the keys in `there` were found to exist.
+
+    An item counts as created by us if an earlier call sent it, whose answer was lost.
+    """
     ended = {
         key: EndedItem(ItemFate.CREATED if key in plan.sent else ItemFate.EXISTING, item)
         for key, item in there.items()
@@ -165,7 +168,7 @@ def found(plan: BatchPlan[T], load: BatchLoad, there: Mapping[str, T]) -> BatchP
 def answered(
     plan: BatchPlan[T], load: BatchLoad, answers: Mapping[str, Answer[T]], now: datetime, random: Callable[[], float]
 ) -> BatchPlan[T]:
-    """Return the plan after the call answered about each item."""
+    """Return the plan after the call returned an answer for each item."""
     loads: list[BatchLoad] = []
     ended: dict[str, EndedItem[T]] = {}
     for key in load.keys:
@@ -182,7 +185,7 @@ def answered(
 
 
 def held(plan: BatchPlan[T], load: BatchLoad, now: datetime, wait_s: float) -> BatchPlan[T]:
-    """Return the plan after a breaker refused the call: it was not made, and comes so many seconds later."""
+    """Return the plan after the breaker refused the call: it was not made, and is due in `wait_s` seconds."""
     return _with(plan, load, (load._replace(due=now + timedelta(seconds=wait_s)),), {})
 
 
@@ -195,7 +198,7 @@ def refused(
     *,
     sent: bool = True,
 ) -> BatchPlan[T]:
-    """Return the plan after the whole call failed, or, if it was not `sent`, the look before it."""
+    """Return the plan after the whole call failed or, if nothing was `sent`, the lookup before it."""
     after = _called(plan, load) if sent else plan
     if load.alone:
         again = _again(plan, error, load.keys[0], load.attempt, now, random)
@@ -212,13 +215,13 @@ def refused(
 
 
 def looked(plan: BatchPlan[T], there: Mapping[str, T]) -> BatchPlan[T]:
-    """Return the plan after these, which seemed to have failed, were found after all."""
+    """Return the plan after these items, which seemed to have failed, were found after all."""
     ended = {key: EndedItem(ItemFate.CREATED, item) for key, item in there.items()}
     return plan._replace(ended={**plan.ended, **ended}, verified=True)
 
 
 def undone(plan: BatchPlan[T], key: str, error: CodedError | None) -> BatchPlan[T]:
-    """Return the plan after this item was rolled back, or could not be because of `error`."""
+    """Return the plan after this item was rolled back or, with `error`, could not be."""
     was = plan.ended[key]
     if error:
         return plan._replace(ended={**plan.ended, key: was._replace(error=error)}, kept=plan.kept | {key})
@@ -233,9 +236,9 @@ def _decided(
     now: datetime,
     random: Callable[[], float],
 ) -> Decision:
-    """Decide on a retry. A call whose answer was lost may be repeated, since items are looked for before.
+    """Decide on a retry. A call whose answer was lost may be repeated, since items are looked up first.
 
-    An abandoned call may still be under way, so looking proves nothing.
+    An abandoned call may still be in progress, so a lookup proves nothing.
     """
     decide = decide_on_paid if isinstance(error, Overrun) else RetryPolicy.decide
     return decide(policy, error, attempt, random, elapsed_s=(now - plan.began).total_seconds())
@@ -257,7 +260,7 @@ def _failed(plan: BatchPlan[T], load: BatchLoad, error: CodedError) -> BatchPlan
 def _with(
     plan: BatchPlan[T], load: BatchLoad, loads: Sequence[BatchLoad], ended: Mapping[str, EndedItem[T]]
 ) -> BatchPlan[T]:
-    """Return the plan with `loads` in place of `load`, which may have shrunk since, and with these items ended."""
+    """Return the plan with `loads` in place of `load`, which may have shrunk since, and these items ended."""
     others = tuple(it for it in plan.loads if not set(it.keys) & set(load.keys))
     return plan._replace(loads=(*others, *loads), ended={**plan.ended, **ended})
 

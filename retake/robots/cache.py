@@ -1,11 +1,11 @@
-"""A cache of earlier results, for the time while there are no new ones (docs/protocol.md, section "NR.NSI.2").
+"""A cache of earlier results, used while there are no new ones (docs/protocol.md, section "NR.NSI.2").
 
     cache = Cache(store, clock)
     cache.put("document-7", {"length": 12})
     cache.get("document-7")    # ({"length": 12}, 0.0), and None a day later
 
-What it returns is for reading only: nothing is to be created or changed because of it. Each result is one document, so
-a crash leaves the earlier result or the new one.
+A cached result is read-only: nothing may be created or changed because of it. Each result is one document, so a crash
+leaves either the earlier result or the new one.
 """
 
 from datetime import datetime
@@ -17,7 +17,7 @@ from retake.retrying.state_store import Raw, StateCell, StateStore, state_name
 
 
 class Cached(NamedTuple):
-    """A result as it is kept."""
+    """A result and when it was stored."""
 
     value: Any
     at: datetime
@@ -30,15 +30,15 @@ class Cache:
         self._store, self._clock, self._ttl_s = store, clock, ttl_s
 
     def put(self, key: str, value: Any) -> None:
-        """Keep `value` in place of what was there. Raises ValueError for a value that is not JSON."""
+        """Store `value`, in place of an earlier one. Raises ValueError for a value that is not JSON."""
         cached = Cached(strict_json.as_stored(value), self._clock.now())
         self._cell(key).update(lambda before: cached)
 
     def get(self, key: str) -> tuple[Any, float] | None:
-        """Return the value and its age in seconds, or None where there is none that is younger than `ttl_s`."""
+        """Return the value and its age in seconds, or None if there is none younger than `ttl_s`."""
         if (cached := self._cell(key).get()) is None:
             return None
-        age_s = (self._clock.now() - cached.at).total_seconds()  # below 0: the clock was set back, or was wrong
+        age_s = (self._clock.now() - cached.at).total_seconds()  # negative: the clock was set back, or was wrong
         return (cached.value, max(0.0, age_s)) if abs(age_s) < self._ttl_s else None
 
     def _cell(self, key: str) -> "StateCell[Cached | None]":

@@ -9,11 +9,11 @@ from retake.robots.robot import Result, Robot
 _log = getLogger(__name__)
 
 Results = Mapping[str, Result[Any]]
-"""The results of the robots, by id."""
+"""The results of the robots, by robot id."""
 
 
 class Link(NamedTuple):
-    """One robot of a chain."""
+    """A robot of a chain."""
 
     robot: Robot
     work: Callable[[Robot, Results], Result[Any]]
@@ -23,8 +23,8 @@ class Link(NamedTuple):
 class ChainResult(NamedTuple):
     """How a chain ended."""
 
-    results: Results  # of the robots that ran, in their order
-    stopped_by: str | None  # the robot that failed fast, if one did
+    results: Results  # of the robots that ran, in order
+    stopped_by: str | None  # the robot that failed fast, if any
     not_run: tuple[str, ...]  # the robots after it
 
     @property
@@ -34,10 +34,10 @@ class ChainResult(NamedTuple):
 
 
 def run_chain(links: Sequence[Link]) -> ChainResult:
-    """Have each robot do its work, in this order, until one fails fast (`fail_fast` in its policy).
+    """Have each robot do its work, in order, until one fails fast (`fail_fast` in its policy).
 
     After any other failure the chain goes on, and the robots that follow see the result. Raises what a robot's work
-    raises, and ValueError for a chain that has a robot twice.
+    raises, and ValueError for a chain that contains a robot twice.
     """
     ids = [link.robot.policy.id for link in links]
     if len(set(ids)) < len(ids):

@@ -1,6 +1,6 @@
-"""Items that are not confirmed: recorded before their creation, confirmed when finished, rolled back after a day.
+"""Unconfirmed items: recorded before their creation, confirmed when finished, rolled back after a day.
 
-docs/protocol.md, section "NR.NSI.4". There are no timers: a program that runs from time to time asks what is due.
+docs/protocol.md, section "NR.NSI.4". There are no timers: a program that runs periodically asks what is due.
 """
 
 from collections.abc import Callable, Mapping
@@ -13,15 +13,15 @@ from retake.retrying.state_store import Raw, StateCell, StateStore
 
 
 class Doubt(NamedTuple):
-    """An item that is not confirmed."""
+    """An unconfirmed item."""
 
     key: str  # its idempotency key
     since: datetime  # when its creation began
-    code: str | None = None  # of the error that kept it from being finished; None: not known
+    code: str | None = None  # of the error that kept it from being finished; None: unknown
 
 
 def due(doubts: Mapping[str, Doubt], now: datetime, after_s: float) -> list[Doubt]:
-    """Return those that are to be rolled back, the oldest first."""
+    """Return the items to roll back, oldest first."""
     before = now - timedelta(seconds=after_s)
     return sorted((doubt for doubt in doubts.values() if doubt.since <= before), key=lambda doubt: doubt.since)
 
@@ -35,41 +35,41 @@ class Unconfirmed:
         self._after_s = after_s
 
     def begun(self, key: str) -> None:
-        """Record that its creation begins; the time until its rollback counts from here."""
+        """Record that the creation of the item begins. The time until its rollback counts from here."""
         doubt = Doubt(key, self._clock.now())
         self._cell.update(lambda doubts: {**doubts, key: doubt})
 
     def failed(self, key: str, code: str) -> None:
-        """Record that it was created and could not be finished."""
+        """Record that the item was created but could not be finished."""
         doubt = Doubt(key, self._clock.now(), code)
         self._cell.update(lambda doubts: {**doubts, key: doubts.get(key, doubt)._replace(code=code)})
 
     def confirm(self, key: str) -> None:
-        """Record that it is correct: finished, or checked by a person."""
+        """Record that the item is correct: finished, or checked by a person."""
         self._cell.update(lambda doubts: {name: it for name, it in doubts.items() if name != key})
 
     def has(self, key: str) -> bool:
         return key in self._cell.get()
 
     def all(self) -> list[Doubt]:
-        """Return all, the oldest first."""
+        """Return all unconfirmed items, oldest first."""
         return sorted(self._cell.get().values(), key=lambda doubt: doubt.since)
 
     def due(self) -> list[Doubt]:
-        """Return those whose time is over."""
+        """Return the items whose time is up, oldest first."""
         return due(self._cell.get(), self._clock.now(), self._after_s)
 
     def roll_back_due(self, undo: Callable[[str], None]) -> list[Doubt]:
-        """Roll back those whose time is over, and return them.
+        """Roll back the items whose time is up, and return them.
 
-        `undo(key)` may be called for an item that was never created, or is rolled back already. One that cannot be
-        rolled back keeps no other from it: the first error of `undo` is raised at the end, and the item stays due. Only
-        Stopped and LeaseLost are raised at once.
+        `undo(key)` may be called for an item that was never created or is already rolled back. If it fails, the item
+        stays due and the others are still rolled back; the first error is raised at the end. Only Stopped and LeaseLost
+        are raised at once.
         """
         done, errors = list[Doubt](), list[Exception]()
         for doubt in self.due():
             if not self.has(doubt.key):
-                continue  # confirmed meanwhile
+                continue  # confirmed in the meantime
             try:
                 undo(doubt.key)
             except (Stopped, LeaseLost):
@@ -84,7 +84,7 @@ class Unconfirmed:
         return done
 
     def _rolled_back(self, doubt: Doubt) -> None:
-        """Forget the item, unless its creation has started over meanwhile."""
+        """Forget the item, unless its creation has started over in the meantime."""
         known = doubt.key, doubt.since
         self._cell.update(lambda doubts: {key: it for key, it in doubts.items() if (key, it.since) != known})
 

@@ -1,10 +1,10 @@
 """Idempotent creation: an item that is requested twice is created once and returned twice.
 
-docs/protocol.md, section "NR.NSI.4": the key is made from the data, the item is looked for before each attempt, and a
+docs/protocol.md, section "NR.NSI.4": the key is made from the data, the item is looked up before each attempt, and a
 refusal as a duplicate leads to the existing item. After five failed creations in a row nothing more is created
 (read_only.py).
 
-An item that was created and could not be finished is marked incorrect, and rolled back after a day unless it is
+An item that was created but could not be finished is marked as incorrect, and rolled back after a day unless it is
 confirmed (compensation.py).
 """
 
@@ -34,11 +34,11 @@ class How(StrEnum):
 
     MADE = "made"
     FOUND = "found"  # it existed before
-    DUPLICATE = "duplicate"  # it was refused as a duplicate, and then found
+    DUPLICATE = "duplicate"  # ours was refused as a duplicate, and the existing item found
 
 
 class Created(NamedTuple, Generic[T]):
-    """An item that exists now, whoever created it."""
+    """An item that exists now, no matter who created it."""
 
     key: str
     item: T
@@ -50,33 +50,36 @@ class CreationPolicy(NamedTuple):
 
     duplicate_codes: frozenset[str] = frozenset({"ERR_BUSINESS_DUPLICATE_ITEM"})
     read_only_after: int | None = 5  # failed creations in a row; None: never
-    read_only_if: When = When()  # the errors that count for it
+    read_only_if: When = When()  # the errors that count towards it
     confirm_within_s: float = 24 * 3600.0  # an unfinished item is rolled back after this time
-    check_before_retry: bool = True  # look for it before each retry; before the first attempt always
+    check_before_retry: bool = True  # look up the item before each retry, not only before the first attempt
     if_none_match: bool = False  # ask the other side to create it only if it does not exist
-    key_from_data: bool = True  # False: the item brings its own key
+    key_from_data: bool = True  # False: the caller provides the item's key
 
 
 class CreationParts(NamedTuple, Generic[T]):
     """The caller's functions for its kind of item. Each may raise CodedError."""
 
     find: Callable[[str, Data], T | None]
-    """Return the item with this key, or otherwise the one that the data describe, or None."""
+    """Return the item with this key, else the one that the data describe, else None."""
     make: Callable[[str, Data, Call], T]
-    """Create it. Send the key to the other side as Idempotency-Key, and `call.if_none_match` as If-None-Match where it
-    is set: a request for an existing item then fails with one of `duplicate_codes`."""
+    """Create the item.
+
+    Send the key to the other side as Idempotency-Key and, if set, `call.if_none_match` as If-None-Match: a request for
+    an existing item then fails with one of `duplicate_codes`.
+    """
     finish: Callable[[T, Data], None] | None = None
-    """Do what has to follow its creation. May be called again after a failure."""
+    """Do what has to follow the creation. May be called again after a failure."""
     mark_incorrect: Callable[[T, CodedError], None] = lambda item, error: None
-    """Make visible that it exists but is not finished."""
+    """Make visible that the item exists but is not finished."""
 
 
 Parts = CreationParts
-"""The name for callers that import the module: `creation.Parts`."""
+"""Short name for callers that import the module: `creation.Parts`."""
 
 
 class Creator(Generic[T]):
-    """Creates items of one kind. Its state is in `states` under `name`, and survives where `states` does."""
+    """Creates items of one kind. Its state is kept in `states` under `name`, and lives as long as `states` does."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class Creator(Generic[T]):
         states = states or MemoryStateStore()
         self.name = name
         self.policy = policy
-        self.read_only_began = False  # with the last failure of this creator
+        self.read_only_began = False  # whether the last failure of this creator began read-only mode
         self.unconfirmed = Unconfirmed(states, f"{name}.unconfirmed", clock, policy.confirm_within_s)
         self._mode = StateCell(states, name, decoded, encoded)
         self._parts, self._guard, self._clock = parts, guard, clock
@@ -98,8 +101,8 @@ class Creator(Generic[T]):
     def create(self, data: Data, key: str | None = None) -> Created[T]:
         """Return the item that `data` describe: the existing one, or a new one.
 
-        `key` is its idempotency key where the policy does not make it from the data. Raises the last CodedError when
-        the guard has given up, ReadOnly, BreakerOpen, Stopped, StorageError, and ValueError for data without a key.
+        `key` is its idempotency key if the policy does not make it from the data. Raises the last CodedError when the
+        guard gives up, ReadOnly, BreakerOpen, Stopped, StorageError, and ValueError for data without a key.
         """
         key = self._key(data, key)
         if probing := self.mode().read_only_since is not None:
@@ -133,15 +136,15 @@ class Creator(Generic[T]):
         return given
 
     def mode(self) -> CreationMode:
-        """Return the present mode. Raises StateError, StorageError."""
+        """Return the current mode. Raises StateError, StorageError."""
         return self._mode.get()
 
     def probe(self) -> CreationMode:
-        """Let one creation through in read-only mode, by order of an operator: its success ends the mode."""
+        """Let one creation through in read-only mode, by order of an operator. Its success ends the mode."""
         return self._mode.update(lambda mode: mode._replace(probe_ordered=mode.read_only_since is not None))
 
     def reset(self) -> CreationMode:
-        """End the read-only mode, by order of an operator."""
+        """End read-only mode, by order of an operator."""
         return self._mode.update(lambda mode: CreationMode())
 
     def _let_probe_through(self) -> None:
@@ -153,8 +156,10 @@ class Creator(Generic[T]):
             )
 
     def _note(self, step: Callable[[CreationMode], CreationMode]) -> bool:
-        """Save a change, and return whether the read-only mode began with it. A failure here is only logged: the result
-        of the creation matters more."""
+        """Save a change of the mode, and return whether it began read-only mode.
+
+        An error is only logged: the result of the creation matters more.
+        """
 
         def change(mode: CreationMode) -> tuple[CreationMode, bool]:
             new = step(mode)
@@ -175,8 +180,8 @@ class _Work(Generic[T]):
     ) -> None:
         self._key, self._data = key, data
         self._parts, self._policy, self._unconfirmed = parts, policy, unconfirmed
-        self._item: T | None = None  # once it is created
-        self._under_way = 0  # the number of the attempt that is being waited for
+        self._item: T | None = None  # set when it is created
+        self._under_way = 0  # the number of the current attempt; 0: none
 
     @property
     def begun(self) -> bool:
@@ -195,12 +200,12 @@ class _Work(Generic[T]):
         return created
 
     def _check(self, call: Call) -> None:
-        """Keep an abandoned attempt from finishing the item: it stays unconfirmed, and is rolled back when due."""
+        """Keep an abandoned attempt from finishing the item, which stays unconfirmed and is rolled back when due."""
         if call.attempt != self._under_way:
             raise CodedError(Code.TIMEOUT, f"attempt {call.attempt} to make {self._key} was abandoned")
 
     def give_up(self, error: CodedError) -> None:
-        """Mark the item where it was created and could not be finished."""
+        """Mark the item as incorrect if it was created but could not be finished."""
         self._under_way = 0
         if self._item is None:
             return
@@ -216,11 +221,11 @@ class _Work(Generic[T]):
         if found is None:
             return self._made(call._replace(if_none_match="*") if self._policy.if_none_match else call)
         unfinished = self._parts.finish is not None and self._unconfirmed.has(self._key)
-        # An item found before a retry that did not exist before the first call is ours: only the answer was lost.
+        # An item that exists before a retry but did not before the first call is ours: only the answer was lost.
         return Created(self._key, found, How.MADE if unfinished or call.attempt > 1 else How.FOUND)
 
     def _made(self, call: Call) -> Created[T]:
-        if self._parts.finish:  # recorded first, so that a crash between creating and finishing is found
+        if self._parts.finish:  # recorded first, so that a crash between creating and finishing leaves a trace
             self._unconfirmed.begun(self._key)
         try:
             return Created(self._key, self._parts.make(self._key, self._data, call), How.MADE)

@@ -1,8 +1,8 @@
-"""Deferred work: kept until it is due, and until it was done.
+"""Deferred work: kept until it is due, and until it is done.
 
-A robot with `deferred_retry` in its policy keeps work here when its own retries are used up. It is in the robot's
-StateStore, under ID.deferred; in a bucket it outlives the process. There are no timers: a program that runs from time
-to time asks what is due.
+A robot with `deferred_retry` in its policy keeps work here when its own retries are used up. It is stored in the
+robot's StateStore under ID.deferred; in a bucket it outlives the process. There are no timers: a program that runs
+periodically asks what is due.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from retake.retrying.state_store import Raw, StateCell, StateStore
 from retake.robots.idempotency import key_of
 
 TAKEN_S = 3600.0
-"""Seconds for which work that was taken stays with its taker, who counts as dead after that."""
+"""Seconds until taken work becomes available to others, as its taker is presumed dead."""
 
 
 class Deferred(NamedTuple):
     """A piece of work that is due later."""
 
-    key: str  # the idempotency key of the next two
+    key: str  # the idempotency key of the next two fields
     correlation_id: str
     input_data: Mapping[str, Any]
     due_at: datetime
@@ -42,7 +42,7 @@ class Deferrals:
         self._clock = clock
 
     def put(self, correlation_id: str, input_data: Mapping[str, Any], after_s: float, code: str) -> Deferred:
-        """Defer a piece of work for `after_s` seconds; one with the same id and data is deferred again.
+        """Defer a piece of work for `after_s` seconds. Work with the same id and data is deferred again.
 
         Raises ValueError for data that are not JSON.
         """
@@ -59,7 +59,7 @@ class Deferrals:
         return self._cell.change(step)
 
     def all(self) -> list[Deferred]:
-        """Return all deferred work, the earliest first."""
+        """Return all deferred work, earliest first."""
         return sorted(self._cell.get().values(), key=lambda it: (it.due_at, it.key))
 
     def due(self, now: datetime) -> list[Deferred]:
@@ -67,7 +67,7 @@ class Deferrals:
         return [it for it in self.all() if it.is_due(now)]
 
     def take(self, key: str) -> Deferred | None:
-        """Take that work for an hour; None where it is no longer due or another taker was faster."""
+        """Take a piece of work for an hour. Return None if it is no longer due or somebody else has taken it."""
         now = self._clock.now()
 
         def step(known: Mapping[str, Deferred]) -> tuple[Mapping[str, Deferred], Deferred | None]:
@@ -80,11 +80,11 @@ class Deferrals:
         return self._cell.change(step)
 
     def done(self, taken: Deferred) -> None:
-        """Remove what was taken; work that was deferred again meanwhile stays."""
+        """Remove work that was taken, unless it has been deferred again in the meantime."""
         self._cell.update(lambda known: _without(known, taken))
 
     def give_back(self, taken: Deferred) -> None:
-        """Return what was taken and not done: it is due, behind all that is due already."""
+        """Return work that was taken but not done: it is due again, behind everything already due."""
         back = {taken.key: taken._replace(taken_until=None, due_at=self._clock.now())}
         self._cell.update(lambda known: {**known, **back} if _is_taken(known, taken) else known)
 

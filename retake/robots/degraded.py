@@ -1,6 +1,6 @@
-"""Degraded mode: whether a robot may run in the present one.
+"""Degraded mode: whether a robot may run in the current mode.
 
-docs/protocol.md, section "Degraded mode". `Ports.mode` returns the mode; a robot asks for it before it works.
+docs/protocol.md, section "Degraded mode". `Ports.mode` returns the mode; a robot checks it before it works.
 """
 
 from retake.degraded.mode import FULL, ROBOTS
@@ -8,7 +8,7 @@ from retake.errors import RobotError
 
 
 class RobotDegraded(RobotError):
-    """The robot may not run in the present mode. No call was made."""
+    """The robot may not run in the current mode. No call was made."""
 
     def __init__(self, robot_id: str, mode: int) -> None:
         super().__init__(
@@ -18,9 +18,9 @@ class RobotDegraded(RobotError):
 
 
 def may_run(robot_id: str, mode: int) -> bool:
-    """Return whether the robot runs in this mode, 0 to 3. Raises ValueError for any other.
+    """Return whether the robot runs in this mode, 0 to 3. Raises ValueError for any other mode.
 
-    In mode 0 every robot runs, also one that the protocol does not name.
+    In mode 0 every robot runs, including those that the protocol does not name.
     """
     if mode not in range(FULL, len(ROBOTS)):
         raise ValueError(f"{mode!r} is not a mode: allowed are {FULL} to {len(ROBOTS) - 1}")

@@ -1,4 +1,4 @@
-"""One piece of work of a robot: its error records, and the actions that follow its failures."""
+"""One piece of work by a robot: its error records, and the actions that follow its failures."""
 
 from collections.abc import Callable, Collection, Mapping
 from logging import getLogger
@@ -26,7 +26,7 @@ _log = getLogger(__name__)
 
 Correction = Callable[[Mapping[str, Any]], None]
 """A script that fixes the cause of an error (docs/protocol.md, section "Automatic recovery"), given the robot's input.
-Where it raises, the cause is not fixed."""
+If it raises, the cause is not fixed."""
 
 
 class Ports(NamedTuple):
@@ -42,13 +42,13 @@ class Ports(NamedTuple):
     clock: Clock
     random: Callable[[], float]  # 0 … 1, for the jitter
     sink: ActionSink
-    states: StateStore | None = None  # of breakers, modes, deferred work, cached results; None: the robot's own memory
-    owner: str = "robot"  # the caller as people see it ("host:pid")
+    states: StateStore | None = None  # of breakers, modes, deferred work, cached results; None: in this robot's memory
+    owner: str = "robot"  # the caller as shown to people ("host:pid")
     stop: Callable[[], bool] | None = None  # asked before each attempt and every second of a wait
     noted: Callable[[Record], None] = lambda record: None  # called for each failed attempt that is retried
-    corrections: Mapping[str, Correction] = MappingProxyType({})  # by the class B code that they fix
+    corrections: Mapping[str, Correction] = MappingProxyType({})  # by the class B error code that each fixes
     mode: Callable[[], int] = lambda: FULL  # returns the degraded mode, 0 to 3 (degraded.py)
-    ledger: "Ledger | None" = None  # on which each piece of work is a run of the pipeline "robot/ID"
+    ledger: "Ledger | None" = None  # records each piece of work as a run of the pipeline "robot/ID"
 
 
 class Failure(NamedTuple):
@@ -60,7 +60,7 @@ class Failure(NamedTuple):
 
 
 class Execution:
-    """The execution of one piece of work: what it was given, and what is recorded about it."""
+    """The execution of one piece of work: its input, and what is recorded about it."""
 
     def __init__(
         self,
@@ -76,13 +76,13 @@ class Execution:
     ) -> None:
         self._policy, self._ports, self._deferrals = policy, ports, deferrals
         self._correlation_id, self._input_data, self._context = correlation_id, input_data, dict(context)
-        self._done_already = done_already  # actions that the work itself does, and the sink need not
+        self._done_already = done_already  # actions that the work itself performs, and the sink need not
         self.run = run
-        self._told: tuple[FollowUp, ...] | None = None  # what followed the first of failures without end
+        self._told: tuple[FollowUp, ...] | None = None  # with unlimited retries: what followed the first failure
         self.attempts = 0
 
     def tell(self, **context: Any) -> None:
-        """Add `context` to the system context of the records that follow."""
+        """Add `context` to the system context of later records."""
         self._context.update(context)
 
     def corrected(self, error: CodedError) -> None:
@@ -115,7 +115,10 @@ class Execution:
         follows: tuple[FollowUp, ...] | None = None,
         read_only_begins: bool = False,
     ) -> Failure:
-        """Hand in `first`, and then the actions that follow the last failure."""
+        """Hand in `first`, then the actions that follow the last failure, and return the failure.
+
+        `follows` replaces the actions of the policy. `read_only_begins`: this failure began read-only mode.
+        """
         if follows is None:
             found = self._follow_ups(error, read_only_begins=read_only_begins)
             follows = tuple(action for action in found if action not in (self._told or ()))
@@ -133,7 +136,7 @@ class Execution:
         return tuple(action for action in follows if action.do not in self._done_already)
 
     def _correct(self, error: CodedError) -> bool:
-        """Run the correction script for this error, if any; return whether its cause is fixed."""
+        """Run the correction script for this error, if any, and return whether its cause is fixed."""
         script = self._ports.corrections.get(error.code) if error.error_class is ErrorClass.BUSINESS else None
         if script is None:
             return False
@@ -142,7 +145,7 @@ class Execution:
         except RetakeError as trouble:
             _log.error("%s: %s could not be corrected: %s", self._policy.id, error.code, trouble)
             return False
-        except Exception:  # noqa: BLE001  the actions that follow are not to be lost to it
+        except Exception:  # noqa: BLE001  a bug in the script must not lose the actions that follow
             _log.exception("%s: %s could not be corrected, because of a bug", self._policy.id, error.code)
             return False
         return True
@@ -164,7 +167,7 @@ class Execution:
     def _hand_in(self, follows: tuple[FollowUp, ...], record: Record) -> None:
         """Hand the actions to the sink, after keeping deferred work.
 
-        An action that the sink cannot carry out does not keep the next ones from being handed in.
+        An action that the sink cannot carry out does not stop the others.
         """
         if waits := [action.after_s for action in follows if action.do is Do.DEFERRED_RETRY]:
             self._defer(min(waits), str(record["error_code"]))

@@ -1,12 +1,12 @@
-"""Fallback stores: a value goes to the first store that takes it, and back to the first of all when that is there again
+"""Fallback stores: a value goes to the first store that accepts it, and to the primary store when that is back
 (docs/protocol.md, section "NR.NSI.9").
 
     stores = Stores([("InfluxDB", influx.put), ("Redis", redis.put)], buffer=store, clock=clock)
     stores.put("2026-01-01T07:00", {"made": 12})    # "Redis" while InfluxDB is unreachable
     stores.sync()                                   # 1: InfluxDB has it now
 
-What the first store has not taken is kept in `buffer` before a lower store is tried, so a crash at any point leaves it
-there.
+A value that the primary store did not accept is kept in `buffer` before a lower store is tried, so a crash at any point
+leaves it there.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,12 +21,14 @@ from retake.robots.backlog import Backlog
 _log = getLogger(__name__)
 
 Put = Callable[[str, Any], object]
-"""Stores a value under a key, in place of what was there. May be called again with the same value. Any exception means
-that the store does not take it, but for Stopped and LeaseLost, which are raised."""
+"""Stores a value under a key, replacing an earlier one. May be called again with the same value.
+
+Any exception means that the store does not accept the value, except Stopped and LeaseLost, which are raised.
+"""
 
 
 class NoStore(RobotError):
-    """None of the stores took the value. It is kept in the buffer, and `Stores.sync` stores it."""
+    """No store accepted the value. It is kept in the buffer; `Stores.sync` stores it."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ERR_TEMPORARY_NO_STORE", message)
@@ -35,7 +37,7 @@ class NoStore(RobotError):
 class Stores:
     """The stores, by name, in the order in which they are tried. Values are JSON.
 
-    Every method may raise StateError and StorageError of the buffer; a value was then not stored.
+    Every method may raise StateError and StorageError of the buffer; the value was then not stored.
     """
 
     def __init__(self, stores: Sequence[tuple[str, Put]], *, buffer: StateStore, clock: Clock) -> None:
@@ -45,10 +47,10 @@ class Stores:
         self._backlog = Backlog(buffer, "fallback", clock)
 
     def put(self, key: str, value: Any) -> str:
-        """Store `value` under `key` and return the name of the store that took it.
+        """Store `value` under `key` and return the name of the store that accepted it.
 
-        While an earlier value of the key waits for the first store, this one takes its place there too. Raises NoStore
-        where no store takes it: it is buffered all the same. Raises ValueError for a value that is not JSON.
+        If an earlier value of the key waits for the primary store, this one replaces it there too. Raises NoStore if no
+        store accepts the value, which is buffered all the same. Raises ValueError for a value that is not JSON.
         """
         waits = self._backlog.has(key)
         if waits:
@@ -64,16 +66,17 @@ class Stores:
         raise NoStore(f"{key} is only buffered; no store took it ({'; '.join(refusals)}). Call sync when one is back")
 
     def sync(self) -> int:
-        """Put what is buffered into the first store, in order, and return how many values it took.
+        """Put the buffered values into the primary store, in order, and return how many it accepted.
 
-        Of each key only the newest value is put. It stops at the first failure, which is logged; the rest waits.
+        Only the newest value of each key is put. The first failure is logged and stops the sync; the rest keep
+        waiting.
         """
         _, put = self._first
         return self._backlog.drain(lambda item: put(item.key, item.value))
 
 
 def _taken(store: tuple[str, Put], key: str, value: Any, refusals: list[str]) -> bool:
-    """Put the value into the store; return False where it does not take it, and add why to `refusals`."""
+    """Put the value into the store. If the store does not accept it, add the reason to `refusals` and return False."""
     name, put = store
     try:
         put(key, value)

@@ -63,7 +63,7 @@ class Level(StrEnum):
 
 
 class When(NamedTuple):
-    """Which errors: those of a class or of a code, except some codes. With neither given: every error."""
+    """Which errors: those of a class or with a code, except some codes. With neither given: every error."""
 
     classes: frozenset[ErrorClass] = frozenset()
     codes: frozenset[str] = frozenset()
@@ -77,7 +77,7 @@ class When(NamedTuple):
 
 
 class FollowUp(NamedTuple):
-    """One action. `FIELDS_OF` says which of the fields below `when` it has."""
+    """An action. `FIELDS_OF` says which of the fields below `when` it has."""
 
     do: Do
     when: When = When()
@@ -92,7 +92,8 @@ class FollowUp(NamedTuple):
     unless: str | None = None  # in words
 
     def as_recovery_action(self) -> dict[str, Any]:
-        """Return it as in docs/protocol.md, section "Error record"; actions that are not shown there look alike."""
+        """Return the action as in docs/protocol.md, section "Error record". Actions not shown there have the same
+        form."""
         if self.do is Do.DEFERRED_RETRY:
             return retry_in(self.after_s)
         if self.do is Do.ESCALATE:
@@ -105,7 +106,7 @@ class FollowUp(NamedTuple):
 CLASSES = several(Rule(choice(*ErrorClass).allowed, ErrorClass))
 CODES = several(Rule("an error code of [errors]", TEXT.read))
 CODE_KEYS = ("codes", "except_codes", "split_after", "timeout_code")
-"""The keys, anywhere in a policy file, whose values are codes, or one code, of its own [errors]."""
+"""The keys, anywhere in a policy file, whose values are one or more codes from its own [errors]."""
 
 FILTER = {
     "classes": Field(CLASSES, "only after errors of these classes", default=()),
@@ -141,11 +142,11 @@ FIELDS_OF: Mapping[Do, tuple[str, ...]] = dict.fromkeys(Do, ()) | {
     Do.MARK: ("what",),
     Do.ROLL_BACK: ("after_s", "unless"),
 }
-"""The fields that each action must have, besides the errors it follows."""
+"""The required fields of each action, besides the errors it follows."""
 
 
 def when(given: dict[str, Any]) -> When:
-    """Return the filter in `given`, and remove its keys from there."""
+    """Return the filter in `given`, and remove its keys from `given`."""
     classes, codes, excepted = (given.pop(key) for key in FILTER)
     return When(frozenset(classes), frozenset(codes), frozenset(excepted))
 
