@@ -19,7 +19,7 @@ from retake.robots.follow_ups import Do, FollowUp
 
 _log = getLogger(__name__)
 
-LOOK_AGAIN_S = 60.0
+RECHECK_S = 60.0
 """Seconds between two reads of the bucket, on a success, for alerts that other processes have raised and this success
 closes."""
 
@@ -54,7 +54,7 @@ class AlertSink:
         self._store = BoardStore(place.bucket, place.clock)
         self._sender = Sender(self._store, place.settings, place.environ, place.clock, place.send)
         self._failing: set[str] = set()  # robots known to have an open alert
-        self._looked_at: datetime | None = None  # the last read of the bucket; None: not read yet
+        self._checked_at: datetime | None = None  # the last read of the bucket; None: not read yet
 
     def carry_out(self, action: FollowUp, record: Record) -> None:
         """Raise the alert, or pass the action on. Raises StateError, StorageError."""
@@ -73,10 +73,10 @@ class AlertSink:
         """
         tell_recovery(self._others, robot_id)
         now = self._place.clock.now()
-        if self._looked_at is None or abs(now - self._looked_at) >= timedelta(seconds=LOOK_AGAIN_S):
+        if self._checked_at is None or abs(now - self._checked_at) >= timedelta(seconds=RECHECK_S):
             active = (it for it in self._store.read().alerts.values() if it.active and it.code == _CODE)
             self._failing = {name.removeprefix("robot/") for it in active for name in it.seen}
-            self._looked_at = now
+            self._checked_at = now
         if robot_id in self._failing:
             self._evaluate(robot_id, None)
             self._failing.discard(robot_id)

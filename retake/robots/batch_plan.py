@@ -19,7 +19,7 @@ from retake.retrying.time_limit import Overrun
 
 T = TypeVar("T")
 
-UNNAMED = "ERR_TEMPORARY_BATCH_FAILURE"
+UNANSWERED = "ERR_TEMPORARY_BATCH_FAILURE"
 """The error of an item that the answer does not mention."""
 
 
@@ -172,7 +172,7 @@ def answered(
     loads: list[BatchLoad] = []
     ended: dict[str, EndedItem[T]] = {}
     for key in load.keys:
-        answer = answers.get(key) or RobotError(UNNAMED, f"the answer says nothing about {key}")
+        answer = answers.get(key) or RobotError(UNANSWERED, f"the answer says nothing about {key}")
         if isinstance(answer, CodedError):
             again = _again(plan, answer, key, load.attempt if load.alone else 1, now, random)
             if again:

@@ -13,7 +13,7 @@ from retake.clock import Clock, exact_stamp, is_ahead, parse_stamp
 from retake.retrying.state_store import Raw, StateCell, StateStore
 from retake.robots.idempotency import key_of
 
-TAKEN_S = 3600.0
+LEASE_S = 3600.0
 """Seconds until taken work becomes available to others, as its taker is presumed dead."""
 
 
@@ -30,7 +30,7 @@ class Deferred(NamedTuple):
     taken_until: datetime | None = None  # a taker is working on it
 
     def is_due(self, now: datetime) -> bool:
-        taken = self.taken_until is not None and is_ahead(self.taken_until, now, longest_s=TAKEN_S)
+        taken = self.taken_until is not None and is_ahead(self.taken_until, now, longest_s=LEASE_S)
         return self.due_at <= now and not taken
 
 
@@ -74,7 +74,7 @@ class Deferrals:
             it = known.get(key)
             if it is None or not it.is_due(now):
                 return known, None
-            taken = it._replace(taken_until=now + timedelta(seconds=TAKEN_S))
+            taken = it._replace(taken_until=now + timedelta(seconds=LEASE_S))
             return {**known, key: taken}, taken
 
         return self._cell.change(step)

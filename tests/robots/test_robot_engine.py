@@ -19,7 +19,7 @@ from retake.robots import batch, creation
 from retake.robots.batch_plan import Answer, Made
 from retake.robots.chain import Link, Results, run_chain
 from retake.robots.creation import How
-from retake.robots.deferred import TAKEN_S, Deferred
+from retake.robots.deferred import LEASE_S, Deferred
 from retake.robots.execution import Correction, Ports
 from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
@@ -132,7 +132,7 @@ def test_what_a_process_died_at_is_due_again_an_hour_later(fetcher: Callable[[],
     clock.sleep(HALF_AN_HOUR)
     robot = fetcher().robot
     assert robot.deferrals.take(robot.due()[0].key)
-    clock.sleep(TAKEN_S - 1)
+    clock.sleep(LEASE_S - 1)
     assert fetcher().robot.due() == []
     clock.sleep(1)
     assert len(fetcher().robot.run_due(lambda it, call: "done")) == 1
