@@ -1,4 +1,4 @@
-"""Idempotency keys made from data: the same request has the same key."""
+"""Idempotency keys made from data: equal requests have equal keys."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -6,15 +6,15 @@ from typing import Any
 
 
 def key_of(data: Mapping[str, Any]) -> str:
-    """Return the idempotency key of `data`: 64 hexadecimal digits, equal for equal data only.
+    """Return the idempotency key of `data`: 64 hexadecimal digits, equal only for equal data.
 
     Data are equal if they mean the same as JSON. The order of an object's keys makes no difference, nor does 10 or 10.0
-    (JSON has one kind of number), nor whether "й" is one character or two (they are normalized to NFC, since macOS
-    decomposes them). Everything else does: case, spaces, the order of a list, 10 and "10", a null and a missing key.
-    NFKC is not used, since it makes "м2" of "м²".
+    (JSON has one kind of number), nor whether "й" is one character or two (text is normalized to NFC, since macOS
+    decomposes it). Everything else makes a difference: case, spaces, the order of a list, 10 and "10", a null and a
+    missing key. NFKC is not used, since it makes "m2" of "m²".
 
-    Raises ValueError, naming the place, for what is not JSON: a number that is not finite, a key that is not a string,
-    an object of another Python type, lists or objects nested too deeply.
+    Raises ValueError, naming the place, for data that are not JSON: a number that is not finite, a key that is not a
+    string, an object of another Python type, lists or objects nested too deeply.
     """
     import json
     from hashlib import sha256

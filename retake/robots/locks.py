@@ -1,13 +1,13 @@
-"""Named locks of many readers or one writer, shared by processes (docs/protocol.md, section "NR.NSI.6").
+"""Named locks for many readers or one writer, shared by processes (docs/protocol.md, section "NR.NSI.6").
 
     locks = Locks(store, clock)
     with locks.write("length", owner="robot-6 on host-1") as version:
         ...    # nobody else reads or writes
 
-A lock has no expiry, since nobody can tell a slow holder from a dead one: a write waits for it and then fails, and only
-a read gets through once it is old. An owner that takes a lock again after its own crash has it at once, in place of
-what it held before. So each owner is one worker, with a name that it keeps when it is started again, and with one
-`Locks`. A lock is as good as the store's compare-and-set (see `retake.retrying.state_store`).
+A lock does not expire, since a slow holder cannot be told from a dead one: a writer waits for it and then fails, and
+only readers get through once it is old. An owner that takes a lock again after a crash gets it at once, in place of
+what it held before. So an owner is one worker, with one `Locks`, and a name that it keeps across restarts. A lock is
+only as good as the store's compare-and-set (see `retake.retrying.state_store`).
 """
 
 import os
@@ -26,7 +26,7 @@ from retake.errors import RetakeError, RobotError
 from retake.retrying.state_store import Raw, StateCell, StateStore, state_name
 
 LOOK_AGAIN_S = (0.25, 0.25, 0.5, 1.0)
-"""Seconds between two looks at a lock that another holds; the last one repeats."""
+"""Seconds between checks of a lock that another holds; the last interval repeats."""
 
 _log = getLogger(__name__)
 
@@ -39,25 +39,25 @@ class LockTimeout(RobotError):
 
 
 class LockHold(NamedTuple):
-    """A lock as one owner holds it."""
+    """A hold on a lock by one owner."""
 
     owner: str
     since: datetime
 
 
 Holds = Mapping[str, LockHold]
-"""By token, which is different each time that a lock is taken."""
+"""Holds by token. Each acquisition has its own token."""
 
 
 class LockState(NamedTuple):
-    """Who holds a lock."""
+    """The holders of a lock."""
 
     writers: Holds = MappingProxyType({})
     readers: Holds = MappingProxyType({})
-    version: int = 0  # how often it was taken for writing
+    version: int = 0  # how many times it was taken for writing
 
     def without(self, ends: Callable[[str, LockHold], bool]) -> "LockState":
-        """Return the state without the holds that end, by token and hold."""
+        """Return the state without the holds for which `ends(token, hold)` is true."""
         writers, readers = (
             {token: hold for token, hold in holds.items() if not ends(token, hold)}
             for holds in (self.writers, self.readers)
@@ -66,38 +66,39 @@ class LockState(NamedTuple):
 
 
 class Locks:
-    """The locks in `store`. Waits up to `wait_s` seconds; reads get through a lock that is `break_after_s` old.
+    """The locks in `store`. Waits up to `wait_s` seconds; readers get through a lock that is `break_after_s` old.
 
-    An owner may take what it holds once more, and read within its own write or write within its own read, in the same
-    thread. Every method may raise StateError, StorageError.
+    In the same thread an owner may take a lock that it holds once more, read within its own write, and write within its
+    own read. Every method may raise StateError, StorageError.
     """
 
     def __init__(self, store: StateStore, clock: Clock, *, wait_s: float = 60, break_after_s: float = 90) -> None:
         self._store, self._clock = store, clock
         self._wait_s, self._break_after_s = wait_s, break_after_s
-        self._alive: dict[str, int] = {}  # the thread of each token
+        self._alive: dict[str, int] = {}  # the thread of each token held or waited for in this process
 
     @contextmanager
     def write(self, name: str, owner: str) -> Iterator[int]:
-        """Hold the lock alone, and return its version: the number of times it was taken for writing.
+        """Hold the lock exclusively, and yield its version: the number of times it was taken for writing.
 
-        Raises LockTimeout after `wait_s`, however old the lock is.
+        Raises LockTimeout after `wait_s`, no matter how old the lock is.
         """
         with self._hold(name, owner, writes=True) as version:
             yield version
 
     @contextmanager
     def read(self, name: str, owner: str) -> Iterator[int]:
-        """Hold the lock with other readers, and return its version.
+        """Hold the lock with other readers, and yield its version.
 
-        Beside a writer whose hold is `break_after_s` old the reader gets through, and may read what is half written;
-        that is logged. A later version tells that there has been another writer. Raises LockTimeout after `wait_s`.
+        A reader gets through when the writer's hold is `break_after_s` old; this is logged, and what it reads may be
+        half written. A higher version later means that there has been another writer. Raises LockTimeout after
+        `wait_s`.
         """
         with self._hold(name, owner, writes=False) as version:
             yield version
 
     def holders(self, name: str) -> LockState:
-        """Return who holds the lock."""
+        """Return the holders of the lock."""
         return self._cell(name).get()
 
     def release(self, name: str, owner: str) -> None:
@@ -113,7 +114,7 @@ class Locks:
         except BaseException:
             try:
                 self._end(name, token)
-            except RetakeError as error:  # the exception that is on its way matters more
+            except RetakeError as error:  # the original exception matters more
                 _log.error("%s still has the lock %s, it could not be released: %s", owner, name, error)
             raise
         else:
@@ -129,7 +130,7 @@ class Locks:
             now = self._clock.now()
             try:
                 version, others = self._tried(name, token, LockHold(owner, now), writes=writes)
-            except Conflict:  # many want it
+            except Conflict:  # contention: other owners changed it each time
                 version = None
             if version is not None:
                 return version
@@ -144,13 +145,13 @@ class Locks:
         )
 
     def _tried(self, name: str, token: str, new: LockHold, *, writes: bool) -> tuple[int | None, list[LockHold]]:
-        """Take the lock if that is allowed now; return its version (None: not taken), and who else holds it."""
+        """Take the lock if that is allowed now; return its version (None: not taken) and its other holders."""
         thread, term_s = threading.get_ident(), self._break_after_s
         term = timedelta(seconds=term_s)
 
         def step(state: LockState) -> tuple[LockState, tuple[int | None, list[LockHold]]]:
             alive = dict(self._alive)
-            rest = state.without(lambda it, hold: hold.owner == new.owner and it not in alive)  # it died with these
+            rest = state.without(lambda it, hold: hold.owner == new.owner and it not in alive)  # left by a crash
             held = [*rest.writers.items(), *(rest.readers.items() if writes else ())]
             others = [hold for it, hold in held if hold.owner != new.owner or alive[it] != thread]
             if others and (writes or any(is_ahead(it.since, new.since - term, longest_s=term_s) for it in others)):

@@ -1,11 +1,11 @@
-"""An outbox: messages that are delivered at least once, in their order (docs/protocol.md, section "NR.NSI.8").
+"""An outbox: messages that are delivered at least once, in order (docs/protocol.md, section "NR.NSI.8").
 
     outbox = Outbox(store, clock)
     outbox.put("link-7", {"stock": 1, "scrap": 2})    # together with the change that it is about
-    outbox.deliver(post)                              # from time to time, from any process
+    outbox.deliver(post)                              # periodically, from any process
 
-`put` a message before the change that it tells of is finished, and repeat both after a crash: the id makes it one
-message. There are no timers: a program that runs from time to time delivers.
+`put` a message before the change that it announces is finished, and repeat both after a crash: the id makes them one
+message. There are no timers: a program that runs periodically delivers.
 """
 
 import os
@@ -21,12 +21,14 @@ from retake.retrying.state_store import Raw, StateCell, StateStore
 from retake.robots.backlog import Backlog, BacklogItem
 
 CLAIM_S = 60.0
-"""Seconds for which a delivery keeps others from delivering, renewed between messages. A process of this machine that
-died is noticed at once, one of another machine after this time."""
+"""Seconds for which a delivery keeps others from delivering, renewed between messages.
+
+If the deliverer dies, another process on its machine notices at once, and one on another machine after this time.
+"""
 
 _log = getLogger(__name__)
 _delivering: set[str] = set()
-"""The deliveries that are under way in this process."""
+"""The deliveries in progress in this process."""
 
 
 class OutboxClaim(NamedTuple):
@@ -45,18 +47,19 @@ class Outbox:
         self._clock = clock
 
     def put(self, id: str, message: Any) -> bool:  # noqa: A002  the name that callers use
-        """Keep `message` until it is delivered and return True, or return False for a known id.
+        """Keep `message` until it is delivered and return True; return False for a known id.
 
-        An id is known for ever, also after its message was delivered. Raises ValueError for a message that is not JSON.
+        An id stays known for ever, even after its message is delivered. Raises ValueError for a message that is not
+        JSON.
         """
         return self._backlog.put(id, message, replace=False)
 
     def deliver(self, send: Callable[[Any], object]) -> int:
-        """Call `send(message)` for each message that waits, in the order of `put`, and return how many were delivered.
+        """Call `send(message)` for each waiting message, in the order of `put`, and return how many were delivered.
 
-        It stops at the first that fails: the exception is logged, the message and those after it wait for the next
-        call. A message is sent a second time if this process dies, or its claim runs out, before its delivery is on
-        record. While another delivers nothing is sent and 0 is returned. Raises Stopped and LeaseLost of `send`.
+        The first failure is logged and stops the delivery; that message and the ones after it wait for the next call. A
+        message is sent a second time if this process dies, or its claim expires, before its delivery is recorded. While
+        another delivery is in progress nothing is sent, and 0 is returned. Raises Stopped and LeaseLost of `send`.
         """
         if not self._backlog.keys():
             return 0
@@ -84,7 +87,7 @@ class Outbox:
             self._release(me)
 
     def _claimed(self, me: str) -> bool:
-        """Take the claim, or renew it; return False where another delivery is under way."""
+        """Take or renew the claim; return False if another delivery is in progress."""
         now = self._clock.now()
 
         def step(claim: OutboxClaim | None) -> tuple[OutboxClaim | None, bool]:
@@ -98,12 +101,12 @@ class Outbox:
     def _release(self, me: str) -> None:
         try:
             self._claim.update(lambda claim: None if claim and claim.by == me else claim)
-        except RetakeError as error:  # it runs out by itself
+        except RetakeError as error:  # it expires
             _log.warning("the claim of a delivery could not be released: %s", error)
 
 
 def _is_under_way(who: str) -> bool:
-    """Return False if the delivery has certainly ended. Of another machine's nothing is known."""
+    """Return False if the delivery has certainly ended. Nothing is known about other machines."""
     host, _, process = who.partition("#")[0].rpartition(":")
     if host != os.uname().nodename or not process.isdecimal():
         return True

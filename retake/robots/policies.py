@@ -1,7 +1,8 @@
 """The policies of the robots: one TOML file per robot in config/policies, read strictly.
 
-There are no defaults: a value that is missing, misspelt, of the wrong kind, out of range or contradicts another one is
-a fault. All faults of all files are reported together, one a line, each with file, robot, field and what is allowed.
+There are no defaults: a value that is missing, misspelt, of the wrong type, out of range or in contradiction to another
+one is a fault. All faults of all files are reported together, one per line, each with file, robot, field and the
+allowed values.
 """
 
 import re
@@ -23,27 +24,28 @@ from retake.settings.schema import TEXT, Schema, SchemaChoice, closest, read_tab
 from retake.strict_json import DEEPEST, deeper_than
 
 ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
-"""The robots of docs/protocol.md, section "Robots". A folder of policies has a file for each; it may have more."""
+"""The robots of docs/protocol.md, section "Robots". A policy folder has a file for each, and may have more."""
 
 POLICIES = Path(default_file("config/policies"))
-"""The folder of the policies that come with the code."""
-
+"""The policy folder that comes with the code."""
 
 LARGEST = 16 * 1024
-"""Bytes that a policy file may have: several times as many as the longest that comes with the code. The time that
-Python takes to read a TOML file can grow with the square of its length."""
+"""Maximum size of a policy file in bytes, several times that of the longest one that comes with the code.
+
+The time that Python takes to parse TOML can grow with the square of its length.
+"""
 
 _WHOLE = "the whole file"
 
 
 class PolicyFault(NamedTuple):
-    """Something that is wrong with a policy file."""
+    """Something wrong with a policy file."""
 
     file: str
     robot: str
     field: str  # "retry.max_retries", or "the whole file"
     what: str
-    line: int | None = None  # of the file, where it is not TOML
+    line: int | None = None  # of the syntax error, if the file is not TOML
 
     def __str__(self) -> str:
         return f"{self.file}: {self.robot}: {self.field}: {self.what}"
@@ -58,16 +60,16 @@ class PolicyError(SettingsError):
 
 
 class RobotPolicy(NamedTuple):
-    """The protocol of one robot. A section that its file does not have is None."""
+    """The protocol of one robot. A section that is not in its file is None."""
 
     id: str  # "NR.NSI.1"
     name: str
     role: str
-    errors: Mapping[str, str]  # what each of its typical error codes means
+    errors: Mapping[str, str]  # the meaning of each of its error codes
     retry: RetryPolicy
     last_failure: sections.LastFailure
     validate_before_repeat: int | None = None
-    item_retry: RetryPolicy | None = None  # of one item; `retry` is then that of the batch
+    item_retry: RetryPolicy | None = None  # of one item; `retry` then applies to the batch
     recovery: sections.RecoverySteps | None = None
     escalation: sections.Escalation | None = None
     breaker: sections.NamedBreaker | None = None
@@ -92,11 +94,11 @@ _NEEDED = {
     Do.READ_ONLY: "idempotency",
     Do.RETURN_EXISTING: "idempotency",
 }
-"""The table without which an action is never carried out."""
+"""The table that each action requires."""
 
 
 def load_policies(folder: Path = POLICIES) -> dict[str, RobotPolicy]:
-    """Return the policy of each robot by id, read from ID.toml in `folder`. Raises PolicyError, with every fault."""
+    """Return the policies by robot id, read from ID.toml in `folder`. Raises PolicyError with every fault."""
     policies, faults = read_policies(policy_files(folder))
     if faults:
         raise PolicyError(faults)
@@ -104,7 +106,7 @@ def load_policies(folder: Path = POLICIES) -> dict[str, RobotPolicy]:
 
 
 def load_policy(path: Path) -> RobotPolicy:
-    """Return the policy of one robot, read from a file named for its id. Raises PolicyError, with every fault of it.
+    """Return the policy of one robot, read from a file named for its id. Raises PolicyError with all of its faults.
 
     >>> load_policy(POLICIES / "NR.NSI.1.toml").name
     'detect_new_scrap_need'
@@ -113,15 +115,15 @@ def load_policy(path: Path) -> RobotPolicy:
 
 
 def policy_files(folder: Path) -> list[Path]:
-    """Return the files that a folder of policies must have, and those that it has besides."""
+    """Return the policy files of a folder: those that it must have, then any others in it."""
     found = sorted(path.stem for path in folder.glob("*.toml"))
     return [folder / f"{robot}.toml" for robot in dict.fromkeys([*ROBOTS, *found])]
 
 
 def read_policies(paths: Sequence[Path]) -> tuple[dict[str, RobotPolicy], list[PolicyFault]]:
-    """Return the policies of the sound files, by robot, and the faults of all. Each file is ID.toml.
+    """Return the policies of the valid files, by robot, and the faults of all files. Each file is ID.toml.
 
-    Where no file has a fault of its own, those that contradict one another have.
+    Contradictions between files are reported only if no file has a fault of its own.
     """
     policies: dict[str, RobotPolicy] = {}
     faults: list[PolicyFault] = []
@@ -137,9 +139,9 @@ def read_policies(paths: Sequence[Path]) -> tuple[dict[str, RobotPolicy], list[P
 
 
 def read_policy(document: Mapping[str, Any], source: str) -> RobotPolicy:
-    """Return the policy in `document`, which was read from the file `source` (ID.toml).
+    """Return the policy in `document`, read from the file `source` (ID.toml).
 
-    Raises PolicyError, with every fault of it.
+    Raises PolicyError with all of its faults.
     """
     path = Path(source)
     faults: list[str] = []
@@ -164,7 +166,7 @@ def read_policy(document: Mapping[str, Any], source: str) -> RobotPolicy:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """Return what a policy file holds, unchecked. Raises PolicyError where it is missing or no TOML."""
+    """Return the content of a policy file, unchecked. Raises PolicyError if it is missing or not TOML."""
     try:
         document = tomllib.loads(_bytes(path).decode("utf-8-sig"))
     except FileNotFoundError:
@@ -184,7 +186,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def _bytes(path: Path) -> bytes:
-    """Return what the file holds. A pipe or a device, which may never end, is not read."""
+    """Return the content of the file. A pipe or a device is not read: it might never end."""
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise _unreadable(path, "not a regular file; name a file ID.toml")
@@ -200,7 +202,7 @@ def _unreadable(path: Path, what: str, line: int | None = None) -> PolicyError:
 
 
 def _fault(path: Path, text: str) -> PolicyFault:
-    """Return the fault that `text` tells, "FIELD: what is wrong with it"."""
+    """Return the fault in `text`, which reads "FIELD: what is wrong with it"."""
     field, _, what = text.partition(": ")
     return PolicyFault(plain(str(path)), plain(path.stem), field, what)
 
@@ -220,7 +222,7 @@ def _texts(document: Mapping[str, Any], robot: str) -> Iterator[str]:
 
 
 def _errors(document: Mapping[str, Any], faults: list[str]) -> dict[str, str]:
-    """Return [errors], whose keys are codes; append what is wrong with it to `faults`."""
+    """Return [errors], whose keys are codes; append its faults to `faults`."""
     table = document.get("errors")
     if not isinstance(table, dict) or not table:
         found = f"found {shown(table)}" if "errors" in document else "missing"
@@ -246,7 +248,7 @@ def _filled(document: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
 
 
 def _unknown_codes(found: Any, errors: Mapping[str, str], path: str) -> Iterator[str]:
-    """Yield a fault for each code in the file that is not one of the robot's."""
+    """Yield a fault for each code in the file that is not one of the robot's codes."""
     if isinstance(found, dict):
         for key, value in found.items():
             where = f"{path}.{key}" if path else str(key)
@@ -288,7 +290,7 @@ def _contradictions(filled: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _shared_breakers(policies: Mapping[str, RobotPolicy]) -> Iterator[tuple[str, str]]:
-    """Yield a fault for each robot whose numbers for a shared breaker differ from those of another robot."""
+    """Yield a fault for each robot whose settings for a shared breaker differ from another robot's."""
     first: dict[str, RobotPolicy] = {}
     for robot, policy in policies.items():
         if breaker := policy.breaker:

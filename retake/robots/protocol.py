@@ -31,7 +31,7 @@ def creation_policy(policy: RobotPolicy) -> CreationPolicy:
 def keyed(policy: RobotPolicy, items: Iterable[BatchItem]) -> list[BatchItem]:
     """Return the items of a batch with their keys: their own, or made from their data, as the policy says.
 
-    Raises ValueError for an item that lacks its key, and for data that are not JSON.
+    Raises ValueError for an item without a key, and for data that are not JSON.
     """
     if policy.idempotency and policy.idempotency.key_from == "data":
         return [item._replace(key=key_of(item.data)) for item in items]
@@ -42,7 +42,7 @@ def keyed(policy: RobotPolicy, items: Iterable[BatchItem]) -> list[BatchItem]:
 
 
 def batch_policy(policy: RobotPolicy) -> BatchPolicy:
-    """Return how the robot creates many items. Raises ValueError for a robot that has no batches."""
+    """Return how the robot creates many items. Raises ValueError for a robot without batches."""
     if policy.batch is None or policy.item_retry is None:
         raise ValueError(f"{policy.id} makes no batches: its policy has no [batch]")
     return BatchPolicy(

@@ -1,7 +1,7 @@
-"""The read-only mode: after too many failed creations in a row, items are looked up and no longer created.
+"""Read-only mode: after too many failed creations in a row, items are looked up and no longer created.
 
 docs/protocol.md, section "NR.NSI.4". An operator ends it by a reset, or by ordering a probe: one creation that is let
-through, and ends the mode if it succeeds.
+through and ends the mode if it succeeds.
 """
 
 from datetime import datetime

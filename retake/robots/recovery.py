@@ -23,11 +23,11 @@ class StepName(StrEnum):
     MEND_BY_HAND = "mend_by_hand"  # wait until a person has fixed it
     RESTORE_SNAPSHOT = "restore_snapshot"  # the last one
     REBUILD_INDEXES = "rebuild_indexes"  # of the links
-    VALIDATE_INTEGRITY = "validate_integrity"  # and only then go on
+    VALIDATE_INTEGRITY = "validate_integrity"  # and continue only if it is intact
 
 
 class RecoveryStep(NamedTuple):
-    """One step of a recovery, and after which errors it is taken."""
+    """One step of a recovery, and the errors after which it is taken."""
 
     step: StepName
     when: When = When()
@@ -47,7 +47,7 @@ STEPS = SchemaChoice(
 
 
 CORRECTED_RETRY_S = 60.0
-"""Seconds from a correction to the next try."""
+"""Seconds between a correction and the retry."""
 
 TO_A_PERSON = (
     FollowUp(Do.TICKET, what="see why this fails, and mend it"),
@@ -70,8 +70,8 @@ def auto_recovery_protocol(
 ) -> tuple[FollowUp, ...]:
     """Return the actions that follow an error of any robot, by its class.
 
-    A is retried after the delay of the robot's own policy before retry number `repeat`. B is corrected and retried
-    after 60 seconds where there is a script for its code, and goes to a person otherwise. C is an incident, switches to
+    A is retried, after the delay of the robot's own policy before retry number `repeat`. B is corrected and retried
+    after 60 seconds if there is a script for its code, and goes to a person otherwise. C opens an incident, switches to
     the backup system and goes to the management.
     """
     if error.error_class is ErrorClass.TEMPORARY:
@@ -84,16 +84,16 @@ def auto_recovery_protocol(
 
 
 def steps_after(error: CodedError, steps: Sequence[RecoveryStep]) -> list[RecoveryStep]:
-    """Return the steps for this error, in their order."""
+    """Return the steps for this error, in order."""
     return [step for step in steps if step.when.holds_for(error)]
 
 
 def follow_ups_of(error: CodedError, actions: Sequence[FollowUp], *, corrected: bool = False) -> tuple[FollowUp, ...]:
-    """Return the actions that follow the last failure: those of the robot's `actions` that are for this error.
+    """Return the actions that follow the last failure: those of the robot's `actions` that apply to this error.
 
-    Where there are none, the protocol for all robots applies; an error of class A whose retries are used up goes to a
-    person, as one of class B does. `corrected`: a script has fixed the cause of an error of class B; the correction and
-    a retry then follow the robot's own actions.
+    If there are none, the protocol for all robots applies, except that an error of class A whose retries are used up
+    goes to a person, as one of class B does. `corrected`: a script has fixed the cause of an error of class B; the
+    correction and a retry then follow the robot's own actions.
     """
     own = tuple(action for action in actions if action.when.holds_for(error))
     if error.error_class is ErrorClass.TEMPORARY:

@@ -1,7 +1,7 @@
 """The tables [retry] and [item_retry] of a policy file: strategy, numbers and conditions of the retries.
 
-A file gives the strategy with its numbers and also the list of intervals. They are checked against each other, so that
-a wrong number in either is noticed.
+A file states the strategy with its numbers and also the resulting list of intervals. They are checked against each
+other, so that a wrong number in either is noticed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -38,7 +38,7 @@ class Repeats(NamedTuple):
 
     strategy: str
     policy: RetryPolicy
-    intervals_s: tuple[float, ...]  # seconds before each retry; of retries without end, before the first ones
+    intervals_s: tuple[float, ...]  # seconds before each retry; of unlimited retries, before the first ones
     validate_before_repeat: int | None  # the retry before which the data are validated
     timeout_code: str | None  # as in the file; None: not given
 
@@ -121,7 +121,7 @@ REPEATS = SchemaChoice(
 
 
 def contradictions(repeats: Repeats) -> Iterator[tuple[str, str]]:
-    """Yield each contradiction in the table: the field, and what is wrong with it."""
+    """Yield each contradiction in the table: its field, and what is wrong with it."""
     policy, intervals = repeats.policy, repeats.intervals_s
     counted = len(intervals) if policy.max_retries is None else policy.max_retries
     if counted != len(intervals) or (policy.max_retries is None and not intervals):

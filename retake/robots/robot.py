@@ -1,7 +1,7 @@
 """Robots: they do a piece of work under their protocol, and hand in the actions that follow a failure.
 
-    work ── error ──▶ the policy ── again ──▶ wait, work …
-                          └─────── give up ──▶ a standard error record, and the follow-ups, in their order, to the sink
+    work ── error ──▶ the policy ── retry ──▶ wait, work …
+                          └───── give up ──▶ a standard error record; then the sink gets the follow-ups, in order
 
 Work raises RobotError (or any CodedError) with one of the robot's codes. Deferred work is kept until it is due and
 `run_due` is called.
@@ -34,16 +34,16 @@ _log = getLogger(__name__)
 T = TypeVar("T")
 
 DONE_BY_BATCHES = frozenset({Do.CONTINUE_WITH_REST, Do.SPLIT_BATCH})
-"""The actions that batches do themselves."""
+"""The actions that `Batches` performs itself."""
 
 
 class Result(NamedTuple, Generic[T]):
     """The result of a piece of work."""
 
-    value: T | None  # None where it failed and nothing is cached; of a batch always the report
-    failures: tuple[Failure, ...]  # empty where it succeeded; only a batch can have more than one
-    attempts: int  # calls that were made
-    cached_age_s: float | None = None  # of a value of an earlier time, which is for reading only
+    value: T | None  # None if it failed and nothing is cached; of a batch always the report
+    failures: tuple[Failure, ...]  # empty if it succeeded; only a batch can have more than one
+    attempts: int  # the number of calls made
+    cached_age_s: float | None = None  # set if the value is an earlier, cached one, which is read-only
 
     @property
     def done(self) -> bool:
@@ -58,8 +58,8 @@ class Result(NamedTuple, Generic[T]):
 class Robot:
     """The robot that works by `policy`. Robots that share a breaker need the same `ports.states`.
 
-    Whatever it is asked to do, it raises RobotDegraded (ERR_TEMPORARY_DEGRADED) before any call where it may not run in
-    the mode that `ports.mode()` returns.
+    Every method that starts work raises RobotDegraded (ERR_TEMPORARY_DEGRADED), before any call, if the robot may not
+    run in the mode that `ports.mode()` returns.
 
     >>> from random import random
     >>> from retake.clock import FakeClock
@@ -90,13 +90,13 @@ class Robot:
     ) -> Result[T]:
         """Do one piece of work, with the retries that the policy allows, and return its result.
 
-        With a `cache_key` a value (JSON) is kept under it, for all robots with the same states. If the work fails later
-        with an error of a class that the policy's [cache] names (class A, for 24 hours, where it has none), the result
-        has the failure, and that value and its age in `cached_age_s`.
+        With a `cache_key` the value (JSON) is cached under it, for all robots with the same states. If the work later
+        fails with an error of a class in the policy's [cache] (without that table: class A, for 24 hours), the result
+        has the failure, the cached value, and its age in `cached_age_s`.
 
-        `validate()` is called before the retry that the policy names; a CodedError of it is a failure of that retry.
-        `partly_done()` is asked after the last failure; if it is true, the compensation of the policy comes before the
-        other actions. Raises Stopped, whatever `work` raises that is not a CodedError, and ValueError where the policy
+        `validate()` is called before the retry that the policy names; a CodedError from it is a failure of that retry.
+        `partly_done()` is called after the last failure; if it returns true, the policy's compensation comes before the
+        other actions. Raises Stopped, any exception of `work` that is not a CodedError, and ValueError if the policy
         requires a validation and none is given.
 
         >>> from random import random
@@ -130,7 +130,7 @@ class Robot:
         return result if cache_key is None else self._cached(cache_key, result)
 
     def _cached(self, key: str, result: Result[T]) -> Result[T]:
-        """Keep the value, or add an earlier one to a failure. A fault of the cache is only logged."""
+        """Cache the value of a success, or add a cached value to a failure. An error of the cache is only logged."""
         rules = self.policy.cache or CACHED_BY_DEFAULT
         cache = Cache(self._states, self._ports.clock, rules.ttl_s)
         try:
@@ -155,20 +155,20 @@ class Robot:
         return Result(None, (execution.failed(outcome.error, compensation),), outcome.attempts)
 
     def due(self, now: datetime | None = None) -> list[Deferred]:
-        """Return the deferred work that is due at `now`, the earliest first. Raises StateError, StorageError."""
+        """Return the deferred work that is due at `now`, earliest first. Raises StateError, StorageError."""
         return self.deferrals.due(now or self._ports.clock.now())
 
     def run_due(
         self, work: Callable[[Deferred, Call], T], *, validate: Callable[[Deferred], None] | None = None
     ) -> list[tuple[Deferred, Result[T]]]:
-        """Do each piece of deferred work that is due now, once, as `run` does; return the results.
+        """Do each piece of deferred work that is due now, once, as `run` does, and return the results.
 
-        It is removed when it has ended, unless the policy defers it again. Of several callers only one gets each piece.
-        If this process dies, the work is due again an hour later, so `work` may be begun a second time. Raises what
-        `run` raises, and StateError, StorageError; work that was not done stays due.
+        A piece is removed when it has ended, unless the policy defers it again. Of several callers only one gets each
+        piece. If this process dies, the work is due again an hour later, so `work` may be started a second time. Raises
+        what `run` raises, and StateError, StorageError; work that was not done stays due.
         """
         self._check_mode()
-        taken = (self.deferrals.take(it.key) for it in self.due())  # each taken just before it is done
+        taken = (self.deferrals.take(it.key) for it in self.due())  # lazily: each is taken just before it is done
         return [(it, self._run_again(it, work, validate)) for it in taken if it]
 
     def _run_again(
@@ -197,9 +197,9 @@ class Robot:
     ) -> Result[step_validation.StepVerdict]:
         """Validate the number that `measure` returns by the policy's [validation].
 
-        Measuring is retried as the policy says. A number that is refused is a failure, whose record has the proposal.
-        Raises Stopped, whatever `measure` raises that is not a CodedError, and ValueError for a robot whose policy has
-        no [validation].
+        Measuring is retried as the policy says. A refused number is a failure, whose record contains the suggested
+        value. Raises Stopped, any exception of `measure` that is not a CodedError, and ValueError for a robot whose
+        policy has no [validation].
         """
         if (rules := self.policy.validation) is None:
             raise ValueError(f"{self.policy.id} validates nothing: its policy has no [validation]")
@@ -227,11 +227,12 @@ class Robot:
     def create(
         self, parts: creation.CreationParts[T], data: Mapping[str, Any], *, correlation_id: str, key: str | None = None
     ) -> Result[creation.Created[T]]:
-        """Return the item that `data` describe, created once however often it is requested.
+        """Return the item that `data` describe, created once no matter how often it is requested.
 
         After as many failures in a row as the policy says nothing more is created, and the sink is told once. `key` is
-        the item's idempotency key where the policy has `key_from = "item"`; otherwise it is made from the data. Raises
-        Stopped, StorageError, and ValueError for a robot whose policy has no such creation, or another key.
+        the item's idempotency key if the policy has `key_from = "item"`; otherwise the key is made from the data.
+        Raises Stopped, StorageError, and ValueError for a robot whose policy has no such creation, or takes its key
+        from elsewhere.
         """
         self._check_mode()
         execution = self._execution(correlation_id, data)
@@ -240,10 +241,10 @@ class Robot:
             with execution.run.ending():
                 created = creator.create(data, key)
             execution.run.done()
-            if created.how is not creation.How.FOUND:  # what was there already says nothing about creating
+            if created.how is not creation.How.FOUND:  # finding an existing item does not show that creating works
                 tell_recovery(self._ports.sink, self.policy.id)
             return Result(created, (), execution.attempts)
-        except ReadOnly as error:  # the sink was told when it began
+        except ReadOnly as error:  # the sink was told when read-only mode began
             return Result(None, (execution.failed(error, follows=()),), execution.attempts)
         except CodedError as error:
             begins = creator.read_only_began
@@ -254,8 +255,8 @@ class Robot:
     ) -> creation.Creator[T]:
         """Return the creator that `create` uses.
 
-        With it an operator ends the read-only mode (`probe`, `reset`), and a program rolls back what was not confirmed
-        in time (`unconfirmed.roll_back_due`). Raises ValueError, as `create` does.
+        With it an operator ends read-only mode (`probe`, `reset`), and a program rolls back what was not confirmed in
+        time (`unconfirmed.roll_back_due`). Raises ValueError, as `create` does.
         """
         clock, policy = self._ports.clock, creation_policy(self.policy)
         return creation.Creator(self.policy.id, parts, self._guard(observe), clock, policy, self._states)
@@ -263,7 +264,7 @@ class Robot:
     def create_all(
         self, parts: batch.BatchParts[T], items: Iterable[batch.BatchItem], *, correlation_id: str
     ) -> Result[batch.BatchReport[T]]:
-        """Create many items in batches; the report has what became of each.
+        """Create many items in batches; the report has the result of each.
 
         Items that failed with the same error are one failure. Raises Stopped, and ValueError for a robot whose policy
         has no batches.
@@ -281,7 +282,7 @@ class Robot:
                 failed.setdefault(ended.error.code, (ended.error, []))[1].append(key)
         figures = {**report.statistics._asdict(), "tally": report.statistics.tally._asdict()}
         failures = []
-        # A critical one first: the run ends with the first, and figures count class C.
+        # Critical errors first: the run ends with the first failure, and the metrics count class C.
         for error, keys in sorted(failed.values(), key=lambda it: it[0].error_class is not ErrorClass.CRITICAL):
             given, context = {"items": keys}, {"statistics": figures}
             execution = self._execution(correlation_id, given, context, done_already=DONE_BY_BATCHES, run=run)
@@ -292,7 +293,7 @@ class Robot:
         return Result(report, tuple(failures), report.statistics.tally.calls)
 
     def _check_mode(self) -> None:
-        """Raise RobotDegraded where the robot may not run in the present mode."""
+        """Raise RobotDegraded if the robot may not run in the current mode."""
         mode = self._ports.mode()
         if not may_run(self.policy.id, mode):
             raise RobotDegraded(self.policy.id, mode)

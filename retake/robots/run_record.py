@@ -1,7 +1,7 @@
-"""What a robot does, as runs on a ledger: pipeline "robot/ID", one run for each piece of work.
+"""The work of a robot as runs on a ledger: pipeline "robot/ID", one run per piece of work.
 
-A failed try is an event `run.error` with the standard record, a result is `run.step.done` with the robot's id as the
-step. The ledger only tells: where it is unreachable, the robot works on, and a warning says so.
+A failed attempt is an event `run.error` with the standard record, a result is `run.step.done` with the robot's id as
+the step. The ledger is for observation only: if it is unreachable, the robot works on, and a warning is logged.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -22,9 +22,9 @@ _log = getLogger(__name__)
 
 
 class RobotRun:
-    """The run of one piece of work of the robot `robot_id`; `ledger` None: it is recorded nowhere.
+    """The run of one piece of work of the robot `robot_id`. Without a `ledger`, nothing is recorded.
 
-    `owner` names the worker ("host:pid"). Nothing here raises.
+    `owner` names the worker ("host:pid"). No method raises RetakeError.
     """
 
     def __init__(self, ledger: Ledger | None, robot_id: str, correlation_id: str, owner: str) -> None:
@@ -33,7 +33,7 @@ class RobotRun:
         self._change(lambda ledger: self._begun(ledger, f"{robot_id}/{correlation_id}"[:200]))
 
     def tried(self, record: Record) -> None:
-        """Record a failed try that is retried."""
+        """Record a failed attempt that is retried."""
         self._add(Note(ERROR, mended_record(record)))
 
     def done(self) -> None:
@@ -42,13 +42,15 @@ class RobotRun:
         self._end(Trigger.COMPLETED, notes=[result])
 
     def failed(self, record: Record) -> None:
-        """Record the failure after which nothing is tried again."""
+        """Record the final failure."""
         self._end(Trigger.NON_RETRYABLE_ERROR, error=mended_record(record))
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """End the run where the `with` block raises: cancelled if the work was stopped from outside, else failed. Of a
-        CodedError the record follows."""
+        """End the run if the `with` block raises: as cancelled if the work was stopped, else as failed.
+
+        A CodedError does not end it: its record follows in `failed`.
+        """
         try:
             yield
         except CodedError:

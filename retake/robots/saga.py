@@ -3,9 +3,9 @@
     saga = Saga(store, clock)
     saga.run("link-7", [Step("reserve", reserve, release), Step("link", link, unlink)])
 
-Before a step begins that is on record, so after a crash `run` goes on where it was. Whether the step that was under way
-took effect is unknown then: it is done again, and if it fails now it is undone too. So `do` and `undo` have to be
-repeatable, and `undo` must bear that there is nothing to undo.
+Each step is recorded before it begins, so after a crash `run` continues where it was. It is then unknown whether the
+step that was in progress took effect: it is done again, and if it fails this time it is undone too. So `do` and `undo`
+must be repeatable, and `undo` must accept that there is nothing to undo.
 """
 
 import os
@@ -22,27 +22,27 @@ from retake.retrying.state_store import Raw, StateCell, StateStore, state_name
 _log = getLogger(__name__)
 
 FAILED = "ERR_CRITICAL_SAGA_FAILED"
-"""The code of a saga whose step raised an error that has none: a bug, which a person has to see."""
+"""The code of a saga whose step raised an error without a code: a bug, which a person has to see."""
 
 
 class SagaStep(NamedTuple):
-    """One step. Both functions may be called again."""
+    """One step. Both functions may be called more than once."""
 
-    name: str  # different from that of the other steps, and the same after a restart
+    name: str  # unique within the saga, and the same after a restart
     do: Callable[[], object]
     undo: Callable[[], object]
 
 
 Step = SagaStep
-"""The name for callers that import the module: `saga.Step`."""
+"""Short name for callers that import the module: `saga.Step`."""
 
 
 class SagaUndone(RobotError):
-    """A step had failed before this process took the saga up; what was done is undone now. It has the error's code."""
+    """A step failed before this process took over the saga, which is now undone. It has the code of that error."""
 
 
 class SagaPhase(StrEnum):
-    """How far a saga is."""
+    """How far a saga has got."""
 
     NEW = "new"
     DOING = "doing"
@@ -55,11 +55,11 @@ class SagaState(NamedTuple):
     """The progress of a saga."""
 
     phase: SagaPhase = SagaPhase.NEW
-    done: tuple[str, ...] = ()  # steps that are done, in their order; while undoing those that are yet to be undone
+    done: tuple[str, ...] = ()  # the steps done, in order; while undoing, those still to be undone
     under_way: str | None = None  # the step that has begun
     code: str | None = None  # of the error that led to undoing
     message: str | None = None
-    by: str = ""  # of the call of `run` that is at it; another one that takes over has another
+    by: str = ""  # fencing token of the call of `run` that owns the saga; a call that takes over has another
 
 
 class Saga:
@@ -69,16 +69,16 @@ class Saga:
         self._store, self._clock = store, clock
 
     def run(self, saga_id: str, steps: Sequence[SagaStep]) -> None:
-        """Do the steps that are not done yet, in their order.
+        """Do the steps that are not done yet, in order.
 
-        If one raises an error, what was done is undone, the last step first, and the error is raised; run again, the
-        saga starts over. A saga that is done does nothing. After a crash it goes on, also with undoing, and then raises
-        SagaUndone. An error of `undo` is raised at once: run again, the saga goes on with that step. Stopped and
-        LeaseLost undo nothing: the saga goes on when it is run again. A later version of the program may give further
-        steps, also before the one that was under way, which is done first then.
+        If one raises an error, what was done is undone, last step first, and the error is raised; run again, the saga
+        starts over. A saga that is done does nothing. After a crash it continues, including with undoing, and then
+        raises SagaUndone. An error of `undo` is raised at once: run again, the saga continues with that step. Stopped
+        and LeaseLost undo nothing: the saga continues when it is run again. A later version of the program may add
+        steps, even before the one that was in progress, which is then done first.
 
-        Raises ValueError for steps that do not fit what is on record, Conflict where another process has taken the saga
-        over, StateError and StorageError.
+        Raises ValueError for steps that do not fit the record, Conflict if another process has taken over the saga,
+        StateError and StorageError.
         """
         names = [step.name for step in steps]
         if len(set(names)) < len(names):
@@ -105,7 +105,7 @@ class _SagaRun:
             raise SagaUndone(code, f"{state.message or code} (the saga {self._id} is undone)")
 
     def _taken_over(self, state: SagaState) -> SagaState:
-        """Return the state in which this process goes on; another one that was at it stops before its next step."""
+        """Return the state from which this process continues; the previous owner stops before its next step."""
         begun = state.done if state.under_way is None else (*state.done, state.under_way)
         if strangers := sorted({*begun} - {*self._steps}):
             raise ValueError(f"the saga {self._id} has begun steps that it is not given: {', '.join(strangers)}")
@@ -116,7 +116,8 @@ class _SagaRun:
         return state
 
     def _do(self, in_doubt: str | None) -> None:
-        steps = sorted(self._steps.items(), key=lambda it: it[0] != in_doubt)  # a new version may have others before it
+        # The step in doubt comes first: a new version may have others before it.
+        steps = sorted(self._steps.items(), key=lambda it: it[0] != in_doubt)
         for name, step in steps:
             if name in self._state.done:
                 continue
@@ -151,7 +152,7 @@ class _SagaRun:
         self._save(phase=SagaPhase.UNDONE)
 
     def _save(self, **changes: Any) -> None:
-        """Save the progress. Raises Conflict where another process has taken the saga over."""
+        """Save the progress. Raises Conflict if another process has taken over the saga."""
         self._state = new = self._state._replace(**changes)
 
         def step(now: SagaState) -> SagaState:

@@ -1,6 +1,6 @@
 """The sections that a policy file may have besides [retry], as typed values, and their schemas.
 
-All times are seconds. docs/protocol.md, section "Robots", says which robot has which.
+All times are in seconds. docs/protocol.md, section "Robots", says which robot has which.
 """
 
 from enum import StrEnum
@@ -68,7 +68,7 @@ _BREAKER = Schema(
 
 
 class CacheRules(NamedTuple):
-    """Earlier results that are used while there are no new ones."""
+    """When earlier results are used in place of new ones."""
 
     ttl_s: float = field(SECONDS, "seconds for which a result may be used")
     classes: tuple[ErrorClass, ...] = field(CLASSES, "the classes of errors after which it is")
@@ -76,7 +76,7 @@ class CacheRules(NamedTuple):
 
 
 CACHED_BY_DEFAULT = CacheRules(86400, (ErrorClass.TEMPORARY,), read_only=True)
-"""For a robot whose policy has no [cache], and which is given a key to keep its results under."""
+"""The rules for a robot that is given a cache key but whose policy has no [cache]."""
 
 
 class Idempotency(NamedTuple):
@@ -89,7 +89,7 @@ class Idempotency(NamedTuple):
 
 
 class Compensation(NamedTuple):
-    """What is done about partly done work."""
+    """What is done about partially completed work."""
 
     after: str = field(choice("creation", "partial_setup"), "how far the work had got")
     actions: tuple[FollowUp, ...] = field(TableList(ACTIONS), "in their order")
@@ -105,7 +105,7 @@ class Batch(NamedTuple):
 
 
 class LockRules(NamedTuple):
-    """What is done about a lock that another holds."""
+    """What is done about a lock that another robot holds."""
 
     wait_s: float = field(PATIENCE, "seconds to wait for it")
     break_after_s: float = field(PATIENCE, "seconds after which it is broken, for the work in break_for")
@@ -174,4 +174,4 @@ SECTIONS = {
     "stores": schema_of(StoreOrder),
     "snapshots": schema_of(SnapshotRules),
 }
-"""By the name of the table in the file."""
+"""The schemas, by the name of the table in the file."""

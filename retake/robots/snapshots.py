@@ -4,8 +4,8 @@
     snapshots.take({"made": 12})    # True; False within the next five minutes
     snapshots.restore()             # {"made": 12}, from the bucket or a replica
 
-Each is one document, FOLDER/YYYYMMDDTHHMMSS.FFFFFFZ.json, with a digest by which one that is torn or damaged is
-recognised. Other files in the folder are left alone.
+Each is one document, FOLDER/YYYYMMDDTHHMMSS.FFFFFFZ.json, with a digest that reveals a truncated or damaged one. Other
+files in the folder are left alone.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ from retake.clock import Clock, exact_stamp, parse_stamp
 from retake.errors import StorageError
 
 KEEP = 12
-"""Snapshots that are kept in each bucket: with one every five minutes, an hour of them."""
+"""Number of snapshots kept in each bucket: at one every five minutes, an hour's worth."""
 
 _NAME = "%Y%m%dT%H%M%S.%fZ.json"
 _log = getLogger(__name__)
@@ -30,13 +30,13 @@ _log = getLogger(__name__)
 class _Place(NamedTuple):
     """A snapshot in one of the buckets."""
 
-    at: datetime  # by its name, which sorts
+    at: datetime  # from its name, which sorts by time
     bucket: int  # 0: the first
     key: str
 
 
 class _Snapshot(NamedTuple):
-    """A snapshot that is whole."""
+    """An intact snapshot."""
 
     taken_at: datetime
     state: Any
@@ -45,8 +45,8 @@ class _Snapshot(NamedTuple):
 class Snapshots:
     """The snapshots in `folder` of `bucket` and of each of the `replicas`, at most one every `every_s` seconds.
 
-    The newest is the one that was taken last, also where the clock was set back meanwhile: its name is then that of the
-    one before, and a microsecond.
+    The newest is the one taken last, even if the clock was set back in the meantime: its name is then the previous name
+    plus one microsecond.
     """
 
     def __init__(
@@ -58,10 +58,11 @@ class Snapshots:
         self._taken_at: datetime | None = None
 
     def take(self, state: Any) -> bool:
-        """Keep `state` in every bucket and return True, or return False where it is too early.
+        """Keep `state` in every bucket and return True; return False if it is too early.
 
-        An unreachable bucket keeps no other from taking it, and gets the next one. Older snapshots are removed once
-        the new one is there. Raises StorageError where no bucket takes it, and ValueError for a state that is not JSON.
+        An unreachable bucket does not keep the others from taking it, and gets the next one. Older snapshots are
+        removed once the new one is written. Raises StorageError if no bucket takes it, and ValueError for a state that
+        is not JSON.
         """
         now, state = self._clock.now(), strict_json.as_stored(state)
         if self._is_early(self._taken_at, now):
@@ -80,9 +81,9 @@ class Snapshots:
         return bool(taken)
 
     def restore(self) -> Any | None:
-        """Return the state of the newest snapshot that is whole, of all buckets, or None where there is none.
+        """Return the state of the newest intact snapshot in any bucket, or None if there is none.
 
-        Raises StorageError where there is none, but a bucket could not be asked.
+        Raises StorageError if none was found but a bucket was unreachable.
         """
         places, not_listed = self._listed()
         newest, not_read = self._newest(places)
@@ -96,7 +97,7 @@ class Snapshots:
         return last is not None and last <= now < last + timedelta(seconds=self._every_s)
 
     def _listed(self) -> tuple[list[_Place], StorageError | None]:
-        """Return all snapshots, the newest first, and why a bucket could not be asked, if that is so."""
+        """Return all snapshots, newest first, and the error of a bucket that could not be listed, if any."""
         places, away = [], None
         for number, bucket in enumerate(self._buckets):
             try:
@@ -110,7 +111,7 @@ class Snapshots:
         return sorted(places, key=lambda place: (place.at, -place.bucket), reverse=True), away
 
     def _newest(self, places: Sequence[_Place]) -> tuple[_Snapshot | None, StorageError | None]:
-        """Return the first that is whole, and why one before it could not be read, if that is so."""
+        """Return the first intact one, and the error of an earlier one that could not be read, if any."""
         away = None
         for place in places:
             try:
@@ -127,7 +128,7 @@ class Snapshots:
         return None, away
 
     def _write(self, key: str, data: bytes) -> set[int]:
-        """Return the buckets that took it. Raises StorageError where none did, and not because another was faster."""
+        """Return the buckets that took it. Raises StorageError if none did, unless another process was faster."""
         taken, failure = set(), None
         for number, bucket in enumerate(self._buckets):
             try:
@@ -144,7 +145,7 @@ class Snapshots:
         return taken
 
     def _tidy(self, places: Sequence[_Place]) -> None:
-        """Remove all but the newest of each bucket. `places` are the ones before, the newest first."""
+        """Remove old snapshots from each bucket. `places` are those that existed before the new one, newest first."""
         for number, bucket in enumerate(self._buckets):
             for place in [it for it in places if it.bucket == number][KEEP - 1 :]:
                 try:
@@ -154,7 +155,7 @@ class Snapshots:
 
 
 def _time_of(name: str) -> datetime | None:
-    """Return the time in a name, or None for a file that is not a snapshot."""
+    """Return the time in a file name, or None for a file that is not a snapshot."""
     try:
         return datetime.strptime(name, _NAME).replace(tzinfo=UTC)
     except ValueError:
@@ -162,7 +163,7 @@ def _time_of(name: str) -> datetime | None:
 
 
 def _snapshot(data: bytes) -> _Snapshot | None:
-    """Return the snapshot in a document, or None where it is damaged."""
+    """Return the snapshot in a document, or None if it is damaged."""
     try:
         document = json.loads(data)
         taken_at, state = document["taken_at"], document["state"]

@@ -1,6 +1,6 @@
 """Validation of a number against a grid of steps (docs/protocol.md, section "NR.NSI.7").
 
-Values are compared as decimal numbers, as they are written: 0.3 lies on a grid of 0.1. Value, step and range must have
+Values are compared as the decimal numbers that are written: 0.3 lies on a grid of 0.1. Value, step and range must have
 the same unit.
 
     lengths = grid(0, 100, 0.5)
@@ -28,7 +28,7 @@ class Grid(NamedTuple):
     step: Decimal
 
     def nearest(self, value: Decimal) -> Decimal:
-        """Return the allowed value nearest to `value`; the lower one where two are equally near."""
+        """Return the allowed value nearest to `value`, the lower one if two are equally near."""
         last = (self.high - self.low) // self.step
         inside = min(max(value, self.low), self.high)
         steps = ((inside - self.low) / self.step).to_integral_value(ROUND_HALF_DOWN)
@@ -41,7 +41,7 @@ class StepFinding(StrEnum):
     FINE = "fine"
     WARNED = "warned"  # wrong, but within the tolerance: it passes as it is
     CORRECTED = "corrected"  # wrong: the nearest allowed value takes its place
-    LOGGED = "logged"  # wrong, and it passes as it is: emergency mode
+    LOGGED = "logged"  # wrong, but it passes as it is: emergency mode
     REFUSED = "refused"  # wrong: it does not pass
 
 
@@ -49,15 +49,14 @@ class StepVerdict(NamedTuple):
     """The result of a validation, and the value that passes."""
 
     finding: StepFinding
-    value: Decimal  # what passes; where it is refused, what was given
-    nearest: Decimal  # the nearest allowed value: the proposal where it is refused
+    value: Decimal  # the value that passes; if it is refused, the given value
+    nearest: Decimal  # the nearest allowed value: the suggestion if it is refused
     code: str | None  # what is wrong with it; None: nothing
-
-    given: Decimal | None = None  # what was given, where another value passes
+    given: Decimal | None = None  # the given value, if another one passes
 
     @property
     def wrong(self) -> RobotError | None:
-        """The error about the given value, with the proposal; None where it is right."""
+        """The error about the given value, with the suggestion; None if the value is right."""
         if self.code is None:
             return None
         wrong = "lies out of range" if self.code == OUT_OF_RANGE else "is not on the grid"
@@ -65,7 +64,7 @@ class StepVerdict(NamedTuple):
         return RobotError(self.code, f"{given} {wrong}; the nearest allowed value is {self.nearest}")
 
     def passed(self) -> Decimal:
-        """Return the value that passes. Raises RobotError, with the proposal, where it is refused."""
+        """Return the value that passes. Raises RobotError, with the suggestion, if it is refused."""
         if self.finding is StepFinding.REFUSED and (wrong := self.wrong):
             raise wrong
         return self.value
@@ -74,8 +73,7 @@ class StepVerdict(NamedTuple):
 def grid(low: Number, high: Number, step: Number) -> Grid:
     """Return the grid low, low + step, … up to high.
 
-    Raises ValueError for a step that is not above 0, a range that ends before it begins, and one of more than 10**18
-    steps.
+    Raises ValueError for a step that is not above 0, a range that ends before it begins, and more than 10**18 steps.
     """
     made = Grid(_decimal(low), _decimal(high), _decimal(step))
     if made.step <= 0 or made.low > made.high or (made.high - made.low) / 10**18 > made.step:
@@ -87,8 +85,8 @@ def validate(value: Number, allowed: Grid, rules: Validation) -> StepVerdict:
     """Validate `value` against `allowed`.
 
     Strict: every violation is refused. Liberal: a value that is off by at most `tolerance_percent` of the step passes
-    with a warning. Emergency: violations are only logged. With `auto_correct` the nearest allowed value takes the place
-    of one that would be refused. Raises ValueError for what is not a finite number.
+    with a warning. Emergency: violations are only logged. With `auto_correct` the nearest allowed value replaces one
+    that would be refused. Raises ValueError for a value that is not a finite number.
     """
     given = _decimal(value)
     nearest = allowed.nearest(given)

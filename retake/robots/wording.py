@@ -14,11 +14,11 @@ from retake.robots.recovery import RecoveryStep, StepName
 from retake.robots.sections import NamedBreaker
 
 _SHOWN = 10
-"""Of retries without end so many waits are told."""
+"""Maximum number of waits shown for unlimited retries."""
 
 
 def length(seconds: float) -> str:
-    """Return a length of time, without rounding it: "45 s", "5 min", "24 h", "90 s"."""
+    """Return a duration in words, without rounding: "45 s", "5 min", "24 h", "90 s"."""
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= 2 * size and seconds % size == 0:
             return f"{seconds / size:g} {unit}"
@@ -26,7 +26,7 @@ def length(seconds: float) -> str:
 
 
 def waits_of(retry: RetryPolicy) -> list[float]:
-    """Return the seconds before each retry, without jitter; of retries without end those before the first ones."""
+    """Return the seconds before each retry, without jitter; of unlimited retries, those before the first ones."""
     count = _SHOWN if retry.max_retries is None else retry.max_retries
     found = (retry.backoff.delay_s(number) for number in range(1, count + 1))
     return [it if retry.ceiling_s is None else min(it, retry.ceiling_s) for it in found]
@@ -64,7 +64,7 @@ def repeated_errors(retry: RetryPolicy) -> str:
 
 
 def errors_of(when: When) -> str:
-    """Return after which errors something follows, or "" where it follows every one."""
+    """Return the errors after which something follows, in words, or "" for every error."""
     found = [f"class {it.value}" for it in sorted(when.classes)] + sorted(when.codes)
     parts = [f"after {' or '.join(found)}"] if found else []
     parts += [f"not after {' or '.join(sorted(when.except_codes))}"] if when.except_codes else []
@@ -92,7 +92,7 @@ def action_in_words(action: FollowUp) -> str:
 
 
 def steps_in_words(steps: Iterable[RecoveryStep]) -> list[str]:
-    """Return the steps of a recovery, in their order."""
+    """Return the steps of a recovery in words, in order."""
     return [f"{_STEPS[it.step]}{'' if it.allowed else ' (only a person may)'}" for it in steps]
 
 

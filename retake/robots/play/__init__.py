@@ -1,11 +1,11 @@
 """One robot on a test clock, against a world that fails as ordered: `retake robots play`.
 
-orders.py      the failures that are ordered, and in which order they come
-timeline.py    what happened, each with its second: waits, breaker, actions, alerts
-worlds.py      the work that each kind of robot is given: to fetch, set up, link, create, validate
-performance.py the play: pieces of work, one after another, until every ordered failure has come
+orders.py      the ordered failures, and the sequence in which they occur timeline.py    what happened, with the time of
+each event: waits, breaker, actions, alerts worlds.py      the work that each kind of robot is given: to fetch, set up,
+link, create, validate performance.py the play: pieces of work, one after another, until every ordered failure has
+occurred
 
-Nothing waits and nothing is called outside of the process. The robots, breakers, locks and alerts are the real ones.
+Nothing waits, and nothing outside the process is called. The robots, breakers, locks and alerts are the real ones.
 """
 
 from retake.robots.play.orders import OrderedFailure, read_failures

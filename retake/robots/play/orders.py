@@ -1,4 +1,4 @@
-"""The failures that a play is ordered to have, as people type them: "ERR_TEMPORARY_API_TIMEOUTx3"."""
+"""The failures ordered for a play, as people type them: "ERR_TEMPORARY_API_TIMEOUTx3"."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -10,23 +10,23 @@ from retake.robots.policies import RobotPolicy
 from retake.settings.schema import closest, did_you_mean
 
 MOST_FAILURES = 1000
-"""The longest play has so many failures."""
+"""Maximum number of failures in a play."""
 
 _ORDER = re.compile(r"(?P<code>\w{1,100}?)(?:@(?P<place>[a-z]{1,20}))?(?:x(?P<times>\d{1,9}))?", re.ASCII)
 
 FINISH, ITEM = "finish", "item"
-"""The places in the work where a failure can be ordered to come, besides the beginning of an attempt."""
+"""The places in the work where a failure can be ordered, besides the beginning of an attempt."""
 
 
 class OrderedFailure(NamedTuple):
     """A failure of one attempt."""
 
     code: str
-    place: str | None = None  # FINISH: once the item is created; ITEM: about one item of a batch
+    place: str | None = None  # None: the beginning of the attempt; FINISH: after creation; ITEM: one item of a batch
 
 
 class FailureQueue:
-    """The failures that have not come yet, the next one first."""
+    """The failures that have not occurred yet, the next one first."""
 
     def __init__(self, failures: Iterable[OrderedFailure]) -> None:
         self._left = list(reversed(list(failures)))
@@ -35,7 +35,8 @@ class FailureQueue:
         return len(self._left)
 
     def take(self, *places: str | None) -> OrderedFailure | None:
-        """Return the next failure, and remove it, if it is to come in one of these places (None: an attempt)."""
+        """Remove and return the next failure if it is ordered for one of these places; without places, for an
+        attempt."""
         return self._left.pop() if self._left and self._left[-1].place in (places or (None,)) else None
 
 
@@ -72,7 +73,7 @@ def _read(text: str, policy: RobotPolicy) -> tuple[str, str | None, int]:
 
 
 def _code(name: str, policy: RobotPolicy) -> str | None:
-    """Return the robot's code of this name, also where the name lacks its prefix."""
+    """Return the robot's code with this name, with or without its prefix."""
     if name in policy.errors:
         return name
     short = [code for code in policy.errors if code.split("_", 2)[2:] == [name]]

@@ -1,4 +1,4 @@
-"""The play itself: pieces of work, one after another, until every ordered failure has come and nothing is due."""
+"""The play itself: pieces of work, one after another, until every ordered failure has occurred and nothing is due."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -19,24 +19,24 @@ from retake.robots.wording import action_in_words
 
 
 class Played(NamedTuple):
-    """A play that has ended."""
+    """A finished play."""
 
     robot: str
     ended: str  # "done" or "failed": how the last piece of work ended
     timeline: tuple[PlayedEvent, ...]
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the play as JSON data."""
         return {"robot": self.robot, "ended": self.ended, "timeline": [it._asdict() for it in self.timeline]}
 
 
 def play(policy: RobotPolicy, failures: Sequence[OrderedFailure], *, seed: int, alerts: AlertSettings) -> Played:
     """Have the robot of `policy` work on a test clock, and return what happened.
 
-    Its attempts fail as ordered, one after another. Where its work has ended for good before all failures have come, it
-    is given the next piece of work, as long as that takes failures. Then what is due later is done: deferred work,
-    rollbacks. `seed` decides on the jitter: the same seed makes the same play. Messages of alerts go to the channels of
-    `alerts` in the timeline alone.
+    Its attempts fail as ordered, one after another. If its work ends before all failures have occurred, it is given the
+    next piece of work, as long as that consumes failures. Then what is due later is done: deferred work, rollbacks.
+    `seed` determines the jitter: the same seed makes the same play. Alert messages go to the timeline only, one for
+    each of the channels in `alerts`.
     """
     return _Play(policy, failures, seed, alerts).played()
 
@@ -63,7 +63,7 @@ class _Play:
     def played(self) -> Played:
         """Play to the end."""
         last, number, left = self._piece(1), 1, -1
-        while self._failures and len(self._failures) != left:  # one that takes none would take none for ever
+        while self._failures and len(self._failures) != left:  # ends when a piece of work consumes no failure
             number, left = number + 1, len(self._failures)
             last = self._piece(number)
         while due := self._next_due():
@@ -73,7 +73,7 @@ class _Play:
         return Played(self._policy.id, "done" if last.done else "failed", tuple(self._timeline.events))
 
     def _piece(self, number: int) -> Result[Any]:
-        """Have the robot do its next piece of work, and what has become due meanwhile; return the last result."""
+        """Have the robot do its next piece of work, and what has become due since; return the last result."""
         last = self._told(self._world.work(number))
         return self._take_up_deferred() or last
 
@@ -86,7 +86,7 @@ class _Play:
         return min([*found, *filter(None, [self._world.next_due()])], default=None)
 
     def _told(self, result: Result[Any]) -> Result[Any]:
-        """Tell what a piece of work leaves to people and to the program around the robot."""
+        """Add to the timeline what a piece of work leaves to people and to the program around the robot."""
         timeline, escalation = self._timeline, self._policy.escalation
         timeline.look_at_breaker()
         for failure in result.failures:

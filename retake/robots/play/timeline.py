@@ -1,4 +1,5 @@
-"""What happens in a play, each with its second: attempts, waits, the breaker, actions, and the alerts they lead to."""
+"""What happens in a play, with the time of each event: attempts, waits, the breaker, actions, and the alerts they
+raise."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -16,10 +17,10 @@ from retake.robots.follow_ups import FollowUp
 from retake.robots.wording import action_in_words, length
 
 BEGINS = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
-"""The moment at which every play begins: a Monday, in the working hours of a default ALERTS section."""
+"""The time at which every play begins: a Monday, in the working hours of a default ALERTS section."""
 
 EARLIER = timedelta(hours=1)
-"""So long before that the robot had a result, which is in its cache."""
+"""How long before that the robot obtained the result in its cache."""
 
 
 class PlayedEvent(NamedTuple):
@@ -28,7 +29,7 @@ class PlayedEvent(NamedTuple):
     at_s: float  # seconds since the play began
     what: str
     attempt: int | None = None  # the attempt that ended here
-    error_code: str | None = None  # it failed with this code
+    error_code: str | None = None  # the code with which it failed
     wait_s: float | None = None  # the wait that begins here
     action: str | None = None  # the action of the policy that follows
 
@@ -41,7 +42,7 @@ class PlayTimeline:
         self._retry = retry
         self._clock = FakeClock(BEGINS - EARLIER)
         self._piece = 0  # the event with which the present piece of work began
-        self._announced: str | None = None  # what the next wait is for; None: nothing has announced one
+        self._announced: str | None = None  # the reason for the next wait; None: no wait was announced
         self._breaker: Breaker | None = None
         self._state = BreakerState()
 
@@ -49,7 +50,8 @@ class PlayTimeline:
         return self._clock.now()
 
     def sleep(self, seconds: float) -> None:
-        """Wait, and tell it. A wait that was not announced is that of a breaker that refuses, or of a lock."""
+        """Advance the clock and add the wait as an event. A wait that was not announced is for an open breaker, or for
+        a lock."""
         self.look_at_breaker()
         why = self._announced
         if why is None:
@@ -60,7 +62,7 @@ class PlayTimeline:
         self._clock.sleep(seconds)
 
     def until(self, moment: datetime) -> None:
-        """Let time pass without a robot that waits."""
+        """Advance the clock while no robot is waiting."""
         self._clock.sleep((moment - self.now()).total_seconds())
 
     def tell(self, what: str, **fields: Any) -> None:
@@ -69,23 +71,23 @@ class PlayTimeline:
         self.events.append(PlayedEvent(at_s, what, **fields))
 
     def begin(self, what: str) -> None:
-        """Tell that a piece of work begins."""
+        """Add the beginning of a piece of work."""
         self._piece = len(self.events)
         self.tell(what)
 
     def failed(self, attempt: int, code: str, what: str) -> None:
-        """Tell that an attempt failed."""
+        """Add a failed attempt."""
         self.tell(what, attempt=attempt, error_code=code)
 
     def failed_as_recorded(self, record: Record) -> None:
-        """Tell of the failed attempt in this record, unless that was told when it happened."""
+        """Add the failed attempt in this record, unless it was added when it happened."""
         attempt, code = record["details"]["retry_count"] + 1, str(record["error_code"])
         ended = next((it for it in reversed(self.events[self._piece :]) if it.attempt is not None), None)
         if ended is None or (ended.attempt, ended.error_code) != (attempt, code):
             self.failed(attempt, code, f"fails: {record['message']}")
 
     def repeated(self, record: Record) -> None:
-        """Tell that the attempt in this record is retried, and when; of a wait, it is told once it begins."""
+        """Add that the attempt in this record is retried, and when. A wait is added only when it begins."""
         self.failed_as_recorded(record)
         self.look_at_breaker()
         delay_s = record["recovery_actions"][0]["delay_seconds"]
@@ -97,11 +99,11 @@ class PlayTimeline:
             self.tell("tries again at once", wait_s=0.0)
 
     def watch(self, breaker: Breaker) -> None:
-        """Tell from now on when this breaker opens, half-opens and closes."""
+        """From now on add when this breaker opens, half-opens and closes."""
         self._breaker = breaker
 
     def look_at_breaker(self) -> None:
-        """Tell what has changed about the breaker."""
+        """Add what has changed about the breaker."""
         if self._breaker is None:
             return
         before, self._state = self._state, self._breaker.state()
@@ -120,7 +122,7 @@ class PlayTimeline:
 
 
 class PlaySink:
-    """Tells the timeline of every action that follows a failure, and of the messages that alerts would send."""
+    """Adds to the timeline every action that follows a failure, and the messages that alerts would send."""
 
     def __init__(self, timeline: PlayTimeline, settings: AlertSettings) -> None:
         self._timeline, self._channels = timeline, [it.name for it in settings.channels]
@@ -130,8 +132,8 @@ class PlaySink:
         self._alerts = AlertSink(place, RecordingSink())
 
     def carry_out(self, action: FollowUp, record: Record) -> None:
-        """Tell what the action does, and which alert it leads to."""
-        if "statistics" not in record["details"]["system_context"]:  # of a batch each call was told
+        """Add what the action does, and the alert it raises."""
+        if "statistics" not in record["details"]["system_context"]:  # the calls of a batch have been added already
             self._timeline.failed_as_recorded(record)
         self._timeline.look_at_breaker()
         self._timeline.tell(action_in_words(action), action=action.do.value)
@@ -139,7 +141,7 @@ class PlaySink:
         self._tell_sent()
 
     def recovered(self, robot_id: str) -> None:
-        """Tell which channels learn that an alert is over."""
+        """Add which channels are told that an alert is over."""
         self._timeline.look_at_breaker()
         self._alerts.recovered(robot_id)
         self._tell_sent()
@@ -159,7 +161,7 @@ class PlaySink:
 
 
 class _SenderClock:
-    """The clock of the threads that send alerts: they may not move that of the play."""
+    """The clock of the threads that send alerts, which must not advance the clock of the play."""
 
     def __init__(self, timeline: PlayTimeline) -> None:
         self._timeline = timeline

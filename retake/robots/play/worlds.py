@@ -33,15 +33,15 @@ from retake.robots.step_validation import OUT_OF_RANGE, STEP_VIOLATION, grid
 from retake.robots.wording import length
 
 CACHED = "payload"
-"""The key under which the robot keeps its results, where it has a cache."""
+"""The cache key of the robot's results, if it has a cache."""
 
 _GRID, _GRID_IN_WORDS = grid(100, 200, 10), "100, 110, … 200"
 _MEASURED = {STEP_VIOLATION: 123, OUT_OF_RANGE: 213}
-"""What is measured so that the robot itself finds this error."""
+"""The measured value that makes the robot itself find this error."""
 
 
 class PlayStage(NamedTuple):
-    """What a piece of work needs."""
+    """Everything that a piece of work needs."""
 
     policy: RobotPolicy
     robot: Robot
@@ -65,12 +65,12 @@ def world_of(stage: PlayStage) -> "CallingWorld":
 
 
 class CallingWorld:
-    """Work that is a call of another system; also deferred work, of any robot."""
+    """Work that calls another system, and the deferred work of any robot."""
 
     def __init__(self, stage: PlayStage) -> None:
         self._stage, self._timeline, policy = stage, stage.timeline, stage.policy
         self._half_done = False
-        self._away: CodedError | None = None  # why the main store does not take values
+        self._away: CodedError | None = None  # why the main store does not accept values
         order, rules = policy.stores, policy.snapshots
         puts = [(name, self._put_into(name)) for name in order.order] if order else []
         self._stores = Stores(puts, buffer=stage.states, clock=self._timeline) if puts else None
@@ -80,7 +80,7 @@ class CallingWorld:
         self._outbox = Outbox(stage.states, self._timeline)
 
     def work(self, number: int) -> Result[Any]:
-        """Have the robot do its work number `number`, and return its result."""
+        """Have the robot do piece of work `number`, and return its result."""
         name, policy = f"work-{number}", self._stage.policy
         self._half_done = False
         self._timeline.begin(f"begins {name}")
@@ -112,7 +112,7 @@ class CallingWorld:
         return found
 
     def next_due(self) -> datetime | None:
-        """Return when something is due later, besides deferred work."""
+        """Return when the next thing besides deferred work is due, or None."""
         return None
 
     def do_due(self) -> None:
@@ -179,7 +179,7 @@ class CallingWorld:
                 self._timeline.tell("releases the lock")
 
     def _store(self, stores: Stores, key: str, error: CodedError | None) -> None:
-        """Store a value, in a lower store if the main one is unreachable. Without a value nothing is stored."""
+        """Store a value, in a lower store if the main one is unreachable. Other errors leave no value to store."""
         if error and error.error_class is not ErrorClass.TEMPORARY:
             return
         self._away = error
@@ -196,7 +196,7 @@ class CallingWorld:
 
 
 class CreatingWorld(CallingWorld):
-    """An item that is looked for, created and finished."""
+    """An item that is looked up, created and finished."""
 
     def __init__(self, stage: PlayStage) -> None:
         super().__init__(stage)
@@ -222,7 +222,7 @@ class CreatingWorld(CallingWorld):
         return result
 
     def next_due(self) -> datetime | None:
-        """Return when an unfinished item is rolled back."""
+        """Return when the next unfinished item is rolled back, or None."""
         found = [it.since for it in self._unconfirmed().all() if it.key in self._items]
         return min(found) + timedelta(seconds=self._policy.confirm_within_s) if found else None
 
@@ -264,7 +264,7 @@ class CreatingWorld(CallingWorld):
     def _finish(self, item: str, data: Mapping[str, Any]) -> None:
         attempt = self._attempt_number
         if failure := self._stage.failures.take(FINISH):
-            self._attempt_number += 1  # a retry finishes what is created
+            self._attempt_number += 1  # a retry only finishes the item
             error = self._stage.error(failure.code)
             self._timeline.failed(attempt, error.code, f"fails to finish it: {error}")
             raise error
@@ -345,7 +345,8 @@ class BatchWorld(CallingWorld):
         return answers
 
     def _answers(self, keys: list[str]) -> dict[str, Answer[str]]:
-        """Answer about each item. One that is retried takes the failures that follow; of others each takes one."""
+        """Answer for each item. The failures after one that is retried are left for its retries; the others take one
+        each."""
         answers: dict[str, Answer[str]] = {}
         repeated = False
         for key in keys:
