@@ -25,7 +25,7 @@ from retake.clock import Clock, exact_stamp, is_ahead, parse_stamp
 from retake.errors import RetakeError, RobotError
 from retake.retrying.state_store import Raw, StateCell, StateStore, state_name
 
-LOOK_AGAIN_S = (0.25, 0.25, 0.5, 1.0)
+POLL_INTERVALS_S = (0.25, 0.25, 0.5, 1.0)
 """Seconds between checks of a lock that another holds; the last interval repeats."""
 
 _log = getLogger(__name__)
@@ -126,7 +126,7 @@ class Locks:
         """Wait for the lock, take it, and return its version. Raises LockTimeout."""
         left = countdown(self._wait_s, self._clock)
         others: list[LockHold] = []
-        for pause_s in repeating(*LOOK_AGAIN_S):
+        for pause_s in repeating(*POLL_INTERVALS_S):
             now = self._clock.now()
             try:
                 version, others = self._tried(name, token, LockHold(owner, now), writes=writes)

@@ -29,7 +29,7 @@ ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
 POLICIES = Path(default_file("config/policies"))
 """The policy folder that comes with the code."""
 
-LARGEST = 16 * 1024
+MAX_FILE_BYTES = 16 * 1024
 """Maximum size of a policy file in bytes, several times that of the longest one that comes with the code.
 
 The time that Python takes to parse TOML can grow with the square of its length.
@@ -191,9 +191,9 @@ def _bytes(path: Path) -> bytes:
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise _unreadable(path, "not a regular file; name a file ID.toml")
     with path.open("rb") as file:
-        data = file.read(LARGEST + 1)
-    if len(data) > LARGEST:
-        raise _unreadable(path, f"larger than {LARGEST // 1024} KiB; no policy is")
+        data = file.read(MAX_FILE_BYTES + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise _unreadable(path, f"larger than {MAX_FILE_BYTES // 1024} KiB; no policy is")
     return data
 
 

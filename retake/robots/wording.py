@@ -13,7 +13,7 @@ from retake.robots.follow_ups import Do, FollowUp, When
 from retake.robots.recovery import RecoveryStep, StepName
 from retake.robots.sections import NamedBreaker
 
-_SHOWN = 10
+_MAX_WAITS = 10
 """Maximum number of waits shown for unlimited retries."""
 
 
@@ -27,7 +27,7 @@ def length(seconds: float) -> str:
 
 def waits_of(retry: RetryPolicy) -> list[float]:
     """Return the seconds before each retry, without jitter; of unlimited retries, those before the first ones."""
-    count = _SHOWN if retry.max_retries is None else retry.max_retries
+    count = _MAX_WAITS if retry.max_retries is None else retry.max_retries
     found = (retry.backoff.delay_s(number) for number in range(1, count + 1))
     return [it if retry.ceiling_s is None else min(it, retry.ceiling_s) for it in found]
 

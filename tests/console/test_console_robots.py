@@ -17,7 +17,7 @@ from reading_world import CHECKOUT, in_terminal
 from schemas import check_answer
 
 from retake.console.command import main
-from retake.robots.policies import LARGEST, POLICIES, ROBOTS
+from retake.robots.policies import MAX_FILE_BYTES, POLICIES, ROBOTS
 
 DOC = (CHECKOUT / "docs" / "robots.md").read_text("utf-8")
 EXAMPLES = re.findall(r"^```\n\$ (python -m retake robots play .+)\n((?:.+\n)+)```$", DOC, re.MULTILINE)
@@ -191,7 +191,7 @@ def test_every_fault_is_named_with_file_and_field_or_line(tmp_path: Path) -> Non
         b"a = " + b"[" * 10_000,
         b"[retry]\n" + b".".join([b"a"] * 5000) + b" = 1",
         b"a = " + b"9" * 5000,
-        b"#" * (LARGEST + 1),
+        b"#" * (MAX_FILE_BYTES + 1),
         b"".join(b"k%d = 1\n" % number for number in range(1500)),
         "a = \x1b[2J\u202e".encode(),
     ],

@@ -9,7 +9,7 @@ from retake.foreign_text import plain
 from retake.robots.policies import RobotPolicy
 from retake.settings.schema import closest, did_you_mean
 
-MOST_FAILURES = 1000
+MAX_FAILURES = 1000
 """Maximum number of failures in a play."""
 
 _ORDER = re.compile(r"(?P<code>\w{1,100}?)(?:@(?P<place>[a-z]{1,20}))?(?:x(?P<times>\d{1,9}))?", re.ASCII)
@@ -49,8 +49,8 @@ def read_failures(texts: Sequence[str], policy: RobotPolicy) -> list[OrderedFail
     found: list[OrderedFailure] = []
     for text in texts:
         code, place, times = _read(text, policy)
-        if not 1 <= times <= MOST_FAILURES - len(found):
-            raise ValueError(f"{plain(text)}: a play has 1 to {MOST_FAILURES} failures in all; order fewer")
+        if not 1 <= times <= MAX_FAILURES - len(found):
+            raise ValueError(f"{plain(text)}: a play has 1 to {MAX_FAILURES} failures in all; order fewer")
         found += [OrderedFailure(code, place)] * times
     return found
 

@@ -19,7 +19,7 @@ from retake.robots.wording import action_in_words, length
 BEGINS = datetime(2026, 1, 5, 10, 0, tzinfo=UTC)
 """The time at which every play begins: a Monday, in the working hours of a default ALERTS section."""
 
-EARLIER = timedelta(hours=1)
+CACHE_AGE = timedelta(hours=1)
 """How long before that the robot obtained the result in its cache."""
 
 
@@ -40,7 +40,7 @@ class PlayTimeline:
     def __init__(self, retry: RetryPolicy) -> None:
         self.events: list[PlayedEvent] = []
         self._retry = retry
-        self._clock = FakeClock(BEGINS - EARLIER)
+        self._clock = FakeClock(BEGINS - CACHE_AGE)
         self._piece = 0  # the event with which the present piece of work began
         self._announced: str | None = None  # the reason for the next wait; None: no wait was announced
         self._breaker: Breaker | None = None
