@@ -1,4 +1,4 @@
-"""The client of RabbitMQ: exchanges and queues, confirmed messages, consumers, reconnection. It knows no pipeline.
+"""The RabbitMQ client: exchanges and queues, publisher confirms, consumers, reconnection. It knows no pipeline.
 
-`broker.Broker` is what programs of threads use; below it aio-pika runs in an event loop of one thread.
+Threaded programs use `broker.Broker`; below it, aio-pika runs in the event loop of one thread.
 """

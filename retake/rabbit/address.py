@@ -1,4 +1,4 @@
-"""Where RabbitMQ is, checked before anything is tried, and what a failure to get there means."""
+"""The address of RabbitMQ, checked before any attempt to connect, and what a failure to connect means."""
 
 import asyncio
 import os
@@ -14,28 +14,28 @@ from retake.exit_codes import ExitCode
 from retake.foreign_text import one_line
 
 HEARTBEAT_S = 10
-"""How often both ends show that they are alive, unless the URL says otherwise (`heartbeat`). The library gives up a
-connection on which nothing has come for three times as long."""
+"""Heartbeat interval in seconds, unless the URL sets one (`heartbeat`). The library gives up a connection on which
+nothing has arrived for three intervals."""
 
 
 class BrokerAway(RetakeError):
-    """RabbitMQ cannot be reached, or did not confirm in time. It is tried again in the background."""
+    """RabbitMQ is unreachable, or did not confirm in time. Reconnection goes on in the background."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class BrokerRefused(BrokerAway):
-    """RabbitMQ is there and refuses what it is asked: a person has to change something."""
+    """RabbitMQ is reachable but refuses the request: a person has to change something."""
 
     exit_code = ExitCode.CONFIG
 
 
 class Address(NamedTuple):
-    """A URL that can be tried, and the same for messages: without user and password."""
+    """A usable URL, and its form for messages: without user and password."""
 
     url: str
     place: str
-    heartbeat_s: int | None  # None: the URL has one
+    heartbeat_s: int | None  # None: the URL sets it
 
     def away(self, why: str) -> BrokerAway:
         return BrokerAway(f"RabbitMQ at {self.place}: {why}")
@@ -45,7 +45,7 @@ class Address(NamedTuple):
 
 
 def address_of(url: str) -> Address:
-    """Return the address in `url` (amqp:// or amqps://). Raises SettingsError, which quotes nothing secret."""
+    """Return the address in `url` (amqp:// or amqps://). Raises SettingsError, which does not quote the URL."""
     wrong = SettingsError(
         "the URL of RabbitMQ cannot be used: write it as amqp://HOST:PORT/VHOST (amqps:// with TLS), before the host "
         "USER:PASSWORD and an @, and each of their characters that is not a letter or digit as %XX"
@@ -56,7 +56,7 @@ def address_of(url: str) -> Address:
         asked = parse_qs(parts.query)
     except ValueError:
         raise wrong from None
-    # A "/", "?" or "#" in a password would end the host there, and the rest would be taken for something else.
+    # A "/", "?" or "#" in a password ends the host there, and the rest is parsed as something else.
     misplaced = "@" in parts.path + parts.query or "#" in url
     if parts.scheme not in ("amqp", "amqps") or not host or misplaced or not url.isprintable() or " " in url:
         raise wrong
@@ -66,7 +66,7 @@ def address_of(url: str) -> Address:
 
 
 def trouble(address: Address, error: BaseException, timeout_s: float) -> BrokerAway:
-    """Return what a failed attempt to connect means, for people."""
+    """Return the error for people that a failed attempt to connect amounts to."""
     if isinstance(error, BrokerAway):
         return error
     if isinstance(error, exceptions.AuthenticationError | exceptions.ProbableAuthenticationError):

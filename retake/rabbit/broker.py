@@ -1,8 +1,8 @@
-"""RabbitMQ for programs of threads: confirmed messages out, messages in, one at a time.
+"""RabbitMQ for threaded programs: confirmed messages out, messages in, one at a time.
 
 broker = Broker(url, topology, name="api")
-broker.start()                                   # connects in the background, again whenever it is lost
-broker.publish("TextExchange", "text", body)     # returns once the broker has it
+broker.start()                                   # connects in the background, and reconnects
+broker.publish("TextExchange", "text", body)     # returns once the broker has confirmed
 consumer = broker.consume("TextQueue")
 delivery = consumer.take(1.0)
 """
@@ -32,10 +32,10 @@ _log = getLogger(__name__)
 
 
 class Broker:
-    """A connection to RabbitMQ that is made again whenever it is lost. Safe to use from many threads.
+    """A connection to RabbitMQ that is re-established whenever it is lost. Thread-safe.
 
-    `name` is shown by RabbitMQ for the connection. `timeout_s` bounds each attempt to connect and each call.
-    Raises SettingsError for a URL that cannot be used, in `start`.
+    RabbitMQ shows `name` for the connection. `timeout_s` limits each attempt to connect and each call. `start` raises
+    SettingsError for a URL that cannot be used.
     """
 
     def __init__(self, url: str, topology: Topology, *, name: str, timeout_s: float = 5.0) -> None:
@@ -48,7 +48,7 @@ class Broker:
         self._connection: RabbitConnection | None = None
 
     def start(self) -> None:
-        """Begin to connect. RabbitMQ need not be there."""
+        """Start connecting. RabbitMQ need not be up."""
         if self._connection is not None:
             return
         self._connection = RabbitConnection(
@@ -62,7 +62,7 @@ class Broker:
         self._loop.submit(self._connection.run())
 
     def close(self) -> None:
-        """Close the connection; what was taken and is not settled goes back to its queue. May be called again."""
+        """Close the connection. Unsettled deliveries go back to their queue. May be called again."""
         with self._told:
             self._closed, self._connected = True, False
             self._told.notify_all()
@@ -74,8 +74,8 @@ class Broker:
     def connect(self, timeout_s: float) -> None:
         """Wait until it is connected and everything is declared.
 
-        Raises BrokerAway with the reason if it is not within `timeout_s`, and BrokerRefused (user or password, a queue
-        with other arguments) as soon as that is known.
+        Raises BrokerAway with the reason after `timeout_s`, and BrokerRefused (wrong user or password, a queue with
+        other arguments) as soon as that is known.
         """
         with self._told:
             self._told.wait_for(
@@ -99,8 +99,8 @@ class Broker:
     ) -> None:
         """Publish a persistent message; return once the broker has confirmed that a queue has it.
 
-        `expiration_s` is how long it may wait there. Raises BrokerAway: at once while it is not connected; or without
-        a confirmation within `timeout_s`, and then the message may be there or not.
+        `expiration_s` limits how long it may wait there. Raises BrokerAway: at once while there is no connection, or
+        without a confirmation within `timeout_s`, in which case the message may or may not have arrived.
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
         self._await_first(limit)
@@ -113,18 +113,18 @@ class Broker:
             raise BrokerAway(f"{error}; the message may have arrived or not") from None
 
     def depth(self, queue: str) -> int:
-        """Return how many messages wait in the queue. Raises BrokerAway."""
+        """Return the number of messages in the queue. Raises BrokerAway."""
         return self._ask(lambda: self._open().depth(queue))
 
     def consume(self, queue: str) -> Consumer:
-        """Return a consumer of the queue, which takes nothing before its first `take`."""
+        """Return a consumer of the queue, which fetches nothing before its first `take`."""
         return Consumer(self._loop, self._open(), queue)
 
     def browse(self, queue: str, limit: int) -> list[BrowsedMessage]:
-        """Return the first messages of the queue, at most `limit`; they stay in it. Raises BrokerAway.
+        """Return the first messages of the queue, at most `limit`, and leave them there. Raises BrokerAway.
 
-        RabbitMQ marks them as redelivered, and meanwhile a consumer does not get them. One that was looked at often
-        goes to the end of the queue.
+        RabbitMQ marks them as redelivered, and consumers do not get them in the meantime. A message that has been
+        browsed many times moves to the end of the queue.
         """
         long_s = self._timeout_s * (limit + 3)  # each message has the time of a call
         channel, messages = self._ask(lambda: held(self._open(), queue, limit), long_s)
@@ -132,10 +132,10 @@ class Broker:
         return [browsed(message) for message in messages]
 
     def pull(self, queue: str, take: Callable[[bytes], bool], limit: int) -> list[bytes]:
-        """Pass the bodies of the first `limit` messages of the queue to `take`, one after another, and return those for
-        which it returned true.
+        """Pass the bodies of the first `limit` messages to `take`, one by one, and return those for which it returned
+        true.
 
-        These have left the queue. If `take` raises, that message stays, and so do all behind it. Raises BrokerAway.
+        Those have left the queue. If `take` raises, that message and all behind it stay. Raises BrokerAway.
         """
         long_s = self._timeout_s * (limit + 3)  # each message has the time of a call
         channel, messages = self._ask(lambda: held(self._open(), queue, limit), long_s)
@@ -151,7 +151,7 @@ class Broker:
         return done
 
     def _note(self, trouble: BrokerAway | None) -> None:
-        """Take note of what the connection tells. The log has each change once, however long it lasts."""
+        """Record what the connection reports. Each change is logged once, no matter how long it lasts."""
         with self._told:
             known, self._trouble, self._connected = self._trouble, trouble, trouble is None and not self._closed
             self._told.notify_all()
@@ -167,7 +167,7 @@ class Broker:
         return self._trouble or self._connection.address.away("no answer so far")
 
     def _await_first(self, timeout_s: float) -> None:
-        """Wait for the end of the first attempt to connect. Raises BrokerAway while there is no connection."""
+        """Wait for the end of the first attempt to connect. Raises BrokerAway if there is no connection."""
         with self._told:
             if self._connection is not None:
                 self._told.wait_for(lambda: self._connected or self._closed or self._trouble is not None, timeout_s)
@@ -180,12 +180,12 @@ class Broker:
         return self._connection
 
     def _ask(self, work: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
-        """Return what `work` returns, which runs in the loop. Raises BrokerAway."""
+        """Run `work` in the loop and return its result. Raises BrokerAway."""
         limit = self._timeout_s if timeout_s is None else timeout_s
         self._await_first(limit)
         try:
             return self._loop.call(self._open().within(work, limit), limit)
         except LoopEnded:
-            if self._connected:  # this process stood still, so that not even the loop's own limit was kept
+            if self._connected:  # this process was suspended, so that even the loop's own timeout came late
                 raise self._open().address.away(f"no answer within {limit:g} s") from None
             raise self._reason() from None

@@ -1,4 +1,4 @@
-"""What an operator looks at: the messages of a queue, without taking them away."""
+"""Queue browsing for operators: reading messages and leaving them in the queue."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,8 +16,11 @@ _GIVEN_BACK, _MOST_GIVEN_BACK = "x-delivery-count", 10
 
 
 class BrowsedMessage(NamedTuple):
-    """A message that is still in its queue. `reason` and `origin` are those of a dead letter: why it was dead-lettered
-    ("rejected", "expired", "maxlen", "delivery_limit"), and from which queue; "" for any other."""
+    """A message that is still in its queue.
+
+    For a dead-lettered message, `reason` says why ("rejected", "expired", "maxlen", "delivery_limit") and `origin` is
+    the queue it came from; both are "" for any other.
+    """
 
     body: bytes
     headers: Mapping[str, Any]
@@ -28,8 +31,10 @@ class BrowsedMessage(NamedTuple):
 async def held(
     connection: RabbitConnection, queue: str, limit: int
 ) -> tuple[AbstractChannel, list[AbstractIncomingMessage]]:
-    """Return the first messages of the queue, and the channel that holds them: closing it gives them back. Each may
-    take as long as a call. Raises BrokerAway, with all given back."""
+    """Return the first messages of the queue and the channel that holds them; closing the channel gives them back.
+
+    Each message may take as long as a call. Raises BrokerAway after giving all back.
+    """
     channel = await connection.within(connection.channel)
     messages: list[AbstractIncomingMessage] = []
     try:
@@ -49,10 +54,10 @@ async def held(
 async def give_back(
     connection: RabbitConnection, queue: str, channel: AbstractChannel, messages: Sequence[AbstractIncomingMessage]
 ) -> None:
-    """Give back messages that are held, and close their channel. Raises BrokerAway.
+    """Give held messages back and close their channel. Raises BrokerAway.
 
-    One that was given back often is renewed: RabbitMQ 4 drops what was given back 20 times to a quorum queue, unless
-    the queue says otherwise.
+    A message that has often been given back is renewed: RabbitMQ 4 drops a message of a quorum queue after 20 returns,
+    unless the queue sets another limit.
     """
     with suppress(BrokerAway):
         for message in messages:
@@ -62,15 +67,17 @@ async def give_back(
 
 
 async def _renew(connection: RabbitConnection, queue: str, message: AbstractIncomingMessage) -> None:
-    """Put a copy of the message, which counts from 0, at the end of its queue, and take the message out. Who dies in
-    between leaves it there twice."""
+    """Put a copy of the message, whose count starts at 0, at the end of the queue, and remove the original.
+
+    A crash in between leaves both in the queue.
+    """
     headers = {name: it for name, it in message.headers.items() if name != _GIVEN_BACK and _can_be_sent(it)}
     await connection.publish("", queue, Message(message.body, headers=headers, delivery_mode=DeliveryMode.PERSISTENT))
     await message.ack()
 
 
 def _can_be_sent(header: Any) -> bool:
-    """Return whether the library can write what it has read. It reads a text that is not UTF-8 as bytes."""
+    """Return whether the library can write a header that it has read. It reads text that is not UTF-8 as bytes."""
     if isinstance(header, Mapping):
         return all(map(_can_be_sent, header.values()))
     if isinstance(header, list):
@@ -84,7 +91,7 @@ def _times_given_back(message: AbstractIncomingMessage) -> int:
 
 
 def browsed(message: AbstractIncomingMessage) -> BrowsedMessage:
-    """Return what is to be known of a message."""
+    """Return the message as operators see it."""
     headers = dict(message.headers)
     return BrowsedMessage(message.body, headers, _of_death(headers, "reason"), _of_death(headers, "queue"))
 

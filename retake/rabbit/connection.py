@@ -1,7 +1,7 @@
-"""One connection to RabbitMQ that is made again whenever it is lost. All of it runs in one event loop.
+"""One connection to RabbitMQ that is re-established whenever it is lost. All of it runs in one event loop.
 
-aio-pika's own `connect_robust` is not used: a message that is published while the connection is down waits
-there without end, and channels that the broker has closed stay closed.
+aio-pika's own `connect_robust` is not used: a message published while the connection is down waits there without end,
+and channels that the broker has closed stay closed.
 """
 
 import asyncio
@@ -21,14 +21,15 @@ from retake.rabbit.topology import Topology
 
 FIRST_PAUSE_S = 0.2
 LONGEST_PAUSE_S = 5.0
-_DECLARING = 3  # times the timeout: after a start, RabbitMQ recovers its queues while it already answers
+_DECLARING = 3  # times the timeout: after a start, RabbitMQ answers while it still recovers its queues
 _CLOSING_S = 2.0
 
 T = TypeVar("T")
 
 
 class RabbitConnection:
-    """Tells `told` each change: None once it is connected and all is declared, else why it is not."""
+    """Calls `told` on each change: with None once connected and everything is declared, else with the reason why
+    not."""
 
     def __init__(
         self,
@@ -68,7 +69,7 @@ class RabbitConnection:
             await asyncio.sleep(self.pause_s(failures))
 
     async def close(self) -> None:
-        """Close what is open, within two seconds."""
+        """Close the connection within two seconds."""
         connection, self._connection = self._connection, None
         self._publishing.forget()
         self._ready.clear()
@@ -81,10 +82,10 @@ class RabbitConnection:
             _reraise_own(error)
         finally:
             if not connection.is_closed:
-                await connection.close()  # all that is left to do is to note that it is closed: see `_connect`
+                await connection.close()  # only marks it as closed: see `_connect`
 
     def pause_s(self, failures: int) -> float:
-        """Return how long to wait after so many failures in a row."""
+        """Return the backoff, in seconds with jitter, after this many failures in a row."""
         longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures, 10))
         return longest * SystemRandom().uniform(0.5, 1.0)
 
@@ -93,8 +94,10 @@ class RabbitConnection:
         await self._ready.wait()
 
     async def within(self, work: Callable[[], Awaitable[T]], timeout_s: float | None = None) -> T:
-        """Return what `work` returns, within the time of a call, or `timeout_s`. Raises BrokerAway for all that can go
-        wrong with a connection meanwhile."""
+        """Return the result of `work`, within the timeout of a call or `timeout_s`.
+
+        Raises BrokerAway for everything that can go wrong with a connection.
+        """
         limit = self.timeout_s if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(limit):
@@ -109,7 +112,7 @@ class RabbitConnection:
         except (*exceptions.CONNECTION_EXCEPTIONS, EOFError):
             raise self.address.away("the connection was lost") from None
         except Exception as error:
-            if type(error) is Exception:  # the library's, where a call is under way while it closes the connection
+            if type(error) is Exception:  # from the library, for a call in progress while the connection closes
                 raise self.address.away("the connection was lost") from None
             raise
 
@@ -128,7 +131,7 @@ class RabbitConnection:
             raise self.address.refused(f"no queue takes what is published to {exchange!r} with the key {key!r}")
 
     async def depth(self, queue: str) -> int:
-        """Return how many messages wait in the queue."""
+        """Return the number of messages in the queue."""
         channel = await self.channel()
         try:
             found = await channel.declare_queue(queue, passive=True)
@@ -137,23 +140,24 @@ class RabbitConnection:
             await channel.close()
 
     async def declare(self) -> None:
-        """Declare all again: somebody may have deleted a queue. Raises BrokerRefused."""
+        """Declare everything again: somebody may have deleted a queue. Raises BrokerRefused."""
         if self._connection is None:
             raise self.address.away("not connected")
         async with asyncio.timeout(self.timeout_s * _DECLARING):
             await self._declare(self._connection)
 
     async def _connect(self) -> Awaitable[None]:
-        """Connect and declare; return what is done once the connection is lost."""
+        """Connect and declare; return an awaitable that completes when the connection is lost."""
         lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_close(*_: object) -> None:
             if not lost.done():
                 lost.set_result(None)
 
-        # Kept at once, so that `close` finds it: one that is forgotten closes itself, in whichever thread collects it.
+        # Stored before it connects, so that `close` finds it: an unreferenced one closes itself in whichever thread
+        # collects the garbage.
         self._connection = aio_pika.Connection(
-            make_url(self.address.url, heartbeat=self.address.heartbeat_s),  # in the URL, where None is left out
+            make_url(self.address.url, heartbeat=self.address.heartbeat_s),  # None leaves the URL's own
             client_properties={"connection_name": self._name},
         )
         async with asyncio.timeout(self.timeout_s):
@@ -195,7 +199,7 @@ class RabbitConnection:
 
 
 class _PublishingChannel:
-    """The channel on which the messages of a connection are confirmed; another one once it cannot be used."""
+    """The channel with publisher confirms; it is replaced when it becomes unusable."""
 
     def __init__(self, connection: RabbitConnection) -> None:
         self._connection = connection
@@ -204,11 +208,11 @@ class _PublishingChannel:
         self._closing: set[asyncio.Task[None]] = set()
 
     def forget(self) -> None:
-        """Take note that the connection is closed, and the channel with it."""
+        """Drop the channel: its connection is closed."""
         self._channel = None
 
     async def routed(self, exchange: str, key: str, message: aio_pika.Message) -> bool:
-        """Publish; return whether a queue has it. Raises BrokerAway where the broker does not take it."""
+        """Publish; return whether a queue has the message. Raises BrokerAway if the broker does not accept it."""
         channel = await self._open()
         place = await channel.get_exchange(exchange, ensure=False)
         try:
@@ -231,8 +235,11 @@ class _PublishingChannel:
             return self._channel
 
     def _give_up(self, channel: AbstractChannel) -> None:
-        """Close the channel on which a message was not confirmed in time. A quorum queue takes what came by one channel
-        in its order: if a message was lost while the queue had no leader, none after it is ever confirmed there."""
+        """Close the channel on which a message was not confirmed in time.
+
+        A quorum queue processes the messages of a channel in order: if one was lost while the queue had no leader, none
+        after it is ever confirmed on that channel.
+        """
         if self._channel is channel:
             self._channel = None
         closing = asyncio.create_task(self._closed(channel))
@@ -251,12 +258,12 @@ async def _opened(connection: AbstractConnection, confirms: bool) -> AbstractCha
 
 
 def _reply(error: exceptions.ChannelClosed) -> str:
-    """Return what the broker gave as its reason."""
+    """Return the reason that the broker gave."""
     return str(next((part for part in error.args if isinstance(part, str)), "no reason given"))[:300]
 
 
 def _reraise_own(error: BaseException) -> None:
-    """Raise a cancellation of this task; the library raises the same for a connection that is lost."""
+    """Raise the error if it cancels this task; the library raises CancelledError for a lost connection too."""
     task = asyncio.current_task()
     if isinstance(error, asyncio.CancelledError) and task and task.cancelling():
         raise error

@@ -1,4 +1,4 @@
-"""Messages of a queue, one at a time, for a program of threads."""
+"""Consumption of a queue, one message at a time, for threaded programs."""
 
 import asyncio
 from collections import deque
@@ -15,15 +15,16 @@ from retake.rabbit.connection import RabbitConnection
 from retake.rabbit.loop_thread import LoopEnded, LoopThread
 
 LARGEST = 1 << 20
-"""Bytes of a message; a larger one is dead-lettered, or dropped where the queue has no such exchange."""
+"""Maximum message size in bytes. A larger message is dead-lettered, or dropped if the queue has no dead-letter
+exchange."""
 
-_TOLD_AT = 3  # failures in a row: a queue that RabbitMQ is just recovering may time out once or twice
+_TOLD_AT = 3  # failures in a row before a warning: a queue that is being recovered may time out once or twice
 
 _log = getLogger(__name__)
 
 
 class Delivery:
-    """A message that was taken. It is given back by itself if the connection, or this process, is lost before `ack`."""
+    """A message that was taken. The broker delivers it again if the connection or this process is lost before `ack`."""
 
     def __init__(
         self,
@@ -42,20 +43,20 @@ class Delivery:
 
     @property
     def redelivered(self) -> bool:
-        """Whether it was given to somebody before."""
+        """Whether it was delivered to somebody before."""
         return bool(self._message.redelivered)
 
     @property
     def lost(self) -> bool:
-        """Whether the channel it came from is gone: the broker delivers it again, to whoever comes first."""
+        """Whether its channel is closed. The broker then delivers the message again, to any consumer."""
         return self._channel.is_closed
 
     def ack(self) -> bool:
-        """Tell the broker that the message is done. Return whether it could be sent: a lost one is delivered again."""
+        """Acknowledge the message. Return whether that was sent; if not, the message is delivered again."""
         return self._settle(self._message.ack)
 
     def nack(self, *, requeue: bool) -> bool:
-        """Give the message back, or dead-letter it. Return whether it could be sent."""
+        """Requeue the message, or dead-letter it. Return whether that was sent."""
         return self._settle(lambda: self._message.nack(requeue=requeue))
 
     def _settle(self, send: Callable[[], Awaitable[None]]) -> bool:
@@ -72,13 +73,13 @@ class Delivery:
             return True
 
     async def give_back(self) -> None:
-        """Give the message back, in the loop."""
+        """Requeue the message, from within the loop."""
         with suppress(OSError, RuntimeError):
             await self._message.nack(requeue=True)
 
 
 def _tell(queue: str, error: BrokerAway, failures: int) -> None:
-    """Log why nothing is consumed: once, and only what the connection does not tell by itself."""
+    """Log why nothing is consumed: one warning, and only for what the connection does not report itself."""
     if failures == _TOLD_AT:
         _log.warning("the queue %s is not consumed; it is tried again: %s", queue, error)
     else:
@@ -86,7 +87,7 @@ def _tell(queue: str, error: BrokerAway, failures: int) -> None:
 
 
 async def _tried(queue: str, work: Callable[[], Awaitable[None]]) -> None:
-    """Do what the next look for messages does without if need be."""
+    """Run `work`; if it fails, the next round of `_consume` does without it."""
     try:
         await work()
     except BrokerAway:
@@ -96,9 +97,9 @@ async def _tried(queue: str, work: Callable[[], Awaitable[None]]) -> None:
 
 
 class Consumer:
-    """Takes messages of one queue, with a prefetch of 1: until one is settled, the next stays in the queue.
+    """Takes messages from one queue with a prefetch of 1: until one is settled, the next stays in the queue.
 
-    Threads may share it. It does not consume before the first `take`, and after a `pause` only with the next one.
+    Threads may share it. It starts consuming with the first `take`, and after a `pause` with the next one.
     """
 
     def __init__(self, loop: LoopThread, connection: RabbitConnection, queue: str) -> None:
@@ -106,7 +107,7 @@ class Consumer:
         self._arrived = Condition()
         self._waiting: deque[Delivery] = deque()
         self._wanted = False
-        # What follows is used in the loop alone.
+        # The attributes below are used only in the loop.
         self._task: asyncio.Task[None] | None = None
         self._channel: AbstractChannel | None = None
         self._tag: str | None = None
@@ -114,11 +115,11 @@ class Consumer:
 
     @property
     def consuming(self) -> bool:
-        """Whether the broker knows that messages are wanted here."""
+        """Whether the broker has registered this consumer."""
         return self._tag is not None
 
     def take(self, timeout_s: float) -> Delivery | None:
-        """Return the next message, or None if none comes within `timeout_s`, also while the broker is unreachable."""
+        """Return the next message, or None if none arrives within `timeout_s`, even while the broker is unreachable."""
         with self._arrived:
             if not self._wanted:
                 self._wanted = True
@@ -128,15 +129,15 @@ class Consumer:
             return self._waiting.popleft() if self._waiting else None
 
     def pause(self) -> None:
-        """Take nothing any more. A message that has arrived and that nobody has been given goes back to the queue;
-        those that were given can still be settled."""
+        """Stop taking messages. One that has arrived but was not taken goes back to the queue; taken ones can still be
+        settled."""
         with self._arrived:
             wanted, self._wanted = self._wanted, False
         if wanted:
             self._call(self._end())
 
     def close(self) -> None:
-        """Pause, and give up the channel: what was given and is not settled goes back to the queue."""
+        """Pause, and close the channel: unsettled deliveries go back to the queue."""
         self.pause()
         self._call(self._leave())
 
@@ -169,8 +170,8 @@ class Consumer:
                 failures += 1
                 _log.exception("%s is not consumed: this is a bug in Retake; it is tried again", self._queue)
             if failures:
-                # Of a channel on which a call has timed out, one layer of the library is closed and the other says that
-                # it is open: nothing would be consumed there until the connection is lost.
+                # After a call on a channel times out, one layer of the library has closed it and the other reports it
+                # as open: nothing would be consumed on it until the connection is lost.
                 self._tag = None
                 await _tried(self._queue, self._leave)
             await asyncio.sleep(self._connection.pause_s(failures))
@@ -196,12 +197,12 @@ class Consumer:
         return await self._channel.get_queue(self._queue, ensure=False)
 
     def _ended(self, *_: object) -> None:
-        """Note that the broker has closed the channel, or has ended the consumer."""
+        """Note that the broker has closed the channel or cancelled the consumer."""
         self._gone.set()
 
     async def _arrive(self, message: AbstractIncomingMessage) -> None:
         if self._channel is None:
-            return  # its channel is closed: it comes again
+            return  # its channel is closed: the broker delivers it again
         if len(message.body) > LARGEST:
             _log.warning("a message of %d bytes in %s is not taken: it is too large", len(message.body), self._queue)
             await message.nack(requeue=False)
@@ -216,7 +217,7 @@ class Consumer:
             await message.nack(requeue=True)
 
     async def _end(self) -> None:
-        """End the consumer, and give back what nobody was given."""
+        """Cancel the consumer, and requeue the messages that were not taken."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()

@@ -1,4 +1,4 @@
-"""An event loop in a thread, and calls into it from any other thread."""
+"""An event loop in a thread of its own, and calls into it from other threads."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -10,16 +10,16 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 _GRACE_S = 1.0
-_CLOSING_S = 0.1  # what a task that is cancelled begins has this time until it is cancelled too
+_CLOSING_S = 0.1  # how long tasks started by a cancelled task may run before they are cancelled too
 _log = getLogger(__name__)
 
 
 class LoopEnded(Exception):
-    """The loop does not run (any more), or did not answer."""
+    """The loop is not running, or did not answer."""
 
 
 class LoopThread:
-    """Runs coroutines until `stop`. Safe to use from any thread but its own."""
+    """Runs coroutines until `stop`. Safe to use from any thread except its own."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -28,7 +28,7 @@ class LoopThread:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin; a second call does nothing."""
+        """Start the thread; a second call does nothing."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -36,7 +36,7 @@ class LoopThread:
                 self._thread.start()
 
     def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Run `work` beside everything else. Raises LoopEnded."""
+        """Schedule `work` and return its future. Raises LoopEnded."""
         with self._lock:
             if self._loop is None:
                 work.close()
@@ -44,7 +44,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Return what `work` returns, which should take no longer than `timeout_s`. Raises LoopEnded."""
+        """Run `work` and return its result, waiting a second longer than `timeout_s` at most. Raises LoopEnded."""
         future = self.submit(work)
         try:
             return future.result(timeout_s + _GRACE_S)
@@ -54,7 +54,7 @@ class LoopThread:
             future.cancel()
 
     def stop(self) -> None:
-        """Cancel all that runs, and end the loop and its threads."""
+        """Cancel all tasks, and end the loop and its threads."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None and self._thread is not None:
@@ -62,7 +62,7 @@ class LoopThread:
             self._thread.join()
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
-        pool = ThreadPoolExecutor(2, thread_name_prefix=self._name)  # looks up names
+        pool = ThreadPoolExecutor(2, thread_name_prefix=self._name)  # for DNS lookups
         loop.set_default_executor(pool)
         loop.set_exception_handler(_note)
         asyncio.set_event_loop(loop)
@@ -72,13 +72,16 @@ class LoopThread:
             loop.run_until_complete(loop.shutdown_asyncgens())
         finally:
             asyncio.set_event_loop(None)
-            pool.shutdown(wait=False, cancel_futures=True)  # a name server that does not answer is not waited for
+            pool.shutdown(wait=False, cancel_futures=True)  # does not wait for a DNS server that does not answer
             loop.close()
 
 
 async def _cancel_all() -> None:
-    """Cancel what runs, once, and let what that begins end by itself: a library closes its sockets in tasks of their
-    own. Nothing is cancelled before its first step, since it would then close nothing of what it was given."""
+    """Cancel each running task once, and let the tasks that these start end on their own.
+
+    A library closes its sockets in separate tasks. No task is cancelled before its first step: it would then not close
+    what it was given.
+    """
     ends_at = asyncio.get_running_loop().time() + _GRACE_S
     cancelled: set[asyncio.Task[Any]] = set()
     patience_s = 0.0
@@ -95,6 +98,6 @@ def _others() -> set[asyncio.Task[Any]]:
 
 
 def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what no task waits for: the library leaves such errors behind when a connection is lost."""
+    """Log errors that nobody awaits: the library leaves such errors behind when a connection is lost."""
     error = context.get("exception")
     _log.debug("left behind in the loop: %s (%s)", context.get("message"), type(error).__name__)

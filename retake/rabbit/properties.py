@@ -1,4 +1,4 @@
-"""Properties of messages that the library cannot read: other programs may have written any."""
+"""Message properties that the library cannot parse: other programs may have written anything."""
 
 from contextlib import suppress
 
@@ -9,10 +9,10 @@ _unmarshal = Basic.Properties.unmarshal
 
 
 def tolerate() -> None:
-    """Let a property that cannot be read, and those behind it, count as not set. For this process, once and for all.
+    """Treat a property that cannot be parsed, and all after it, as not set. Applies to this process, permanently.
 
-    RabbitMQ passes on whatever a publisher wrote: a timestamp in nanoseconds, a text that is not UTF-8. Without this,
-    the library ends the connection where it gets such a message, which then comes again, and holds up its whole queue.
+    RabbitMQ passes on whatever a publisher wrote: a timestamp in nanoseconds, text that is not UTF-8. Without this, the
+    library closes the connection when it receives such a message, which is then redelivered and blocks its whole queue.
     """
     Basic.Properties.unmarshal = _tolerant  # type: ignore[assignment, method-assign]
 

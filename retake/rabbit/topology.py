@@ -1,4 +1,4 @@
-"""What has to be there in RabbitMQ before messages flow: exchanges, queues, and what binds them."""
+"""The exchanges, queues and bindings that must exist in RabbitMQ before messages flow."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -12,7 +12,7 @@ class Exchange(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """A durable queue. Its arguments cannot be changed later: RabbitMQ refuses other ones for a queue that exists."""
+    """A durable queue. Its arguments are fixed: RabbitMQ refuses different ones for an existing queue."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -27,7 +27,7 @@ class Binding(NamedTuple):
 
 
 class Topology(NamedTuple):
-    """All of them. They are declared with every new connection, which changes nothing where they are there."""
+    """Exchanges, queues and bindings. Every new connection declares them all, which leaves existing ones unchanged."""
 
     exchanges: tuple[Exchange, ...] = ()
     queues: tuple[Queue, ...] = ()

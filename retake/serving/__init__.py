@@ -1,3 +1,2 @@
-"""What every HTTP service of ours stands on: a socket, a server that ends when it is told to, bounded bodies, answers
-in JSON, files, and loops in the background. It knows no pipeline.
-"""
+"""The common base of every HTTP service: a socket, a server that stops on request, bounded bodies, JSON responses,
+files, and background loops. It knows no pipeline."""

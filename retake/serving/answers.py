@@ -1,4 +1,4 @@
-"""Answers in JSON: results, refusals, and what is wrong with a request."""
+"""JSON responses: results, refusals, and the faults of a request."""
 
 import json
 from typing import Any
@@ -8,14 +8,14 @@ from fastapi.responses import Response
 from retake.foreign_text import several_lines
 
 MOST_FAULTS = 20
-_DETAIL = 4000  # characters
+_DETAIL = 4000  # maximum characters
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """Return `value` as JSON, in ASCII, so that a lone surrogate from an outside program does no harm."""
+    """Return `value` as a JSON response, in ASCII, so that a lone surrogate from an outside program does no harm."""
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    except ValueError:  # NaN in a column that another program wrote: no JSON at all
+    except ValueError:  # NaN, which JSON lacks, in a column that another program wrote
         text = json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None))
     return Response(text, status, media_type="application/json")
 
@@ -26,6 +26,6 @@ def refused(status: int, detail: str) -> Response:
 
 
 def fault(found: dict[str, Any]) -> dict[str, Any]:
-    """Return what is wrong, without the input: it may be huge, or no JSON."""
+    """Return a validation error without the input, which may be huge, or not JSON."""
     where = [part if isinstance(part, int) else str(part)[:80] for part in found.get("loc", ())]
     return {"loc": where, "msg": str(found.get("msg", ""))[:300], "type": str(found.get("type", ""))[:80]}

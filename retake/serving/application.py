@@ -1,4 +1,4 @@
-"""The application of a service: how many requests are answered at once, and a description that needs no network."""
+"""The application of a service: how many requests it answers concurrently, and API docs that need no network."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -10,8 +10,8 @@ import retake
 
 
 def described_app(title: str, description: str, *, threads: int) -> FastAPI:
-    """Return an application with /docs and /openapi.json that answers `threads` requests at the same time."""
-    from fastapi_offline import FastAPIOffline  # which is not there where only the dashboard is installed
+    """Return an application with /docs and /openapi.json that answers up to `threads` requests concurrently."""
+    from fastapi_offline import FastAPIOffline  # not installed with the dashboard alone
 
     return FastAPIOffline(
         title=title,
@@ -25,7 +25,7 @@ def described_app(title: str, description: str, *, threads: int) -> FastAPI:
 
 
 def with_threads(threads: int) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return the lifespan of an application whose plain functions run in so many threads."""
+    """Return a lifespan that runs the application's synchronous functions in up to `threads` threads."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

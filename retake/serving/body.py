@@ -1,4 +1,4 @@
-"""Bodies of requests, read within bounds, and answers from before the application (ASGI)."""
+"""Request bodies, read within limits, and responses sent before the application is reached (ASGI)."""
 
 import asyncio
 import hmac
@@ -15,26 +15,26 @@ Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
 LARGEST_BODY = 65_536
-"""Bytes of a body in JSON, or of a form without files."""
+"""Maximum size in bytes of a JSON body, or of a form without files."""
 
 BODY_S = 30.0
 """Seconds that a client may take to send a body."""
 
 
 class TooLarge(Exception):
-    """The body is larger than it may be."""
+    """The body exceeds its limit."""
 
 
 def announces_more(content_length: str, limit: int) -> bool:
-    """Return whether a body of this Content-Length is larger than `limit`; so is one whose length is no number."""
+    """Return whether a Content-Length exceeds `limit`, or is not a number."""
     plain = content_length.isascii() and content_length.isdigit() and len(content_length) <= 15
     return not plain or int(content_length) > limit
 
 
 async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit: int) -> bytes | None:
-    """Return the whole body, or None if the client is gone.
+    """Return the whole body, or None if the client has disconnected.
 
-    Raises TooLarge as soon as it shows that the body is larger than `limit`, and TimeoutError after BODY_S seconds.
+    Raises TooLarge as soon as the body is known to exceed `limit`, and TimeoutError after BODY_S seconds.
     """
     if announces_more(headers.get(b"content-length", b"0").decode("latin-1"), limit):
         raise TooLarge
@@ -55,10 +55,9 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit: int
 async def with_whole_body(
     application: Application, scope: Message, receive: Receive, send: Send, limit: int = LARGEST_BODY
 ) -> None:
-    """Pass a request on to `application` once its body is there, if it has one, or answer 408; nothing if the client is
-    gone.
+    """Pass a request on to `application` once its body, if any, has arrived; otherwise respond 408.
 
-    Raises TooLarge: then nothing was answered.
+    Nothing is sent if the client has disconnected, or before TooLarge is raised.
     """
     headers = dict(scope["headers"])
     if b"content-length" not in headers and b"transfer-encoding" not in headers:
@@ -79,18 +78,18 @@ async def with_whole_body(
 
 
 def bearer(headers: Mapping[bytes, bytes]) -> bytes:
-    """Return what follows "Authorization: Bearer"; b"" where nothing does."""
+    """Return the token after "Authorization: Bearer", or b""."""
     scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
     return given.strip(b" ") if scheme.lower() == b"bearer" else b""
 
 
 def same(given: bytes, secret: bytes) -> bool:
-    """Compare in a time that tells nothing of the secret; an empty one is equal to nothing."""
+    """Compare in constant time. An empty secret equals nothing."""
     return bool(secret) and hmac.compare_digest(given, secret)
 
 
 async def refuse(send: Send, status: int, detail: str, *headers: tuple[bytes, bytes]) -> None:
-    """Answer with `{"detail": …}`."""
+    """Respond with `{"detail": …}`."""
     body = json.dumps({"detail": one_line(detail)}).encode()
     fields = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode()), *headers]
     await send({"type": "http.response.start", "status": status, "headers": fields})

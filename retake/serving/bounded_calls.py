@@ -1,4 +1,4 @@
-"""Calls of a service that may be slow or unreachable, with a bound on how long a request waits for them."""
+"""Calls to a backend that may be slow or unreachable, with a limit on how long a request waits for them."""
 
 import threading
 from collections.abc import Callable
@@ -11,22 +11,23 @@ from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 
 REST_S = 1.0
+"""Seconds for which further calls fail at once after one that was too slow."""
 
 _T = TypeVar("_T")
 
 
 class NotInTime(RetakeError):
-    """The service did not answer in time. Whether what was asked for is done, or will be, is unknown."""
+    """The backend did not answer in time. The outcome of the call is unknown."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class BoundedCalls:
-    """Runs calls in threads of their own and waits at most `seconds` for each; `what` is the service, for messages.
+    """Runs calls in threads of their own and waits at most `seconds` for each. `what` names the backend in messages.
 
-    A call that was not waited for goes on in its thread, so at most `most` calls are under way at a time. After one
-    that was too slow, the next ones of REST_S seconds fail at once: otherwise requests that wait for a thread would
-    wait many times as long as one call does.
+    An abandoned call goes on in its thread, so at most `most` calls run at a time. After a call that was too slow,
+    further calls fail at once for REST_S seconds: otherwise requests that wait for a thread would wait many times as
+    long as one call.
     """
 
     def __init__(self, what: str, *, seconds: float, most: int) -> None:
@@ -35,7 +36,7 @@ class BoundedCalls:
         self._rests_until = 0.0
 
     def run(self, work: Callable[[], _T], seconds: float | None = None) -> _T:
-        """Return what `work` returns, or raise what it raises. Raises NotInTime."""
+        """Return or raise what `work` returns or raises. Raises NotInTime."""
         seconds = self._seconds if seconds is None else seconds
         until = monotonic() + seconds
         if monotonic() < self._rests_until:
@@ -47,20 +48,20 @@ class BoundedCalls:
         thread = threading.Thread(target=context.run, args=(self._do, work, outcome), daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the machine has no thread left
+        except RuntimeError:  # the machine cannot start another thread
             self._free.release()
             raise self._too_slow(seconds) from None
         try:
             return outcome.result(max(0.0, until - monotonic()))
         except TimeoutError:
-            if outcome.done():  # it is the error of `work`, or came in the last moment
+            if outcome.done():  # `work` itself raised TimeoutError, or ended just now
                 return outcome.result()
             raise self._too_slow(seconds) from None
 
     def _do(self, work: Callable[[], _T], outcome: "Future[_T]") -> None:
         try:
             outcome.set_result(work())
-        except BaseException as error:  # noqa: BLE001  whatever it is belongs to the caller
+        except BaseException as error:  # noqa: BLE001  raised in the caller
             outcome.set_exception(error)
         finally:
             self._free.release()

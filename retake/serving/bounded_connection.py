@@ -1,4 +1,4 @@
-"""A connection of a client, which cannot hold it for good."""
+"""An HTTP connection that a client cannot hold for ever."""
 
 import socket
 import struct
@@ -9,27 +9,28 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_S = 20.0
-"""Seconds that a client may take to send the head of a request, from the connection, or from the answer before."""
+"""Seconds that a client may take to send a request's head, counted from the connection or the previous response."""
 
 STALL_S = 60.0
-"""Seconds that a client may read nothing of an answer that waits for it."""
+"""Seconds that a client may go without reading a response."""
 
 _AT_ONCE = struct.pack("ii", 1, 0)
 
 
 class BoundedConnection(H11Protocol):
-    """uvicorn's connection, which is closed if the head of its next request does not arrive in `HEAD_S` seconds, and
-    aborted if its client reads nothing of an answer for `STALL_S` seconds.
+    """uvicorn's connection with two timeouts.
 
-    uvicorn sets no limit: a client that never begins its head or never ends it, goes on with a body that was answered
-    already, or does not read, would hold a connection for good. A body that is read is bounded where it is read.
+    It is closed if the head of its next request does not arrive within `HEAD_S` seconds, and aborted if its client does
+    not read a response for `STALL_S` seconds. uvicorn has no such limits: a client could hold a connection for ever by
+    not starting or not finishing a head, by continuing a body that was already answered, or by not reading. The code
+    that reads a body limits it.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head_late: TimerHandle | None = None
         self._stalled: TimerHandle | None = None
-        self._unread = 0  # bytes, at the last look
+        self._unread = 0  # bytes, at the last check
 
     def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -73,7 +74,7 @@ class BoundedConnection(H11Protocol):
             self._await_reading()
         else:
             stream = self.transport.get_extra_info("socket")
-            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)  # or the kernel keeps what is unread
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)  # else the kernel keeps the unread data
             self.transport.abort()
 
 

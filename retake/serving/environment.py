@@ -1,4 +1,4 @@
-"""The environment of a service: that of the process, and what a file `.env` beside it adds."""
+"""The environment of a service: that of the process, and the additions in a `.env` file."""
 
 import io
 import os
@@ -13,10 +13,10 @@ _LARGEST = 1 << 20
 
 
 def load_environment(folder: Path = Path(".")) -> dict[str, str]:
-    """Return the environment variables, with those of `folder`/.env that the process does not have.
+    """Return the environment variables, plus those in `folder`/.env that the process does not have.
 
-    Values are taken as they stand there: nothing is expanded. Raises SettingsError, which names the line and quotes
-    nothing, for a file that cannot be read or whose lines are not NAME=value.
+    Values are taken literally: nothing is expanded. Raises SettingsError for a file that cannot be read or has a line
+    that is not NAME=value; the error names the line and quotes nothing.
     """
     return {**dict(_variables(folder / ".env")), **os.environ}
 
@@ -36,12 +36,12 @@ def _is_variable(binding: Binding) -> bool:
 
 
 def _first_sign(text: str) -> int:
-    """Return where `text` begins, after blank lines."""
+    """Return the length of the white space at the beginning of `text`."""
     return len(text) - len(text.lstrip())
 
 
 def _text(path: Path) -> str:
-    """Return the content of the file, "" where there is none."""
+    """Return the content of the file, or "" if there is none."""
     try:
         if not path.exists():
             return ""

@@ -1,4 +1,4 @@
-"""Files over HTTP: the whole one, or the part that a player asks for."""
+"""Files over HTTP: the whole file, or the range that a player asks for."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +11,7 @@ from starlette.exceptions import HTTPException
 from retake.serving.answers import refused
 
 PIECE = 2 * 2**20
-"""Bytes of a file that are held at a time."""
+"""Bytes of a file held in memory at a time."""
 
 TYPES = {"jpg": "image/jpeg", "png": "image/png", "webp": "image/webp", "mp4": "video/mp4"}
 
@@ -21,10 +21,10 @@ _RANGE = re.compile(r"bytes=([0-9]{0,15})-([0-9]{0,15})", re.ASCII)
 def file_answer(
     request: Request, name: str, size: int, read: Callable[[int, int], bytes], headers: Mapping[str, str]
 ) -> Response:
-    """Return the file of `size` bytes, or the part of it that the header Range asks for, PIECE bytes at a time.
+    """Return a file of `size` bytes, or the range of it in the Range header, sent PIECE bytes at a time.
 
-    `read(first, last)` returns these bytes of it, b"" where it is gone. `headers` are further ones of the answer.
-    Several parts in one request are not given: that is answered with the whole file. Raises HTTPException (404).
+    `read(first, last)` returns these bytes of the file, or b"" if it is gone. `headers` are added to the response. A
+    request for several ranges gets the whole file. Raises HTTPException (404).
     """
     told = {"content-disposition": f'inline; filename="{name}"', "accept-ranges": "bytes", **headers}
     wanted = request.headers.get("range")
@@ -43,7 +43,7 @@ def file_answer(
     if request.method == "HEAD":
         return Response(status_code=status, headers=told, media_type=kind)
     pieces = _pieces(read, first, last)
-    begun = next(pieces, b"")  # before anything is promised: it may be gone
+    begun = next(pieces, b"")  # before the status is sent: the file may be gone
     return StreamingResponse(chain([begun], pieces), status, told, kind)
 
 
@@ -58,8 +58,10 @@ def _pieces(read: Callable[[int, int], bytes], first: int, last: int) -> Iterato
 
 
 def wanted_part(wanted: str, size: int) -> tuple[int, int] | None:
-    """Return the first and the last byte that the header Range asks for, or None for all of them. Where the last one
-    is before the first, there is no such part."""
+    """Return the first and last byte that the Range header asks for, or None for the whole file.
+
+    A last byte before the first means that the range cannot be satisfied.
+    """
     found = _RANGE.fullmatch(wanted.strip())
     if not found or not (found[1] or found[2]):
         return None

@@ -1,4 +1,4 @@
-"""Threads beside a service's requests, each of which does one thing again and again."""
+"""Background threads of a service, each of which repeats one task."""
 
 from collections.abc import Callable
 from logging import getLogger
@@ -11,7 +11,7 @@ _log = getLogger(__name__)
 
 
 class Background(Protocol):
-    """Something that the service does beside answering requests."""
+    """A background activity of the service."""
 
     def start(self) -> None: ...
 
@@ -21,7 +21,7 @@ class Background(Protocol):
 
 
 class Loop:
-    """Calls `turn` in a thread until it is stopped; `turn` returns how many seconds to pause. Errors are logged."""
+    """Calls `turn` in a thread until it is stopped. `turn` returns the seconds to pause; errors are logged."""
 
     def __init__(self, name: str, turn: Callable[[], float], *, error_pause_s: float = 5.0) -> None:
         self.name, self._turn, self._error_pause_s = name, turn, error_pause_s
@@ -36,7 +36,7 @@ class Loop:
         self._woken.set()
 
     def wake(self) -> None:
-        """End the present pause."""
+        """End the current pause."""
         self._woken.set()
 
     def join(self, timeout: float) -> None:

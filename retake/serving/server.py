@@ -1,4 +1,4 @@
-"""The HTTP server of a service: uvicorn in the main thread, on a socket that is ours."""
+"""The HTTP server of a service: uvicorn in the main thread, on a socket of its own."""
 
 import errno
 import logging
@@ -17,21 +17,22 @@ from retake.serving.bounded_connection import BoundedConnection
 _log = logging.getLogger(__name__)
 
 BACKLOG = 512
+"""Connections that the kernel queues until they are accepted."""
 GRACE_S = 3
-"""Seconds that requests under way may take to end once the service stops."""
+"""Seconds that requests in progress may take once the service stops."""
 
 
 class PortTaken(RetakeError):
-    """Another program listens there. Nothing has been begun."""
+    """Another program listens on the port. Nothing was started."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 def listen(host: str, port: int, *, settings: tuple[str, str] = ("--host", "--port")) -> socket.socket:
-    """Return a socket that listens; clients wait until it is served. Port 0 is any free one.
+    """Return a listening socket; clients wait until it is served. Port 0 picks a free port.
 
-    `settings` are the names of both, for messages. Raises PortTaken, and SettingsError if this machine cannot listen
-    there at all.
+    `settings` are the names of host and port in messages. Raises PortTaken, and SettingsError if this machine cannot
+    listen there at all.
     """
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
@@ -53,12 +54,12 @@ def listen(host: str, port: int, *, settings: tuple[str, str] = ("--host", "--po
 
 
 def address_of(listener: socket.socket, host: str) -> str:
-    """Return the URL at which the socket is reached by the name `host`."""
+    """Return the URL of the socket under the host name `host`."""
     return f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
 
 
 def announce(line: str, out: TextIO) -> None:
-    """Write to `out` where requests are served. They are served, too, where it cannot be written."""
+    """Write to `out` where requests are served. If that fails, it is logged; the service goes on."""
     try:
         write(f"{line}\n", out, "this line")
     except NotWritten as error:
@@ -68,8 +69,8 @@ def announce(line: str, out: TextIO) -> None:
 class ApiServer(uvicorn.Server):
     """Serves `app` on `listener` until `signals()`, the number of signals so far, is not 0.
 
-    Then it ends without a signal of its own, and requests under way have `grace_s` seconds to end. `on_start` is called
-    once requests are served, `on_stop` when it begins to end.
+    It then stops without raising the signal again, and requests in progress have `grace_s` seconds to end. `on_start`
+    is called once requests are served, `on_stop` when it begins to stop.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class ApiServer(uvicorn.Server):
             lifespan="on",
             log_config=None,
             log_level=logging.WARNING,
-            access_log=False,  # it would have the query strings
+            access_log=False,  # it would contain the query strings
             server_header=False,
             timeout_graceful_shutdown=grace_s,
         )
@@ -98,7 +99,7 @@ class ApiServer(uvicorn.Server):
         self._listener, self._signals, self._on_start, self._on_stop = listener, signals, on_start, on_stop
 
     def serve_until_stopped(self) -> None:
-        """Serve; return when it has ended."""
+        """Serve until stopped."""
         self.run([self._listener])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
