@@ -1,4 +1,4 @@
-"""Facts of a file with sound, and a short track to try things with."""
+"""The facts of an audio file, and a short demo track."""
 
 import math
 import os
@@ -15,19 +15,19 @@ from typing import NamedTuple
 from retake.media import MediaError, ffmpeg
 
 CONTAINERS = "wav,mp3,flac,ogg,aac,mov,mp4,m4a,3gp,3g2,mj2"
-"""The only containers that are opened: a playlist that calls itself a track could make ffmpeg read other files."""
+"""The only containers that ffmpeg opens: a playlist disguised as a track could make it read other files."""
 
 TRACK = ("-format_whitelist", CONTAINERS, "-i", "track")
-"""ffmpeg's arguments for the track in the folder of `track_in`."""
+"""ffmpeg's arguments for the track that `track_in` puts in a folder."""
 
-DEMO_RATE = 22_050  # samples a second of the demo track
+DEMO_RATE = 22_050  # samples per second of the demo track
 _BEAT_S = 0.3
 _CHORDS = ((57, 60, 64, 69), (53, 57, 60, 65), (48, 52, 55, 64), (55, 59, 62, 67))  # MIDI notes: Am, F, C, G
-_LOUDNESS = 0.2  # of one note; three sound at once at most
-_FADE_S = 0.02  # at both ends of a note, so that it does not click
+_LOUDNESS = 0.2  # of one note; at most three sound at once
+_FADE_S = 0.02  # at both ends of a note, to avoid clicks
 
 _DECODE = ("-map", "0:a:0", "-map_metadata", "-1", "-map_chapters", "-1", "-f", "null", "-")
-# Tags are in the log too, in the file's own words, but before these lines: the last match is ffmpeg's.
+# The log also has tags, which a file may fill with anything, but before these lines: the last match is ffmpeg's.
 _CODEC = re.compile(r"^(?:\[info\])? *Stream #0:\d+ -> #0:0 \((\w+)", re.MULTILINE)
 _SHAPE = re.compile(r"^(?:\[info\])? *Stream #0:0[^\n]{0,40}?: Audio: \w+, (\d+) Hz, ([^,\n]{1,60})", re.MULTILINE)
 _DECODED = re.compile(r"^(?:\[info\])? *(?:size|frame)=[^\n]{0,80}? time=(\d+):(\d\d):(\d\d(?:\.\d+)?)", re.MULTILINE)
@@ -35,13 +35,13 @@ _CHANNELS = {"mono": 1, "stereo": 2, "downmix": 2, "binaural": 2, "quad": 4, "he
 
 
 class NotAudio(MediaError):
-    """The file is missing, or no sound can be read from it: trying again does not help."""
+    """The file is missing or has no readable audio: a retry does not help."""
 
 
 class AudioFacts(NamedTuple):
-    """The facts of a file's sound: seconds, ffmpeg's name of the codec ("mp3"), samples a second, channels.
+    """The facts of a file's audio: seconds, ffmpeg's name of the codec ("mp3"), samples per second, channels.
 
-    `channels` is 0 for an arrangement of loudspeakers that is not known here.
+    `channels` is 0 for an unknown channel layout.
     """
 
     duration_s: float
@@ -51,10 +51,10 @@ class AudioFacts(NamedTuple):
 
 
 def audio_facts(path: Path, *, timeout_s: float, stopping: Callable[[], bool] | None = None) -> AudioFacts:
-    """Return the facts of the sound in the file `path`: WAV, MP3, FLAC, Ogg (Vorbis, Opus), M4A or AAC.
+    """Return the facts of the audio in the file `path`: WAV, MP3, FLAC, Ogg (Vorbis, Opus), M4A or AAC.
 
-    All of it is decoded (some 0.3 s for three minutes), since the length that a file names may be wrong. Raises
-    NotAudio for a file that is not there, cannot be read, or has no sound, and MediaError and Stopped as `ffmpeg.run`.
+    All of it is decoded (some 0.3 s for three minutes), since the duration in the header may be wrong. Raises NotAudio
+    for a file that is missing, cannot be read or has no audio; otherwise MediaError and Stopped, as `ffmpeg.run` does.
     """
     with ffmpeg.scratch() as folder, track_in(folder, path):
         try:
@@ -72,7 +72,7 @@ def audio_facts(path: Path, *, timeout_s: float, stopping: Callable[[], bool] | 
 
 @contextmanager
 def track_in(folder: Path, path: Path) -> Iterator[None]:
-    """Let `path` be "track" in `folder`, so that ffmpeg names no path of this machine. Raises NotAudio."""
+    """Link `path` as "track" in `folder`, so that ffmpeg's log contains no path of this machine. Raises NotAudio."""
     if not path.is_file():
         raise NotAudio(f"There is no audio file {path.name} in its folder.")
     link = folder / "track"
@@ -84,9 +84,9 @@ def track_in(folder: Path, path: Path) -> Iterator[None]:
 
 
 def demo_track(path: Path, seconds: float = 12.0) -> None:
-    """Write a short track of plucked chords to `path`: WAV, 16 bit, mono. The same notes each time.
+    """Write a short track of plucked chords to `path`: WAV, 16 bit, mono. The notes are the same each time.
 
-    The file appears under its name when it is complete. Raises OSError.
+    The file appears under its name only when it is complete. Raises OSError.
     """
     samples = _melody(round(seconds * DEMO_RATE))
     if sys.byteorder == "big":
@@ -107,9 +107,9 @@ def demo_track(path: Path, seconds: float = 12.0) -> None:
 
 
 def _melody(length: int) -> "array[int]":
-    """Return so many samples: a chord every eight beats, its notes one after another over its lowest one."""
+    """Return `length` samples: a chord every eight beats, its notes one after another over its lowest one."""
     samples = array("h", bytes(2 * length))
-    sounds: dict[tuple[int, int], array[int]] = {}  # each is first wanted where most of it is heard
+    sounds: dict[tuple[int, int], array[int]] = {}  # the first use of a note is its longest
     for beat, start in enumerate(range(0, length, round(_BEAT_S * DEMO_RATE))):
         chord = _CHORDS[beat // 8 % len(_CHORDS)]
         played = [(chord[(0, 1, 2, 3, 2, 1, 2, 3)[beat % 8]], 3), *([(chord[0] - 12, 8)] if beat % 8 == 0 else [])]
@@ -122,7 +122,7 @@ def _melody(length: int) -> "array[int]":
 
 
 def _pluck(note: int, seconds: float, most: int) -> "array[int]":
-    """Return one note that dies away: the fundamental and two overtones. At most `most` samples, from its beginning."""
+    """Return the first `most` samples of a decaying note: the fundamental and two overtones."""
     step, length, fade = math.tau * 440 * 2 ** ((note - 69) / 12) / DEMO_RATE, round(seconds * DEMO_RATE), _FADE_S
     values: array[int] = array("h")
     for n in range(min(length, most)):
@@ -133,6 +133,6 @@ def _pluck(note: int, seconds: float, most: int) -> "array[int]":
 
 
 def _channels(layout: str) -> int:
-    """Return how many channels ffmpeg's name of a layout means: "stereo", "5.1(side)", "12 channels"."""
+    """Return the number of channels in an ffmpeg channel layout: "stereo", "5.1(side)", "12 channels"."""
     name = layout.strip().partition("(")[0].split(" ")[0]
     return _CHANNELS.get(name) or sum(int(part) for part in name.split(".") if part.isdigit())

@@ -1,6 +1,6 @@
 """Finding ffmpeg, and running it confined, since it decodes untrusted files.
 
-It has no keys in its environment, opens only files, and is limited in time, processor time and memory.
+Its environment contains no keys, it opens only files, and its time, CPU time and memory are limited.
 """
 
 import math
@@ -22,21 +22,22 @@ from imageio_ffmpeg import get_ffmpeg_exe
 from retake.errors import Stopped
 from retake.media import MediaError
 
-LOG_TAIL = 64 * 1024  # bytes kept of the beginning (the facts) and the end (the reason) of the log
+LOG_TAIL = 64 * 1024  # bytes kept of the start (the facts) and of the end (the error) of the log
 
 MEMORY = 2 * 2**30
-"""Bytes of address space. With `THREADS` threads a check of 3840 × 2160 takes 0.7 GB of it, one of 7680 × 4320 1.5."""
+"""Limit of the address space in bytes. With `THREADS` threads a check of 3840 × 2160 takes 0.7 GB, of 7680 × 4320 1.5
+GB."""
 
 THREADS = 2
-"""Memory grows with the number of threads; by default ffmpeg uses one or more for each processor."""
+"""Decoder threads. Memory grows with their number, and by default ffmpeg starts one or more per processor."""
 
 MOST_THREADS = 8
-"""The limit for callers that ask for more threads, such as an encoder."""
+"""Maximum number of threads for callers that need more than `THREADS`, such as encoders."""
 
 STOP_S = 0.25
-"""Seconds between two questions whether to stop."""
+"""Seconds between two calls of `stopping`."""
 
-PROTOCOLS = "file,pipe"  # a playlist could make it contact a server
+PROTOCOLS = "file,pipe"  # without a whitelist, a playlist could make it contact a server
 _PASSED_ON = ("PATH", "TMPDIR", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH")
 
 _WHERE = re.compile(r"^(\[[\w#:/,. -]+ @ 0x[0-9a-f]+\] )+")  # "[h264 @ 0x55d3] "
@@ -44,11 +45,11 @@ _LEVEL = re.compile(r"^\[(panic|fatal|error)\] ")
 
 
 class FfmpegFailed(MediaError):
-    """ffmpeg ran, and ended with an error of its own: it would do so again with the same files."""
+    """ffmpeg ran and reported an error: it would fail again with the same files."""
 
 
 def find() -> str:
-    """Return the path of ffmpeg: IMAGEIO_FFMPEG_EXE, else that of imageio-ffmpeg, else the system's.
+    """Return the path of ffmpeg: IMAGEIO_FFMPEG_EXE, else the one of imageio-ffmpeg, else the system's.
 
     Raises MediaError if there is none.
     """
@@ -66,7 +67,7 @@ def find() -> str:
 
 @contextmanager
 def scratch(parent: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary folder that is removed afterwards, in `parent` or where the system has them.
+    """Yield a temporary folder, in `parent` or the system's default, and remove it afterwards.
 
     Raises MediaError if it cannot be used.
     """
@@ -88,11 +89,11 @@ def run(
     memory: int = MEMORY,
     stopping: Callable[[], bool] | None = None,
 ) -> str:
-    """Run ffmpeg with `arguments` in `folder` and return its log, a "[level] message" a line (see `errors_in`).
+    """Run ffmpeg with `arguments` in `folder` and return its log, one "[level] message" per line (see `errors_in`).
 
-    Name files relative to `folder`, so that no path of this machine gets into the log. `memory` is the limit of its
-    address space in bytes (Linux only). Raises FfmpegFailed if it fails, MediaError if it is missing or takes
-    longer than `timeout_s` seconds, and Stopped within `STOP_S` seconds after `stopping()` returns True (it is killed).
+    Name files relative to `folder`, so that the log contains no path of this machine. `memory` limits the address space
+    in bytes (Linux only). Raises FfmpegFailed if ffmpeg fails, MediaError if it is missing or takes longer than
+    `timeout_s` seconds, and Stopped within `STOP_S` seconds after `stopping()` returns True (ffmpeg is killed).
     """
     command = [find(), "-nostdin", "-hide_banner", "-y", "-loglevel", "repeat+level+info", *_confined(arguments)]
     with _log() as log:
@@ -102,7 +103,7 @@ def run(
         text = _read(log.fileno())
     if code == 0:
         return text
-    failure = MediaError if code < 0 else FfmpegFailed  # below 0: killed by a signal
+    failure = MediaError if code < 0 else FfmpegFailed  # negative: killed by a signal
     raise failure(f"ffmpeg ended with an error: {(errors_in(text) or [_end(code)])[-1]}")
 
 
@@ -120,7 +121,7 @@ def errors_in(log: str) -> list[str]:
 
 
 def _confined(arguments: Sequence[str]) -> Iterator[str]:
-    """Yield `arguments` with every input confined to `PROTOCOLS`."""
+    """Yield `arguments` with every input restricted to `PROTOCOLS`."""
     for argument in arguments:
         if argument == "-i":
             yield from ("-protocol_whitelist", PROTOCOLS)
@@ -128,13 +129,16 @@ def _confined(arguments: Sequence[str]) -> Iterator[str]:
 
 
 def _limit(pid: int, timeout_s: float, memory: int) -> None:
-    """Limit a process that has just started. Not between fork and exec, where Python must not run with threads."""
+    """Limit a process that has just started.
+
+    This is not done between fork and exec, where Python code must not run in a process with threads.
+    """
     if not hasattr(resource, "prlimit"):
         return
-    # Processor time of all threads: ends a process that outlives its caller.
+    # CPU time of all threads: ends a process that outlives its caller.
     processor_s = math.ceil(timeout_s * MOST_THREADS) + 1
     for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, processor_s), (resource.RLIMIT_CORE, 0)):
-        with suppress(ProcessLookupError, PermissionError):  # it has ended already; it belongs to somebody else
+        with suppress(ProcessLookupError, PermissionError):  # it has ended; it belongs to another user
             hard = resource.prlimit(pid, kind)[1]
             most = most if hard == resource.RLIM_INFINITY else min(most, hard)
             resource.prlimit(pid, kind, (most, most))
@@ -148,9 +152,9 @@ def _end(code: int) -> str:
 
 @contextmanager
 def _started(command: Sequence[str], folder: Path | None, log: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Start `command`, and kill it if it has not ended by the end of the block. Raises MediaError."""
-    # No group of its own: whoever ends the group of the script that waits here ends ffmpeg with it. Its log goes to a
-    # file, not a pipe, so that nothing it leaves behind can keep us waiting.
+    """Start `command`, and kill it if it is still running at the end of the block. Raises MediaError."""
+    # No process group of its own: a signal to the group of the waiting script ends ffmpeg too. The log goes to a file,
+    # not a pipe: a child that it leaves behind would keep a pipe open.
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     try:
         process = subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
@@ -167,7 +171,7 @@ def _started(command: Sequence[str], folder: Path | None, log: int) -> Iterator[
 
 
 def _wait(process: subprocess.Popen[bytes], timeout_s: float, stopping: Callable[[], bool] | None) -> int:
-    """Return the exit code of `process`. Raises MediaError when time is up, and Stopped."""
+    """Return the exit code of `process`. Raises MediaError on timeout, and Stopped."""
     end = time.monotonic() + timeout_s
     while True:
         left = max(0.0, end - time.monotonic())
@@ -183,7 +187,7 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float, stopping: Callable
 
 
 def _family(pid: int) -> list[int]:
-    # IMAGEIO_FFMPEG_EXE may name a script that starts the real one: on Linux its children are found and go too.
+    # IMAGEIO_FFMPEG_EXE may name a script that starts the real ffmpeg: on Linux its children are killed too.
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:

@@ -11,11 +11,11 @@ from PIL import Image, ImageMath, ImageOps, UnidentifiedImageError
 from retake.media import MediaError
 
 MAX_PIXELS = 64_000_000  # Midjourney's largest upscale has 4096 × 4096; more is a mistake or a decompression bomb
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # what vendors send; Pillow's others (EPS runs Ghostscript) stay shut
-URI_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg"}  # what may go into a data URI as it is
-QUALITIES = (92, 85, 75, 65)  # of JPEG, tried from the best down
-SHRINK = 0.8  # each side, when no quality is low enough
-SMALLEST_SIDE = 16
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # what vendors send; Pillow's others (EPS runs Ghostscript) stay disabled
+URI_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg"}  # formats that may go into a data URI unchanged
+QUALITIES = (92, 85, 75, 65)  # JPEG qualities, tried from the best down
+SHRINK = 0.8  # factor for each side when no quality is low enough
+SMALLEST_SIDE = 16  # pixels
 
 ORIENTATION = 0x0112  # the EXIF tag
 _TURNS = {
@@ -55,7 +55,7 @@ def fit(data: bytes, size: Size) -> bytes:
 def quarters(grid: bytes) -> list[bytes]:
     """Return the four pictures of a 2 × 2 grid as PNGs: top left, top right, bottom left, bottom right.
 
-    That is Midjourney's order. Raises MediaError as `check_picture` does, and for a grid that is too small.
+    This is Midjourney's order. Raises MediaError as `check_picture` does, and for a grid that is too small.
     """
     picture = flat(grid)
     width, height = picture.width // 2, picture.height // 2
@@ -69,8 +69,8 @@ def quarters(grid: bytes) -> list[bytes]:
 def data_uri(picture: bytes, max_chars: int) -> str:
     """Return `picture` (a PNG or JPEG) as a data URI of at most `max_chars` characters.
 
-    Unchanged if it fits; otherwise as the best and largest JPEG that does. Runway takes 5 MB of encoded text
-    [docs.dev.runwayml.com/assets/inputs]. Raises MediaError as `check_picture` does, and when nothing fits.
+    It is unchanged if it fits; otherwise it becomes the best and largest JPEG that does. Runway accepts 5 MB of encoded
+    text [docs.dev.runwayml.com/assets/inputs]. Raises MediaError as `check_picture` does, and if nothing fits.
     """
     mime = URI_TYPES.get(_open(picture).format or "")
     if mime and len(uri := _uri(mime, picture)) <= max_chars:
@@ -88,17 +88,17 @@ def png(picture: Image.Image) -> bytes:
 
 
 def flat(data: bytes) -> Image.Image:
-    """Return the picture in `data`, upright, in RGB, on white. Raises MediaError as `check_picture` does."""
+    """Return the picture in `data` upright, in RGB, on white. Raises MediaError as `check_picture` does."""
     picture = _upright(data)
     if picture.mode.startswith("I;16"):
         picture = picture.convert("I")
     if picture.mode in ("I", "F"):  # 16-bit greyscale: Pillow would clip it to white
         clear, shades = picture.info.pop("transparency", None), picture
         picture = shades.point(lambda value: value / 257).convert("L")
-        if clear is not None:  # the one shade, of 16 bits, that is transparent
+        if clear is not None:  # the one 16-bit shade that is transparent
             picture.putalpha(ImageMath.lambda_eval(lambda it: it["convert"]((it["at"] != clear) * 255, "L"), at=shades))
     if not picture.mode.startswith("RGB"):
-        picture.info.pop("icc_profile", None)  # it describes the colours as they were
+        picture.info.pop("icc_profile", None)  # it describes the original colours
     if not picture.has_transparency_data:
         return picture.convert("RGB")
     layer = picture.convert("RGBA")
@@ -127,7 +127,7 @@ def _open(data: bytes) -> Image.Image:
 def _upright(data: bytes) -> Image.Image:
     """Return the picture in `data`, completely decoded and with its EXIF orientation applied. Raises MediaError."""
     try:
-        _open(data).verify()  # checksums; the picture cannot be used afterwards
+        _open(data).verify()  # checks the checksums; the picture is unusable afterwards
         picture = _open(data)
         picture.load()
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, MemoryError) as error:
@@ -139,7 +139,7 @@ def _upright(data: bytes) -> Image.Image:
 
 
 def _orientation(picture: Image.Image) -> int | None:
-    """Return the EXIF orientation, or None. Not with ImageOps.exif_transpose, which rewrites all EXIF data."""
+    """Return the EXIF orientation, or None. ImageOps.exif_transpose would rewrite all EXIF data."""
     try:
         found = picture.getexif().get(ORIENTATION)
     except Exception:  # noqa: BLE001 (untrusted metadata may fail in any way, and does not matter)

@@ -9,11 +9,11 @@ from PIL import Image, ImageDraw, ImageFilter
 from retake.media import MediaError, picture, typeset
 from retake.media.picture import Size
 
-MARGIN = 0.11  # of each side, left and right; more than a video zooms away
-HEADROOM = 0.16  # of each side, above and below
-FIRST_HUE, HUES = 150, 220  # degrees: from green over blue to red; dark yellow looks like mud
-GRAIN = 48  # the gradient is worked out on so many points a side, and scaled
-SHADOW = 0.5  # how dark, 0 … 1
+MARGIN = 0.11  # left and right, as a fraction of the width; more than the zoom of a video cuts off
+HEADROOM = 0.16  # above and below, as a fraction of the height
+FIRST_HUE, HUES = 150, 220  # degrees: from green through blue to red; dark yellow looks like mud
+GRAIN = 48  # points per side on which the gradient is computed before it is scaled
+SHADOW = 0.5  # darkness, 0 … 1
 
 _log = getLogger(__name__)
 
@@ -50,14 +50,14 @@ def background(hue: float, size: Size) -> Image.Image:
 
 
 def _scaled(values: tuple[float, ...], size: Size) -> Image.Image:
-    # Rounded only after scaling; otherwise the steps of the small grid would show.
+    # Rounded after scaling: otherwise the steps of the small grid would show.
     small = Image.new("F", (GRAIN, GRAIN))
     small.putdata([value + 0.5 for value in values])
     return small.resize(size, Image.Resampling.BICUBIC).convert("L")
 
 
 def _ground(hue: float, x: float, y: float) -> Colour:
-    """Return the background's colour at `x`, `y` (0 … 1): light at the upper left, dark at the lower right."""
+    """Return the background colour at `x`, `y` (0 … 1): light at the upper left, dark at the lower right."""
     depth = 0.4 * x + 0.6 * y
     depth *= depth * (3 - 2 * depth)
     return colour(0.47 - 0.23 * depth, 0.105 - 0.04 * depth, hue - 25 + 50 * depth)

@@ -1,4 +1,4 @@
-"""Scripts written from right to left: Hebrew, and Arabic, whose letters also change shape next to each other.
+"""Right-to-left scripts: Hebrew, and Arabic, whose letters also change shape next to each other.
 
 The libraries are imported only for such texts. Vowel points are removed, as headlines have none.
 """

@@ -1,31 +1,31 @@
-"""Checking PNG and MP4 files by their structure, without decoding them and in constant memory.
+"""Structural checks of PNG and MP4 files, without decoding and in constant memory.
 
-    fault = png_fault(lambda first, last: data[first : last + 1], len(data))    # "" where nothing is wrong
+    fault = png_fault(lambda first, last: data[first : last + 1], len(data))    # "" if nothing is wrong
 
-Files are read in parts, as a bucket gives them, and each part once. A PNG is read from one end to the other, for its
-checksums; of an MP4 only the heads of its boxes. What a file says of its own lengths is compared with its size before
-anything is read by it.
+Files are read in parts, as a bucket returns them, and each part once. A PNG is read from start to end, for its
+checksums; of an MP4 only the box headers are read. Each length stated in a file is checked against the file's size
+before it is used.
 """
 
 from collections.abc import Callable
 from zlib import crc32
 
 ReadPart = Callable[[int, int], bytes]
-"""Returns the bytes from the first to the last position; fewer where the file ends before."""
+"""Returns the bytes from the first to the last position, fewer at the end of the file."""
 
 PNG_PART = 2**20
 MP4_PART = 2**16
-"""Bytes that are read at once."""
+"""Bytes per read."""
 
 MOST_PARTS = 100_000
-"""Chunks of a PNG and boxes of an MP4. Real files have thousands at most; checking more takes too long."""
+"""Maximum number of chunks in a PNG or boxes in an MP4. Real files have thousands; checking more takes too long."""
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
 _WEBM = b"\x1aE\xdf\xa3"
 
 
 def png_fault(read: ReadPart, size: int) -> str:
-    """Return what is wrong with the PNG of `size` bytes that `read` reads, or ""."""
+    """Return what is wrong with the PNG of `size` bytes behind `read`, or ""."""
     file = _ReadAhead(read, size, PNG_PART)
     if file.at(0, 8) != _SIGNATURE:
         return "it does not begin as a PNG does"
@@ -49,8 +49,10 @@ def png_fault(read: ReadPart, size: int) -> str:
 
 
 def mp4_fault(read: ReadPart, size: int) -> str:
-    """Return what is wrong with the MP4 of `size` bytes that `read` reads, or "". A WebM, which vendors may deliver
-    too, is not looked into."""
+    """Return what is wrong with the MP4 of `size` bytes behind `read`, or "".
+
+    A WebM, which vendors may also deliver, is not examined.
+    """
     file = _ReadAhead(read, size, MP4_PART)
     if file.at(0, 4) == _WEBM:
         return ""
@@ -77,10 +79,10 @@ def _end_fault(end: int, size: int, *, has_pixels: bool) -> str:
 
 
 def _boxes(file: "_ReadAhead", start: int, end: int) -> tuple[dict[bytes, tuple[int, int]], str]:
-    """Return where the content of each box between `start` and `end` begins and ends, and what is wrong, or "".
+    """Return the start and end of the content of each box between `start` and `end`, and what is wrong, or "".
 
-    Each box begins with its length and its name; 1 stands for a length of 64 bits behind the name, 0 for all the rest
-    of the file [ISO/IEC 14496-12, 4.2].
+    A box begins with its length and its name. Length 1 means that a 64-bit length follows the name, length 0 that the
+    box extends to the end of the file [ISO/IEC 14496-12, 4.2].
     """
     found: dict[bytes, tuple[int, int]] = {}
     for _ in range(MOST_PARTS):
@@ -102,26 +104,26 @@ def _boxes(file: "_ReadAhead", start: int, end: int) -> tuple[dict[bytes, tuple[
 
 
 class _ReadAhead:
-    """A file that is read part by part. The last part is kept."""
+    """A file that is read part by part. Only the last part is kept."""
 
     def __init__(self, read: ReadPart, size: int, part: int) -> None:
         self._read, self._size, self._part = read, size, part
         self._start, self._kept = 0, b""
 
     def at(self, start: int, length: int) -> bytes:
-        """Return a few bytes, fewer where the file ends before."""
+        """Return a few bytes, fewer at the end of the file."""
         first = self._some(start, length)
         return first if len(first) in (0, length) else first + self._some(start + len(first), length - len(first))
 
     def crc(self, start: int, length: int) -> int:
-        """Return the checksum of so many bytes, however many they are."""
+        """Return the checksum of any number of bytes."""
         end, found = start + length, 0
         while start < end and (some := self._some(start, end - start)):
             found, start = crc32(some, found), start + len(some)
         return found
 
     def _some(self, start: int, most: int) -> bytes:
-        """Return at least one byte from `start` on, unless the file ends there."""
+        """Return at least one byte starting at `start`, unless the file ends there."""
         if not self._start <= start < self._start + len(self._kept):
             last = min(start + self._part, self._size) - 1
             self._start, self._kept = start, self._read(start, last) if last >= start else b""

@@ -1,4 +1,4 @@
-"""The thumbnail of a video: its cover, with words on it that are legible when it is small."""
+"""The thumbnail of a video: its cover, with words that are legible at a small size."""
 
 from io import BytesIO
 from logging import getLogger
@@ -12,9 +12,9 @@ SIZE = Size(1280, 720)
 MAX_BYTES = 2_000_000
 """Less than the 2 MB that YouTube accepts [developers.google.com/youtube/v3/docs/thumbnails/set]."""
 
-_QUALITIES = (92, 85, 75, 65, 50, 35, 20)  # of JPEG, from the best down
-_SIDE, _HEIGHT, _BOTTOM = 0.06, 0.5, 0.08  # of the picture: margins, the words' box, and what is free below them
-_STROKE = 0.07  # of the letters' size: a dark edge around them
+_QUALITIES = (92, 85, 75, 65, 50, 35, 20)  # JPEG qualities, from the best down
+_SIDE, _HEIGHT, _BOTTOM = 0.06, 0.5, 0.08  # fractions of the picture: side margins, text box, space below it
+_STROKE = 0.07  # width of the dark edge around the letters, as a fraction of their size
 _SHADE = 0.72  # how much darker the cover is at its lower edge
 _LETTERS, _EDGE = (255, 255, 255), (12, 12, 16)
 
@@ -22,10 +22,10 @@ _log = getLogger(__name__)
 
 
 def thumbnail(cover: bytes, words: str) -> bytes:
-    """Return a JPEG of 1280 × 720 pixels and less than 2 MB: the picture `cover`, and `words` over its lower half.
+    """Return a JPEG of 1280 × 720 pixels and less than 2 MB: the picture `cover`, with `words` over its lower half.
 
-    The words may have any length and script, or be empty: the letters are as large as all of them fit, words too many
-    are cut, characters without a font appear as "□". Raises MediaError as `picture.check_picture` does.
+    The words may have any length and script, or be empty. The letters are as large as fits, excess words are cut, and
+    characters without a font appear as "□". Raises MediaError as `picture.check_picture` does.
     """
     ground = picture.flat(picture.fit(cover, SIZE))
     if missing := typeset.scripts_without_letters(words):

@@ -1,4 +1,4 @@
-"""Setting a text of any length and script into a box: which font has which letter, where lines end, how large.
+"""Typesetting a text of any length and script into a box: which font has which letter, where lines break, which size.
 
 The fonts are in fonts/, with their licence and how they were made.
 """
@@ -22,19 +22,19 @@ FONTS = (
     "NotoEmoji-Regular.subset.otf",
     *FROM_RIGHT,
 )
-MISSING = "□"  # stands where no font has the letter: a reader sees that something is there
-LONGEST = 600  # characters of a text that are set; what comes after them is cut
+MISSING = "□"  # replaces a letter that no font has, so that a reader sees that something is there
+LONGEST = 600  # maximum characters of a text; the rest is cut
 
 LEADING = 1.32  # from one baseline to the next, in font sizes
-RISE, FALL = 0.74, 0.12  # what a line takes above and below its baseline: between Latin capitals and Chinese
+RISE, FALL = 0.74, 0.12  # height of a line above and below its baseline: between Latin capitals and Chinese
 
-LINES_AT_LEAST = 3.0  # the largest letters: so many lines would fill the box …
-WIDTH_AT_LEAST = 4.5  # … and so many letters a line
-WHOLE_WORDS = 4.0  # no word is split while letters of at least 1/4 of that keep all of them whole
-SPLIT_WORDS = 2.0  # the largest letters of a text with a word that must be split: 1/2 of that
-SMALLEST = 6.0  # letters of less than 1/6 of that are not set: the text is cut instead
-STEP = 0.95  # from one size that is tried to the next
-MEASURE = 100  # the size, in pixels, at which text is measured
+LINES_AT_LEAST = 3.0  # the largest letters are those of which this many lines would fill the box …
+WIDTH_AT_LEAST = 4.5  # … and this many letters a line
+WHOLE_WORDS = 4.0  # words are split only if letters of 1/4 of the largest size do not fit all of them unsplit
+SPLIT_WORDS = 2.0  # a text with a split word has letters of at most 1/2 of the largest size
+SMALLEST = 6.0  # letters are never smaller than 1/6 of the largest size: the text is cut instead
+STEP = 0.95  # ratio of one size to the size tried before it
+MEASURE = 100  # the font size, in pixels, at which text is measured
 
 
 class Setting(NamedTuple):
@@ -50,17 +50,17 @@ class Setting(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """A part of a text behind which a line may end. Widths are in sizes of its letters."""
+    """A part of a text after which a line may break. Widths are multiples of the font size."""
 
     text: str
     width: float
-    gap: float  # the space behind it, which does not count at the end of a line
+    gap: float  # the width of the space after it, which does not count at the end of a line
 
 
 def typeset(text: str, width: float, height: float) -> Setting:
     """Return `text` in the largest letters with which all of it fits a box of `width` × `height` pixels.
 
-    Lines are about equally long. A text too long for letters that can be read is cut and ends in "…".
+    The lines are about equally long. A text that would need illegibly small letters is cut and ends in "…".
     """
     words = [_piece(text) for text in pieces(settable(text))]
     if not words:
@@ -81,7 +81,7 @@ def typeset(text: str, width: float, height: float) -> Setting:
 
 
 def filled(parts: list[Piece], width: float) -> list[str]:
-    """Return `parts` in as few lines of at most `width` as possible, each as full as it can be."""
+    """Return `parts` in as few lines of at most `width` as possible, each as full as possible."""
     lines = [""]
     room = width
     for part in parts:
@@ -94,9 +94,10 @@ def filled(parts: list[Piece], width: float) -> list[str]:
 
 
 def evened(parts: list[Piece], lines: int, width: float) -> tuple[str, ...]:
-    """`parts` in exactly so many `lines` of at most `width`, as equal in length as possible: no line with one word."""
+    """Return `parts` in exactly `lines` lines of at most `width`, as equal in length as possible, to avoid one-word
+    lines."""
     ends = [0.0, *accumulate(part.width + part.gap for part in parts)]
-    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, (0,))}  # where a line ends: cost so far, all ends so far
+    best: dict[int, tuple[float, tuple[int, ...]]] = {0: (0.0, (0,))}  # by line end: cost and line ends so far
     for _ in range(lines):
         further: dict[int, tuple[float, tuple[int, ...]]] = {}
         for start, (cost, path) in best.items():
@@ -142,7 +143,7 @@ def shortened(text: str, size: int, room: float) -> str:
 def draw_line(
     target: ImageDraw.ImageDraw, text: str, place: tuple[float, float], size: int, fill: tuple[int, int, int]
 ) -> None:
-    """Draw `text` on one line, its left end and its baseline at `place`."""
+    """Draw `text` on one line, with its left end and baseline at `place`."""
     x, baseline = place
     for line in in_drawing_order([settable(text)]):
         for name, run in _runs(line):
@@ -154,17 +155,17 @@ def draw_line(
 @lru_cache(maxsize=32)
 def font(name: str, size: int) -> ImageFont.FreeTypeFont:
     """Return the font `name` at `size` pixels."""
-    # Hebrew and Arabic have been joined and put in order before (see right_to_left.py), the same on every machine:
-    # where Raqm and its libraries are installed it would do so once more, and undo it.
+    # right_to_left.py has already joined and reordered Hebrew and Arabic, identically on every machine. Where Raqm is
+    # installed, Pillow would do so again, and undo it.
     engine = ImageFont.Layout.BASIC if name in FROM_RIGHT else None
     return ImageFont.truetype(Path(__file__).parent / "fonts" / name, size, layout_engine=engine)
 
 
 @lru_cache
 def letters(name: str) -> frozenset[int]:
-    """Return the characters (code points) that the font `name` has.
+    """Return the code points that the font `name` has.
 
-    Pillow cannot tell; the font's own table "cmap" can. Ours are all of format 12 [OpenType specification, cmap].
+    Pillow cannot tell, but the font's "cmap" table can. Ours are all in format 12 [OpenType specification, cmap].
     """
     data = (Path(__file__).parent / "fonts" / name).read_bytes()
     tables = {data[n : n + 4]: unpack_from(">I", data, n + 8)[0] for n in range(12, 12 + 16 * data[5], 16)}
@@ -177,14 +178,16 @@ def letters(name: str) -> frozenset[int]:
 
 
 def settable(text: str) -> str:
-    """`text` on one line, of at most `LONGEST` characters, with only such characters as there are letters for. Arabic
-    letters are those that they become beside one another."""
+    """Return `text` on one line, with at most `LONGEST` characters, all of which have a glyph.
+
+    Arabic letters have their contextual shapes.
+    """
     text = _readable(text)
     return " ".join("".join(map(_letter, joined(text))).split())
 
 
 def scripts_without_letters(text: str) -> list[str]:
-    """Return the scripts, by their names in Unicode ("DEVANAGARI"), of which no font here has the letters."""
+    """Return the scripts, by their Unicode names ("DEVANAGARI"), for which no font here has the letters."""
     missing = [character for character in _readable(text) if _letter(character) == MISSING != character]
     return sorted({unicodedata.name(character, "UNKNOWN").partition(" ")[0] for character in missing})
 
@@ -196,7 +199,7 @@ def _readable(text: str) -> str:
 
 def _letter(character: str) -> str:
     if any(ord(character) in letters(name) for name in FONTS):
-        # A flag of tone, joiner or variant says how an emoji looks in colour: nothing to be seen in ours.
+        # Skin tones, joiners and variation selectors change how a colour emoji looks; ours have no colour.
         return "" if 0x1F3FB <= ord(character) <= 0x1F3FF or _unseen(character) else character
     return "" if _unseen(character) or unicodedata.combining(character) else MISSING
 
@@ -210,13 +213,13 @@ def _font_of(character: str) -> str:
 
 
 def _runs(line: str) -> list[tuple[str, str]]:
-    """Return `line` in parts of one font each, with the font's name."""
+    """Return `line` in runs of one font each, with the font's name."""
     return [(name, "".join(part)) for name, part in groupby(line, key=_font_of)]
 
 
 @lru_cache(maxsize=4096)
 def _width(text: str) -> float:
-    """Return the width of `text`, in units of the font size."""
+    """Return the width of `text` in multiples of the font size."""
     return sum(font(name, MEASURE).getlength(run) for name, run in _runs(text)) / MEASURE
 
 
@@ -226,7 +229,7 @@ def _piece(text: str) -> Piece:
 
 
 def pieces(text: str) -> Iterator[str]:
-    """Return `text` cut wherever a line may end, complete."""
+    """Yield `text` in pieces, cut wherever a line may break."""
     start = 0
     for n, (before, after) in enumerate(pairwise(text), 1):
         if _may_break(before, after):
@@ -237,9 +240,9 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def _may_break(before: str, after: str) -> bool:
-    """Between words, behind a hyphen, and beside Chinese, Japanese and emoji, but not before what closes a sentence.
+    """Return whether a line may break here: between words, after a hyphen, and next to Chinese, Japanese and emoji.
 
-    Korean is broken between words, as Koreans prefer it in headlines.
+    It may not break before closing punctuation. Korean breaks only between words, as Koreans prefer in headlines.
     """
     if after == " " or unicodedata.combining(after):
         return False
@@ -257,7 +260,7 @@ def _wide(character: str) -> bool:
 
 
 def _split(words: list[Piece], width: float) -> Iterator[Piece]:
-    """`words`, those that are wider than `width` letter by letter, each letter with its accents."""
+    """Yield `words`; those wider than `width` letter by letter, each letter with its combining accents."""
     for word in words:
         if word.width <= width:
             yield word
@@ -270,7 +273,7 @@ def _split(words: list[Piece], width: float) -> Iterator[Piece]:
 
 
 def _sizes(largest: float, smallest: float) -> Iterator[int]:
-    """Whole sizes in pixels, from the largest down."""
+    """Yield whole sizes in pixels, from the largest down."""
     while largest >= max(1.0, smallest):
         yield int(largest)
         largest *= STEP

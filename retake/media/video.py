@@ -1,4 +1,4 @@
-"""Making a video of a picture, and checking videos."""
+"""Making a video from a picture, and checking videos."""
 
 import os
 import re
@@ -11,19 +11,19 @@ from retake.media import MediaError, ffmpeg, picture
 from retake.media.picture import Size
 from retake.media.structure import MOST_PARTS
 
-ZOOM_A_SECOND = 0.012  # a slow zoom: 12 % in ten seconds …
-MOST_ZOOM = 0.15  # … and no further, so that the edges stay in sight
+ZOOM_A_SECOND = 0.012  # a slow zoom: 12 % in ten seconds
+MOST_ZOOM = 0.15  # in total, so that the edges stay visible
 
 MOST_FRAMES = 1_000_000  # eleven hours
 
-# The only containers that are opened: a playlist that calls itself a video could make ffmpeg read other files.
+# The only containers that ffmpeg opens: a playlist disguised as a video could make it read other files.
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm"
 
-MOST_PIXELS = 36_000_000  # of a frame: 8K has 33 million
-ENCODER_MEMORY = 6 * 2**30  # of address space: 4096 × 4096 with eight threads takes some 3 GB
+MOST_PIXELS = 36_000_000  # per frame: 8K has 33 million
+ENCODER_MEMORY = 6 * 2**30  # bytes of address space: 4096 × 4096 with eight threads takes some 3 GB
 
 STILL = "scale=out_color_matrix=bt709:out_range=tv,format={},loop=loop=-1:size=1"
-"""The filters that repeat a picture for ever, by its pixel format."""
+"""The filters that repeat a picture for ever, with a placeholder for its pixel format."""
 
 BT709 = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=tv"
 OUTPUT = ("-map_metadata", "-1", "-fflags", "+bitexact", "-movflags", "+faststart", "video.mp4")
@@ -34,9 +34,9 @@ _LOOK = [
     *("-map", "0:v:0", "-f", "null", "-"),  # decodes the key frames
     *("-map", "0:v:0", "-map", "0:a?", "-c", "copy", "-f", "null", "-"),  # reads every packet
 ]
-_BEGINNING = 12  # bytes of a file that tell what it is
+_BEGINNING = 12  # bytes of a file that identify its format
 _DURATION = re.compile(r"^(?:\[info\])? *Duration: (\d+):(\d\d):(\d\d(?:\.\d+)?)", re.MULTILINE)
-# Tags are in the log too, in the file's own words: a stream's line begins with it, and only its beginning is read.
+# The log also has tags, which a file may fill with anything: only the beginning of a stream's own line is matched.
 _STREAM = re.compile(
     r"^(?:\[info\])? *Stream #0:\d+[^\n]{0,80}?: Video: (?P<codec>\w+)(?P<rest>.{0,500})", re.MULTILINE
 )
@@ -45,7 +45,7 @@ _RATE = re.compile(r"([\d.]+k?) fps\b")
 
 
 class VideoFacts(NamedTuple):
-    """The facts of a video: pixels, seconds, frames a second, and ffmpeg's names ("h264", "yuv420p")."""
+    """The facts of a video: pixels, seconds, frames per second, and ffmpeg's names ("h264", "yuv420p")."""
 
     width: int
     height: int
@@ -61,7 +61,7 @@ def mock_video(
     """Return an MP4 that zooms slowly into the picture `png`: round(duration_s × fps) frames, yuv420p, no sound.
 
     `size` is rounded down to even numbers, as yuv420p requires; `codec` names an encoder of ffmpeg. Raises MediaError
-    for an invalid picture, for numbers that make no video, and if ffmpeg fails.
+    for an invalid picture, for numbers that do not make a video, and if ffmpeg fails.
     """
     frames = round(duration_s * fps) if 0 < duration_s * fps <= MOST_FRAMES else 0
     even = Size(size.width // 2 * 2, size.height // 2 * 2)
@@ -74,10 +74,10 @@ def mock_video(
 
 
 def check_video(video: bytes | Path, *, timeout_s: float = 60.0) -> VideoFacts:
-    """Return the facts of a video, given as its bytes or as a file. Raises MediaError if it is not a video, is cut
-    short or does not decode.
+    """Return the facts of a video, given as bytes or as a file.
 
-    Every packet is read, but only key frames are decoded: some 20 ms for ten seconds of 1280 × 720.
+    Every packet is read, but only key frames are decoded: some 20 ms for ten seconds of 1280 × 720. Raises MediaError
+    if it is not a video, is truncated or does not decode.
     """
     if missing := missing_bytes(video):
         raise MediaError(f"The video is cut short: {missing} of its bytes are missing. Fetch it again.")
@@ -101,7 +101,7 @@ def check_video(video: bytes | Path, *, timeout_s: float = 60.0) -> VideoFacts:
 
 
 def is_video_file(video: bytes | Path) -> bool:
-    """Return whether a video begins like an MP4 or a WebM, however broken the rest may be."""
+    """Return whether a video begins like an MP4 or a WebM, no matter how broken the rest is."""
     if isinstance(video, Path):
         with video.open("rb") as file:
             video = file.read(_BEGINNING)
@@ -111,8 +111,8 @@ def is_video_file(video: bytes | Path) -> bool:
 def missing_bytes(mp4: bytes | Path) -> int:
     """Return how many bytes are missing at the end of `mp4`, since ffmpeg overlooks a cut between two frames.
 
-    An MP4 is a sequence of boxes, each with its length in front [ISO/IEC 14496-12, 4.2]. 0 for any other file, and for
-    one of more boxes than are counted.
+    An MP4 is a sequence of boxes, each of which begins with its length [ISO/IEC 14496-12, 4.2]. Returns 0 for any other
+    file, and for one with more than `MOST_PARTS` boxes.
     """
     if not isinstance(mp4, Path):
         return _missing(lambda start, end: mp4[start:end], len(mp4))
@@ -128,9 +128,9 @@ def _missing(part: Callable[[int, int], bytes], size: int) -> int:
         if start + 8 > size:
             break
         length = int.from_bytes(part(start, start + 4))
-        if length == 1:  # then it stands behind the name, in 64 bits
+        if length == 1:  # the length follows the name, in 64 bits
             length = int.from_bytes(part(start + 8, start + 16))
-        if length < 8:  # 0: this box goes on to the end of the file
+        if length < 8:  # 0: this box extends to the end of the file
             return 0
         start += length
     return max(0, start - size)
@@ -148,10 +148,10 @@ def facts_in(log: str) -> VideoFacts:
 
 
 def _zoom(frames: int, duration_s: float, fps: float, codec: str) -> list[str]:
-    # zoompan and crop move by whole pixels, which trembles; perspective samples between them. It is fed one picture
-    # again and again, converted once: some 7 s of processor time for ten seconds of 1280 × 720 at 24.
+    # zoompan and crop move by whole pixels, which jitters; perspective samples between them. The picture is converted
+    # once and repeated: some 7 s of CPU time for ten seconds of 1280 × 720 at 24 frames per second.
     end = min(MOST_ZOOM, ZOOM_A_SECOND * duration_s)
-    edge = f"{end / (1 + end) / 2}*in/{max(1, frames - 1)}"  # what goes on each side, as a share of that side
+    edge = f"{end / (1 + end) / 2}*in/{max(1, frames - 1)}"  # cut off at each edge, as a fraction of the side
     near, far = edge, f"(1-{edge})"
     corners = f"x0=W*{near}:y0=H*{near}:x1=W*{far}:y1=H*{near}:x2=W*{near}:y2=H*{far}:x3=W*{far}:y3=H*{far}"
     filters = (STILL.format("yuv420p"), f"perspective={corners}:interpolation=cubic:eval=frame", BT709)
