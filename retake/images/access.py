@@ -1,4 +1,4 @@
-"""What stands before the API: keys are checked, and bodies bounded in time and size, before anything else is done."""
+"""The gate before the API: keys are checked, and bodies limited in time and size, before anything else happens."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -24,18 +24,18 @@ from retake.serving.body import (
     with_whole_body,
 )
 
-SLOWEST = 65_536  # bytes a second that a client must reach with a larger one
+SLOWEST = 65_536  # minimum bytes per second for a body that takes longer than BODY_S
 
 OPEN_PATHS = ("/health", "/docs", "/openapi.json")
 OPEN_FOLDERS = ("/docs/", "/static-offline-docs/")  # what the page /docs loads
 FORM_PATHS = ("/upload", "/jobChangeOutfit")
-"""Paths whose bodies are read as they come, by `bounded_chunks`."""
+"""Paths whose bodies are read in chunks, by `bounded_chunks`."""
 
 
 class AccessGate:
-    """Passes a request on to `application` with the user that its key stands for, or answers 401, 408 or 413.
+    """Passes a request on to `application` with the user that its key belongs to, or responds 401, 408 or 413.
 
-    The user is `scope["state"]["acts_for"]`, "*" for a key of every user; see `check_acts_for`.
+    The user is in `scope["state"]["acts_for"]`, "*" for a key that acts for every user; see `check_acts_for`.
     """
 
     def __init__(self, application: Application, *, keys: AccessKeys) -> None:
@@ -60,7 +60,7 @@ class AccessGate:
             await refuse(send, 413, f"the body is larger than {LARGEST_BODY} bytes", (b"connection", b"close"))
 
     def _user_of(self, given: bytes) -> str | None:
-        """Return the user whose key this is, or None. Every key is compared, each in a time that tells nothing."""
+        """Return the user whose key this is, or None. Every key is compared, each in constant time."""
         found = [user for user, key in self._keys if same(given, key)]
         return found[0] if found else None
 
@@ -69,17 +69,17 @@ class AccessGate:
 
 
 def acts_for(request: Request) -> str:
-    """Return the user that the request's key stands for, or "*"."""
+    """Return the user that the request's key belongs to, or "*"."""
     return str(request.scope["state"]["acts_for"])
 
 
 def may(acting: str, user_id: str) -> bool:
-    """Return whether a key that stands for `acting` acts for this user."""
+    """Return whether a key of `acting` acts for this user."""
     return acting in (EVERYBODY, user_id)
 
 
 def check_acts_for(acting: str, user_id: str) -> None:
-    """Raises HTTPException (403) if a key that stands for `acting` does not act for this user."""
+    """Raise HTTPException (403) if a key of `acting` does not act for this user."""
     if not may(acting, user_id):
         raise HTTPException(403, "the key stands for another userId")
 
@@ -88,7 +88,7 @@ def check_acts_for(acting: str, user_id: str) -> None:
 
 
 class BodyRefused(MultiPartException):
-    """The body is too large (413), has too many parts (413), or comes too slowly (408)."""
+    """The body is too large (413), has too many parts (413), or arrives too slowly (408)."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -96,13 +96,13 @@ class BodyRefused(MultiPartException):
 
 
 class ClientGone(MultiPartException):
-    """The client closed the connection; nobody reads an answer."""
+    """The client closed the connection: nobody reads a response."""
 
 
 async def bounded_chunks(headers: Any, receive: Receive, limit: int) -> AsyncGenerator[bytes, None]:
-    """Yield the body as it comes. Raises BodyRefused, with no more read than `limit` bytes, and ClientGone.
+    """Yield the body as it arrives. Raises BodyRefused, having read at most `limit` bytes, and ClientGone.
 
-    The client has BODY_S seconds, and more for what it has sent at SLOWEST bytes a second or faster.
+    The client has BODY_S seconds, plus the time that what it has sent takes at SLOWEST bytes per second.
     """
     if announces_more(headers.get("content-length", "0"), limit):
         raise BodyRefused(413, f"the body is larger than {limit} bytes")

@@ -35,22 +35,22 @@ if TYPE_CHECKING:
     from retake.images.table import JobTable
 
 THREADS = 32
-"""Requests that are answered at the same time."""
+"""Maximum number of requests answered concurrently."""
 
 RETRY_AFTER_S = 5
-"""What a client is told to wait while a service is unreachable."""
+"""Seconds that a client is told to wait while a service is unreachable."""
 
 _log = getLogger(__name__)
 
 BEARER = Depends(HTTPBearer(auto_error=False, description="a key of IMAGES_KEYS"))
-"""The description of the key, which the gate checks."""
+"""The description of the key in the API docs. The gate checks the key."""
 
 Acting = Annotated[str, Depends(acts_for)]
 Key = Annotated[schema.IdempotencyKey | None, Header()]
 
 
 class ApiParts(NamedTuple):
-    """What the routes work with."""
+    """What the routes use."""
 
     settings: ImagesSettings
     intake: JobIntake
@@ -87,7 +87,7 @@ Responses = dict[int | str, dict[str, Any]]
 
 
 def denied(why: str, *headers: str) -> dict[str, Any]:
-    """Return the description of a refusal, with these headers."""
+    """Return the description of a refusal with these headers."""
     described = {it: {"schema": {"type": "string"}} for it in headers}
     return {"model": schema.DeniedAnswer, "description": why, **({"headers": described} if described else {})}
 
@@ -234,7 +234,7 @@ def _add_images(router: APIRouter, parts: ApiParts) -> None:
         """Return all pictures of a user. Each goes after the grace, unless it is uploaded again."""
         check_acts_for(acting, user_id)
         pieces = _images_answer(user_id, parts.uploads)
-        first = next(pieces)  # if the bucket is unreachable this raises, while there is no answer yet
+        first = next(pieces)  # raises if the bucket is unreachable, before the status is sent
         return StreamingResponse(chain([first], pieces), media_type="application/json")
 
     raw: Responses = _UNKNOWN | {
@@ -250,9 +250,9 @@ def _add_images(router: APIRouter, parts: ApiParts) -> None:
 
 
 def _images_answer(user_id: str, uploads: Uploads) -> Iterator[str]:
-    """Yield the answer piece by piece: all pictures of a user may be more than fits into memory.
+    """Yield the answer in pieces: a user's pictures may not fit into memory.
 
-    Once the last piece is sent it is noted what was answered.
+    What was answered is recorded once the last piece is sent.
     """
     versions: dict[str, str] = {}
     before = f'{{"userId":{json.dumps(user_id)},"images":['
@@ -296,7 +296,7 @@ def _later(status: int, detail: str, seconds: float = RETRY_AFTER_S) -> Response
 
 
 def add_refusals(app: FastAPI) -> None:
-    """Add the answers to requests that are refused, and to those that fail through no fault of their own."""
+    """Add the responses to requests that are refused, and to those that fail through no fault of their own."""
 
     @app.exception_handler(UnknownJob)
     async def unknown(request: Request, error: UnknownJob) -> Response:

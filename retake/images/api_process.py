@@ -1,4 +1,4 @@
-"""The API as a process: routes, dispatcher and sweeper on the same services."""
+"""The API as a process: routes, dispatcher and sweeper share the same services."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -28,20 +28,20 @@ from retake.serving.bounded_calls import BoundedCalls
 from retake.serving.server import ApiServer, address_of, announce, listen
 
 NEEDED = ("REDIS_URL", "RABBITMQ_URL", "IMAGES_STORAGE_URL", "IMAGES_KEYS")
-"""The variables that the API cannot start without."""
+"""The environment variables that the API requires."""
 
 FILE_S = 8.0
-"""Seconds that a request waits for a call of the bucket: an answer is due within ten."""
+"""Seconds that a request waits for a call to the bucket: a response is due within ten."""
 
 MOST_FILE_CALLS = 64
 GRACE_S = 15
-"""Seconds that requests under way may take to end after a signal: longer than any waits for a service."""
+"""Seconds that requests in progress may take after a signal, longer than any waits for a service."""
 
 _log = getLogger(__name__)
 
 
 class ApiOptions(NamedTuple):
-    """What the command line says."""
+    """The command-line options."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -49,7 +49,7 @@ class ApiOptions(NamedTuple):
 
 
 def api_parts(services: ImageServices, clock: Clock, sweep: Callable[[], None] | None = None) -> ApiParts:
-    """Return what the routes work with; `sweep` is called each cycle, by default that of a Sweeper."""
+    """Return what the routes use. `sweep` runs in each cycle; the default is that of a Sweeper."""
     settings = services.settings.images
     unfinished = Unfinished()
     files = BoundedCalls("the bucket", seconds=FILE_S, most=MOST_FILE_CALLS)
@@ -66,7 +66,7 @@ def api_parts(services: ImageServices, clock: Clock, sweep: Callable[[], None] |
             uploads.sweep()
         except (RedisAway, StorageError) as error:
             trouble = str(error)
-        if trouble and trouble != told:  # once, as long as it lasts
+        if trouble and trouble != told:  # logged once while it lasts
             _log.info("uploads that were answered go later: %s", trouble)
         told = trouble
 
@@ -86,7 +86,7 @@ def api_parts(services: ImageServices, clock: Clock, sweep: Callable[[], None] |
 def run_api(options: ApiOptions, environ: Mapping[str, str], *, signals: Callable[[], int]) -> int:
     """Serve until `signals()`, the number of signals so far, is not 0, and return the exit code.
 
-    "Listening on URL" goes to stdout once requests are served. Raises PortTaken, SettingsError, ServicesAway.
+    Prints "Listening on URL" to stdout once requests are served. Raises PortTaken, SettingsError, ServicesAway.
     """
     settings = load_images_settings(environ, NEEDED)
     for warning in settings.warnings:

@@ -1,4 +1,4 @@
-"""What the API of the image-job service takes and gives, as pydantic models: its checks, and its description."""
+"""The requests and responses of the API, as pydantic models: its validation and its description."""
 
 from secrets import randbelow
 from typing import Annotated, Any, Literal
@@ -24,7 +24,7 @@ from retake.images.settings import check_user
 
 
 def job_id_from(text: str) -> str:
-    """Return the id of a job as it is kept, however its letters are written. Raises ValueError."""
+    """Return a job id in its canonical form, whatever the notation of the UUID. Raises ValueError."""
     try:
         return str(UUID(text[:50]))
     except ValueError:
@@ -68,7 +68,7 @@ class JobBody(BaseModel):
     seed: Annotated[int, Field(strict=True, ge=0, le=LARGEST_SEED, description="none: a random one")] | None = None
 
     def request(self) -> TextRequest:
-        """Return what is asked for, with a random seed if none is given."""
+        """Return the request, with a random seed if none is given."""
         return TextRequest(
             prompt=self.prompt,
             negative_prompt=self.negativePrompt or "",
@@ -193,7 +193,7 @@ _FILE: dict[str, Any] = {"type": "string", "format": "binary", "description": "P
 
 
 def form_body(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the description of a form with the field userId and these others, all of which are required."""
+    """Return the description of a form with the field userId and these other fields, all of them required."""
     schema = {
         "type": "object",
         "properties": {"userId": _USER, **fields},

@@ -1,4 +1,4 @@
-"""Claims: a worker has a job for as long as it shows signs of life, and only then may it change the job."""
+"""Claims: a worker holds a job as long as it renews its claim, and only the holder may change the job."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -10,44 +10,45 @@ from retake.images.redis_calls import RedisCalls, milliseconds, pairs
 
 
 class Taken(StrEnum):
-    """What became of an attempt to claim a job."""
+    """The result of an attempt to claim a job."""
 
     CLAIMED = "claimed"
-    HELD = "held"  # another worker has it
+    HELD = "held"  # another worker holds it
     DONE = "done"  # it is ready
     FAILED = "failed"
     GONE = "gone"  # there is no such job
-    EXHAUSTED = "exhausted"  # claimed, but so many workers died of it that it must be failed
+    EXHAUSTED = "exhausted"  # claimed, but too many workers died of it: the claimant must fail it
 
 
 class JobClaim(NamedTuple):
     """The result of `JobStore.claim`."""
 
     taken: Taken
-    held_s: float = 0.0  # seconds until the claim of the other worker ends unless it is renewed
+    held_s: float = 0.0  # seconds until the other worker's claim expires unless it is renewed
 
 
 class Still(StrEnum):
-    """Whether a job was still the writer's."""
+    """Whether the writer still holds the job."""
 
     DONE = "done"
-    LOST = "lost"  # another worker has it, or it has ended
-    GONE = "gone"  # there is no such job any more
+    LOST = "lost"  # another worker holds it, or it has ended
+    GONE = "gone"  # the job no longer exists
 
 
 class JobClaims(RedisCalls):
-    """What a worker does with jobs. `token` is its own, another one for each job that it takes."""
+    """What a worker does with jobs. `token` is a fencing token, a new one for each job that the worker takes."""
 
     def claim(self, job_id: str, token: str, silence_s: float, deaths: int) -> JobClaim:
-        """Take the job for the worker `token`, for `silence_s` seconds; with the same token again it is renewed.
+        """Claim the job as `token` for `silence_s` seconds; with the same token again, renew the claim.
 
-        A job whose claim ended `deaths` times without being given back is EXHAUSTED.
+        A job whose claim expired `deaths` times is EXHAUSTED.
         """
         taken, left_ms = self.run(scripts.CLAIM, [job_id], [token, milliseconds(silence_s), deaths])
         return JobClaim(Taken(taken), int(left_ms) / 1000)
 
     def renew(self, job_id: str, token: str, silence_s: float) -> Still:
-        """Keep the job for another `silence_s` seconds, also if the claim has ended but nobody else has taken it."""
+        """Renew the claim for another `silence_s` seconds, even if it has expired, unless somebody else has claimed the
+        job."""
         return Still(self.run(scripts.UPDATE, [job_id], [token, milliseconds(silence_s)]))
 
     def update(self, job_id: str, token: str, silence_s: float, fields: Mapping[str, str]) -> Still:
@@ -56,7 +57,7 @@ class JobClaims(RedisCalls):
         return Still(self.run(scripts.UPDATE, [job_id], [token, milliseconds(silence_s), *given]))
 
     def give_back(self, job_id: str, token: str) -> Still:
-        """Let another worker have the job: it is pending again, and what is on a ComfyUI server stays on record."""
+        """Release the job to other workers: it is pending again, and what is on a ComfyUI server stays on record."""
         return Still(self.run(scripts.GIVE_BACK, [job_id], [token, self.now()]))
 
     def end_ready(self, job_id: str, token: str, output_r2_key: str, image_type: str, executed_by: str) -> Still:

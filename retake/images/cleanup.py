@@ -1,4 +1,4 @@
-"""Cleaning up: what a job has in PostgreSQL, in the bucket and in Redis goes."""
+"""Clean-up: removes a job from PostgreSQL, the bucket and Redis."""
 
 from typing import TYPE_CHECKING
 
@@ -14,8 +14,11 @@ DELETED = "deleted by its user"
 
 
 def row_again(table: "JobTable", store: JobStore, job_id: str) -> bool:
-    """Let the row of a job that starts over be pending again, and return whether the job is still there: if its user
-    has deleted it in this moment, nobody brings it in. Raises RedisAway, TableAway."""
+    """Make the job's row pending again, and return whether the job still exists.
+
+    If its user has deleted it at this moment, the row fails again, so that nobody brings the job back. Raises
+    RedisAway, TableAway.
+    """
     table.again(job_id)
     if store.get(job_id) is not None:
         return True
@@ -24,30 +27,30 @@ def row_again(table: "JobTable", store: JobStore, job_id: str) -> bool:
 
 
 class CleanUp:
-    """Removes jobs, in an order that is safe at each step and against everybody else who is at work.
+    """Removes jobs, in an order that is safe at each step and against everybody else at work.
 
-    1. The row of jobs2 ends: completed, or failed with the reason. As long as a row is pending, a sweeper may bring
-       its job in; so the row ends while the hash is still there, and nothing is executed a second time.
-    2. A job that has ended: its files, then Redis. Whoever dies in between leaves the hash, and with it the job in a
-       set that a sweeper reads, which cleans up again; so that it does so soon, a job that its user deletes counts as
-       answered first.
-       A job that is under way (its user deletes it): Redis, then its files. Without its hash its worker can no longer
-       write "ready", and removes the picture that it has just saved. Whoever dies in between leaves files without a
-       hash, which a sweeper removes once they are older than IMAGES.orphan_after_seconds; so goes what a worker saves
-       in the very moment of the removal.
-    3. The row ends once more: that of a job which an operator let start over in between would be brought in.
+    1. The row of jobs2 ends: completed, or failed with the reason. While a row is pending, a sweeper may bring its
+       job in; so the row ends while the hash still exists, and nothing is executed a second time.
+    2. A job that has ended: its files, then Redis. A crash in between leaves the hash, and with it the job in a set
+       that a sweeper reads, which cleans up again. So that this happens soon, a job that its user deletes is marked as
+       delivered first.
+       A job in progress (its user deletes it): Redis, then its files. Without its hash its worker can no longer write
+       "ready", and removes the picture that it has just saved. A crash in between leaves files without a hash, which a
+       sweeper removes once they are older than IMAGES.orphan_after_seconds, as it does with anything that a worker
+       saves at the very moment of the removal.
+    3. The row ends once more: an operator may have requeued the job in between, and it would be brought in.
 
-    Done again, or by several at once, it does the rest.
+    Repeated, or done by several at once, it does the rest.
     """
 
     def __init__(self, store: JobStore, bucket: Bucket, table: "JobTable | None") -> None:
         self._store, self._bucket, self._table = store, bucket, table
 
     def clean(self, job_id: str, *, ended: bool = False) -> bool:
-        """Remove the job at once, whatever its status; nothing happens if there is none. With `ended` a job that an
-        operator has let start over in this moment stays. Return whether there is none any more.
+        """Remove the job at once, whatever its status. Return whether it no longer exists.
 
-        Raises RedisAway, StorageError, TableAway: then a part of it may be there still, and is removed later.
+        With `ended`, a job that an operator has requeued at this moment stays. Raises RedisAway, StorageError,
+        TableAway: part of the job may then remain, and is removed later.
         """
         job = self._store.get(job_id)
         if job is None:

@@ -1,4 +1,4 @@
-"""The clock of this machine is set, as by a machine without a battery for it soon after its start."""
+"""Steps of this machine's clock, for example soon after the start of a machine without a clock battery."""
 
 import time
 from collections.abc import Callable
@@ -15,15 +15,18 @@ _log = getLogger(__name__)
 
 
 class ClockSteps:
-    """Compares the clock with one that is never set. What a machine has slept is a step too."""
+    """Compares the clock with the monotonic one. The time that a machine was suspended is a step too."""
 
     def __init__(self, store: JobStore, clock: Clock, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock, self._monotonic = store, clock, monotonic
         self._apart_s = self._apart()
 
     def follow(self) -> None:
-        """Let each result stay for its whole time from now on, if the clock was set by more than `AHEAD_S` since the
-        last call that did not raise: how old it is nobody can tell any more. Raises RedisAway."""
+        """If the clock was stepped by more than `AHEAD_S`, let every result start its lifetime over: its age is
+        unknown.
+
+        The step is counted from the last call that did not raise. Raises RedisAway.
+        """
         apart_s = self._apart()
         if abs(apart_s - self._apart_s) > AHEAD_S:
             found = chain.from_iterable(map(self._store.members, (scripts.READY, scripts.CACHED, scripts.FAILED)))

@@ -1,4 +1,4 @@
-"""Calls of one ComfyUI server for a job: patient with a server that is silent for a while, and ended with the job."""
+"""Calls to one ComfyUI server for a job: patient with a server that is silent for a while, and ended with the job."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,11 +15,11 @@ from retake.vendors import ImageFile, ImageServer, PromptEvents, PromptPhase, Pr
 from retake.vendors.http import bare
 
 MOST_FILES = 10
-"""Files of a prompt that are looked at for a picture."""
+"""Maximum number of a prompt's files in which a picture is looked for."""
 
-_ASK_AGAIN_S = 1.0  # from one request that failed to the next
-_SLICES = 10  # looks at whether a prompt has left the server's queue, within its time
-_LONGEST_QUEUE = 10  # times the time that an attempt may take: how long a prompt may wait for its turn
+_ASK_AGAIN_S = 1.0  # between a failed request and the next
+_SLICES = 10  # checks, within an attempt's time limit, whether the prompt has left the server's queue
+_LONGEST_QUEUE = 10  # maximum time in the server's queue, in multiples of an attempt's time limit
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ _log = getLogger(__name__)
 
 
 class MadePicture(NamedTuple):
-    """What an attempt came to."""
+    """The result of an attempt."""
 
     data: bytes
     kind: objects.PictureKind
@@ -35,16 +35,17 @@ class MadePicture(NamedTuple):
 
 
 def lasts(error: CodedError) -> bool:
-    """Return whether an error is about who asks, or how often: it would meet any job, until a person mends it."""
+    """Return whether an error is about the client or its rate: it would affect any job, until a person fixes it."""
     return error.error_class is ErrorClass.CRITICAL or error.code == Code.RATE_LIMIT
 
 
 class ServerCalls:
-    """Calls of `server` for the job `held`. Each may raise JobLost, JobInterrupted, and PollFailed once the server has
-    given no usable answer for `worker_silence_seconds`.
+    """Calls to `server` for the job `held`.
 
-    A server that answers everything else is not left for another one, which would execute the prompt again: it has the
-    time of an attempt to say what became of it, and then TaskFailed is raised.
+    Each may raise JobLost, JobInterrupted, and PollFailed after `worker_silence_seconds` without a usable answer.
+
+    A server that answers everything else is not abandoned for another one, which would execute the prompt again: it has
+    the time limit of an attempt to report the prompt's outcome; then TaskFailed is raised.
     """
 
     def __init__(self, server: ImageServer, held: HeldJob, settings: ImageJobSettings) -> None:
@@ -53,10 +54,10 @@ class ServerCalls:
         self.lost: OutcomeUnknown | None = None
         """The error if the answer to the prompt was lost."""
         self.begun = False
-        """Whether the server may have begun the prompt: it was sent, and was not seen waiting for its turn since."""
+        """Whether the server may have begun the prompt: it was sent, and has not been seen in the queue since."""
 
     def submit(self, graph: Graph, prompt_id: str) -> None:
-        """Send the prompt. Raises Refused; that its answer was lost is in `lost`."""
+        """Send the prompt. Raises Refused; if the answer is lost, sets `lost`."""
         try:
             self.server.submit(graph, prompt_id, self._held.token)
         except OutcomeUnknown as error:
@@ -71,10 +72,10 @@ class ServerCalls:
         return state
 
     def followed(self, prompt_id: str, events: PromptEvents) -> PromptState:
-        """Return the state of a prompt once it has ended, or when its time is over as it is then.
+        """Return the state of a prompt when it ends or its time is up.
 
-        Its time does not run while it waits for its turn, unless that takes much too long. Raises PollFailed once the
-        server has been silent for too long.
+        Time in the server's queue does not count, unless it gets much too long. Raises PollFailed once the server has
+        been silent for too long.
         """
         limit_s = self._settings.comfyui_timeout_seconds
         began = since = heard = monotonic()
@@ -95,7 +96,7 @@ class ServerCalls:
                 self._held.pause(min(_ASK_AGAIN_S, self._silence_s))
                 continue
             except JobLost as lost:
-                if lost.gone:  # its user has deleted it: nobody waits for the picture any more
+                if lost.gone:  # its user has deleted it: nobody wants the picture
                     with suppress(PollFailed):
                         self.server.cancel(prompt_id)
                 raise
@@ -106,7 +107,7 @@ class ServerCalls:
                 return state
 
     def cancelled(self, prompt_id: str) -> PromptState:
-        """Cancel a prompt whose time is over, and return its state if it has ended well meanwhile."""
+        """Cancel a prompt whose time is up, and return its state if it has succeeded after all. Raises TaskFailed."""
         stopped = "was stopped"
         try:
             self.asked(lambda: self.server.cancel(prompt_id))
@@ -132,7 +133,7 @@ class ServerCalls:
         raise TaskFailed(Code.TASK_FAILED, f"ComfyUI at {bare(self.server.url)} made no PNG, JPEG or WebP")
 
     def _is_left(self, error: PollFailed, silent_s: float) -> bool:
-        """Return whether a server that has told nothing of a prompt for so long is given up. Raises TaskFailed."""
+        """Return whether to give up a server that has not reported on a prompt for so long. Raises TaskFailed."""
         if silent_s < self._silence_s:
             return False
         if lasts(error) or not self.server.alive():
@@ -154,10 +155,13 @@ class ServerCalls:
         except PollFailed as error:
             if not self.server.alive():
                 raise
-            raise TaskFailed(error.code, str(error)) from None  # the server answers, but this file cannot be had
+            raise TaskFailed(error.code, str(error)) from None  # the server answers, but not with this file
 
     def asked(self, work: Callable[[], T], is_left: Callable[[PollFailed, float], bool] | None = None) -> T:
-        """Return what a server answers; it has `worker_silence_seconds`, or until `is_left`. Raises PollFailed."""
+        """Return the server's answer, asking again until `worker_silence_seconds` are over, or `is_left` says so.
+
+        Raises PollFailed.
+        """
         began, told = monotonic(), ""
         while True:
             self._held.check()
@@ -173,7 +177,7 @@ class ServerCalls:
             self._held.pause(min(_ASK_AGAIN_S, self._silence_s / 5))
 
     def uploaded(self, name: str, data: bytes) -> str:
-        """Store a picture; return the name that a graph loads it by. Raises Refused if the server does not want it."""
+        """Store a picture; return the name by which a graph loads it. Raises Refused if the server rejects it."""
         try:
             return self.asked(lambda: self.server.upload(name, data))
         except PollFailed as error:

@@ -1,4 +1,4 @@
-"""The ComfyUI servers: which ones there are, which of them answer, and which one is next."""
+"""The ComfyUI servers: which exist, which answer, and which is next."""
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ from retake.vendors.http import bare, exchange
 
 MOST_SERVERS = 200
 MISSES = 2
-"""Checks in a row that a server misses until it is unreachable: a loaded one may miss a single check."""
+"""Failed checks in a row after which a server counts as unreachable: a loaded one may miss a single check."""
 
 _LIST_BYTES = 64 * 2**10
 _LIST_S = 10.0
@@ -25,9 +25,9 @@ _log = getLogger(__name__)
 
 
 class ComfyServers:
-    """The servers at `urls`, and at those that the JSON list at `discovery_url` names. Safe to use from many threads.
+    """The servers at `urls`, and those in the JSON list at `discovery_url`. Thread-safe.
 
-    None answers before the first `check`.
+    None counts as alive before the first `check`.
     """
 
     def __init__(
@@ -39,15 +39,15 @@ class ComfyServers:
     ) -> None:
         self._urls, self._discovery_url, self._client = _plain(urls), discovery_url, client
         self._clients: dict[str, ImageServer] = {}
-        self._misses: dict[str, int] = {}  # of the servers that there are; 0: it has answered the last check
-        self._found: list[str] = []
+        self._misses: dict[str, int] = {}  # failed checks in a row, of every known server
+        self._found: list[str] = []  # by the last list that could be read
         self._answered: list[str] = []  # those that were alive after the last check
         self._turn = 0
-        self._faults: set[str] = set()  # of the last check; each is logged once for as long as it lasts
+        self._faults: set[str] = set()  # of the last check; each is logged once while it lasts
         self._lock = Lock()
 
     def check(self) -> None:
-        """Look which servers there are, and which of them answer. Raises nothing for servers that are unreachable."""
+        """Find the servers and check which of them answer. Does not raise for servers that are unreachable."""
         faults: set[str] = set()
         if self._discovery_url:
             self._discover(self._discovery_url, faults)
@@ -75,7 +75,7 @@ class ComfyServers:
             return self._alive()
 
     def next(self, avoid: str = "") -> ImageServer | None:
-        """Return the next server that answers, in turns, `avoid` only if there is no other; None if none answers."""
+        """Return the next server that answers, round-robin, or None. `avoid` is returned only if there is no other."""
         with self._lock:
             alive = self._alive()
             others = [url for url in alive if url != avoid] or alive
@@ -86,8 +86,10 @@ class ComfyServers:
         return self.at(chosen)
 
     def at(self, url: str) -> ImageServer:
-        """Return the server at a URL, also one that does not answer. Raises SettingsError for a proxy or certificates
-        that cannot be used."""
+        """Return the server at a URL, even one that does not answer.
+
+        Raises SettingsError for a proxy or certificates that cannot be used.
+        """
         with self._lock:
             known = self._clients.get(url)
         if known is None:
@@ -97,7 +99,7 @@ class ComfyServers:
         return known
 
     def missed(self, url: str) -> None:
-        """Note that a server did not answer: it is left alone until it has answered a check."""
+        """Note that a server did not answer: it is not chosen until it has answered a check."""
         with self._lock:
             if url in self._misses:
                 self._misses[url] = MISSES
@@ -113,7 +115,7 @@ class ComfyServers:
             return False
 
     def _discover(self, place: str, faults: set[str]) -> None:
-        """Ask for the list of servers; if that fails, the one of before counts."""
+        """Fetch the list of servers; if that fails, keep the previous one."""
         try:
             reply = exchange(None, "GET", place, timeout_s=_LIST_S, limit=_LIST_BYTES)
             self._found = read_list(reply)
@@ -122,7 +124,7 @@ class ComfyServers:
 
 
 def read_list(reply: Reply) -> list[str]:
-    """Return the URLs of the JSON list that was answered. Raises ValueError."""
+    """Return the URLs in a JSON list. Raises ValueError."""
     if not reply.ok:
         raise ValueError(f"it was answered with HTTP {reply.status}")
     found = parse(reply.body)

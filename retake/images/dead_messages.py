@@ -1,4 +1,4 @@
-"""Dead messages: those in DeadQueue, with the jobs that they are about, and what an operator can do with them."""
+"""The messages in DeadQueue, their jobs, and what an operator can do with them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,27 +19,32 @@ if TYPE_CHECKING:
     from retake.images.table import JobTable
 
 MOST = 1000
-"""Dead messages that are looked through; further ones are looked at once these have gone."""
+"""Maximum number of dead messages examined; further ones are reached once these are gone."""
 
-_SHORTEST = 4  # characters of a prefix
-_LOOK, _LOOK_S = "dead messages", 10.0  # for so long at a time one command has them in hand
-_PATIENCE_S, _PAUSE_S = 60.0, 0.1
+_SHORTEST = 4  # minimum length of a prefix in characters
+_LOOK, _LOOK_S = "dead messages", 10.0  # name of the lock on the queue, and its time to live, which is renewed
+_PATIENCE_S, _PAUSE_S = 60.0, 0.1  # how long a command waits for the lock, and between attempts
 
 
 class DeadMessage(NamedTuple):
-    """A message that a worker refused. `name` is the id of its job, or for one that names none a part of its checksum:
-    message-1f2e3d4c5b6a."""
+    """A message that a worker rejected.
+
+    `name` is the id of its job or, for a message without one, a part of its checksum: message-1f2e3d4c5b6a.
+    """
 
     name: str
     reason: str  # "rejected": refused by a worker
-    queue: str  # that it was in
-    job: ImageJob | None  # None: the job is gone, or never was
+    queue: str  # the queue it came from
+    job: ImageJob | None  # None: the job is gone, or never existed
     body: bytes
 
 
 class DeadMessages:
-    """The messages in DeadQueue. Every method may raise BrokerAway, RedisAway, TableAway, and LeaseHeld while another
-    command has them in hand for long."""
+    """The messages in DeadQueue.
+
+    Every method may raise BrokerAway, RedisAway, TableAway, and LeaseHeld while another command holds the queue for
+    long.
+    """
 
     def __init__(self, store: JobStore, broker: Broker, table: "JobTable | None") -> None:
         self._store, self._broker, self._table = store, broker, table
@@ -51,7 +56,7 @@ class DeadMessages:
         return [DeadMessage(_name(it.body), it.reason, it.origin, self._job_of(it.body), it.body) for it in found]
 
     def find(self, name: str) -> DeadMessage:
-        """Return the message of a name, or of a beginning of it that no other has. Raises Refusal."""
+        """Return the message with this name, or with an unambiguous prefix of it. Raises Refusal."""
         if len(name) < _SHORTEST:
             raise Refusal(
                 f"{name!r} is too short for the beginning of an id: give {_SHORTEST} characters, or all of it"
@@ -64,9 +69,11 @@ class DeadMessages:
         return next(iter(found.values()))
 
     def requeue(self, message: DeadMessage) -> None:
-        """Let the job start over, with all attempts, and send its message to its queue. Raises Refusal if there is
-        nothing to be done; whoever dies in between leaves a job that a sweeper sends, or a message that is acknowledged
-        without effect."""
+        """Restart the job, with all attempts, and send its message to its queue. Raises Refusal if there is nothing to
+        do.
+
+        A crash in between leaves a job that a sweeper sends, or a message that is acknowledged without effect.
+        """
         job = message.job
         if job is None or job.status == JobStatus.READY:
             what = "has no job any more" if job is None else "is of a job that is ready"
@@ -78,19 +85,21 @@ class DeadMessages:
             nonlocal sent
             if _name(body) != message.name:
                 return False
-            if not sent:  # several dead messages may be of one job: one is enough
+            if not sent:  # a job may have several dead messages: one is enough
                 publish(self._broker, job)
                 sent = True
             return True
 
         self._pull(take)
-        if not sent:  # somebody else took it out meanwhile
+        if not sent:  # somebody else has removed it in the meantime
             publish(self._broker, job)
 
     def requeue_all(self) -> dict[str, Refusal | None]:
-        """Requeue all failed jobs that have a dead message, the oldest first. Return them, with why one was refused.
+        """Requeue all failed jobs that have a dead message, oldest first. Return them, each with the reason if it was
+        refused.
 
-        One that fails again meanwhile is left. Raises Refusal if there is none among the oldest, and more behind them.
+        A job that fails again in the meantime is left. Raises Refusal if there is none among the oldest messages, but
+        there are more messages.
         """
         outcomes: dict[str, Refusal | None] = {}
         while self._requeue_some(outcomes):
@@ -119,12 +128,14 @@ class DeadMessages:
         return bool(self._pull(take))
 
     def drop(self, message: DeadMessage) -> int:
-        """Remove the message, all of them if there are several of the job; return how many. The job stays as it is."""
+        """Remove all messages with this name and return how many there were. The job is unchanged."""
         return len(self._pull(lambda body: _name(body) == message.name))
 
     def drop_gone(self) -> list[str]:
-        """Remove the messages whose job is ready, or was cleaned up; return their names. Nothing is left to do for
-        them, and where there are many, later ones are not looked at."""
+        """Remove the messages whose job is ready or was cleaned up, and return their names.
+
+        They need no action, and too many of them would hide later messages.
+        """
 
         def is_gone(body: bytes) -> bool:
             job = self._job_of(body)
@@ -136,7 +147,7 @@ class DeadMessages:
         return [*gone]
 
     def _pull(self, take: Callable[[bytes], bool]) -> list[bytes]:
-        """See `Broker.pull`."""
+        """Call `Broker.pull` while no other command holds the queue."""
 
         def taken(body: bytes) -> bool:
             self._store.still_alone(_LOOK, _LOOK_S)
@@ -146,15 +157,17 @@ class DeadMessages:
             return self._broker.pull(DEAD_QUEUE, taken, MOST)
 
     def _behind(self) -> str:
-        """Return what to do about messages that are not looked at, or ""."""
+        """Return what to do about messages beyond the limit, or ""."""
         if self._broker.depth(DEAD_QUEUE) <= MOST:
             return ""
         return f"only the oldest {MOST:,} were looked at: remove those of no use with images dead drop --gone"
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Have the messages in hand, after others: while RabbitMQ shows them to one, nobody else finds them. Whoever
-        dies meanwhile keeps others waiting for a moment. Raises LeaseHeld."""
+        """Hold the queue, after waiting for others: messages that one command browses are invisible to the others.
+
+        If the holder dies, the lock expires after a moment. Raises LeaseHeld.
+        """
         begun = monotonic()
         while not self._store.alone(_LOOK, _LOOK_S):
             if monotonic() - begun > _PATIENCE_S:
@@ -163,17 +176,17 @@ class DeadMessages:
         try:
             yield
         finally:
-            with suppress(RedisAway):  # then it ends by itself
+            with suppress(RedisAway):  # then it expires
                 self._store.not_alone(_LOOK)
 
     def _begin_anew(self, job: ImageJob) -> None:
-        """Let the job be pending again, and its row in jobs2. Raises Refusal."""
+        """Make the job and its row in jobs2 pending again. Raises Refusal."""
         table = self._table if job.in_table else None
         if job.in_table and table is None:
             raise Refusal(f"the job {job.job_id} has a row in jobs2, which would stay failed: set DATABASE_URL")
         if table is not None:
-            table.ping()  # nothing is begun without it
-        # The row not before: a sweeper would fail it again, or bring in a job that was cleaned up.
+            table.ping()  # nothing changes while PostgreSQL is unreachable
+        # The row comes second: before, a sweeper would fail it again, or bring in a job that was cleaned up.
         if not self._store.requeue(job.job_id) or (table and not row_again(table, self._store, job.job_id)):
             raise Refusal(f"the job {job.job_id} has changed meanwhile; see images dead list")
 

@@ -1,5 +1,5 @@
-"""The dispatcher: takes finished jobs from `ready` into the memory of its process, from which they are answered without
-Redis, and gives them back when their time is over (docs/images.md, "Dispatcher")."""
+"""The dispatcher: moves finished jobs from `ready` into the memory of its process, from which they are answered without
+Redis, and returns them when their time is up (docs/images.md, "Dispatcher")."""
 
 import threading
 import time
@@ -15,15 +15,15 @@ from retake.images.unfinished import Unfinished
 from retake.serving.loop import Loop
 
 MOST_CACHED = 1000
-"""Jobs that one dispatcher has in its memory; the others stay in `ready` and are answered from Redis."""
+"""Maximum number of jobs in the memory of one dispatcher; others stay in `ready` and are answered from Redis."""
 
-_PAGE = 500  # members of a set that one script looks at
+_PAGE = 500  # members of a set per call of a script
 
 _log = getLogger(__name__)
 
 
 class CachedJob(NamedTuple):
-    """What is needed to answer for a finished job."""
+    """The data from which a finished job is answered."""
 
     job_id: str
     user_id: str
@@ -33,9 +33,9 @@ class CachedJob(NamedTuple):
 
 
 class Dispatcher:
-    """The cache of one process. `name` is its own among all dispatchers, also of earlier processes.
+    """The cache of one process. `name` is unique among all dispatchers, including those of earlier processes.
 
-    `sweep` is called once per cycle in a thread of its own, so that a slow bucket does not hold up finished jobs.
+    `sweep` runs once per cycle in a thread of its own, so that a slow bucket does not hold up finished jobs.
     """
 
     def __init__(
@@ -60,16 +60,16 @@ class Dispatcher:
 
     @property
     def mode(self) -> Literal["active", "idle"]:
-        """How often it looks: "idle" once no job was made or asked for in `idle_after_seconds`."""
+        """ "idle" if no job was made or asked for within `idle_after_seconds`; cycles are then rarer."""
         return "active" if self._monotonic() < self._active_until else "idle"
 
     @property
     def count(self) -> int:
-        """How many jobs are cached."""
+        """The number of cached jobs."""
         return len(self._cache)
 
     def wake(self) -> None:
-        """Be active: a job was made or asked for."""
+        """Become active: a job was made or asked for."""
         was_idle = self.mode == "idle"
         self._active_until = self._monotonic() + self._settings.idle_after_seconds
         if was_idle:
@@ -81,25 +81,25 @@ class Dispatcher:
         return self._cache.get(job_id)
 
     def forget(self, job_id: str) -> None:
-        """Drop a job that is cleaned up."""
+        """Drop a job that is being cleaned up."""
         self._cache.pop(job_id, None)
 
     # --- in the background ------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin with the first cycle."""
+        """Start the threads, which begin with a cycle each."""
         for loop in self._loops:
             loop.start()
 
     def stop(self) -> None:
-        """Let no further cycle begin."""
+        """Start no further cycles."""
         for loop in self._loops:
             loop.stop()
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Wait for the cycle that is under way, and put what is cached back to `ready`. Call `stop` before.
+        """Wait for the cycle in progress, and move the cached jobs back to `ready`. Call `stop` first.
 
-        With Redis unreachable it stays where it is until its time is over, and another dispatcher takes it.
+        If Redis is unreachable, they stay marked as cached until their time is up; then another dispatcher takes them.
         """
         until = time.monotonic() + timeout_s
         for loop in self._loops:
@@ -110,9 +110,9 @@ class Dispatcher:
             _log.warning("%d cached jobs are not back in ready: %s", len(self._cache), error)
 
     def cycle(self) -> None:
-        """Take what is ready, and give back what was cached for too long, here or by a dispatcher that died.
+        """Take finished jobs, and return those cached for too long, here or by a dispatcher that died.
 
-        What is given back can be seen in `ready` until the next cycle. Raises RedisAway.
+        Returned jobs are visible in `ready` until the next cycle. Raises RedisAway.
         """
         with self._cycle:
             self._take()

@@ -1,7 +1,7 @@
-"""What `retake check` looks at of the image-job service: jobs in Redis, their files in the bucket, their rows in jobs2.
+"""What `retake check` examines of the image-job service: jobs in Redis, their files in the bucket, their rows in jobs2.
 
-Sets, hashes and files are compared with one another. What a sweeper puts right in its next pass is a note at most; it
-is a warning once it has been wrong for so long that no sweeper seems to run.
+Sets, hashes and files are compared with one another. What a sweeper corrects in its next pass is at most a note; it
+becomes a warning once it has been wrong for so long that no sweeper seems to be running.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,11 +32,11 @@ from retake.serving.environment import load_environment
 
 _PAGE = 500
 _PATIENCE = 10
-"""So many times as long as a sweeper waits, it is certain that none runs."""
+"""Multiple of a sweeper's waiting time after which it is certain that no sweeper is running."""
 
 
 class CheckedServices(NamedTuple):
-    """What a check looks at."""
+    """What a check examines."""
 
     settings: ImageJobSettings
     store: JobStore
@@ -58,7 +58,7 @@ def check_images(
     if table is not None:
         examinations.append(JobRows(table, store, settings, clock))
     report = Check(examinations, Scope(bucket, clock), progress).run(repair=repair)
-    # Jobs need no files yet; one whose file is gone is a finding of its own.
+    # An empty bucket is fine: jobs need not have files yet, and a missing file is a finding of its own.
     return report._replace(findings=[it for it in report.findings if it.code != NOTHING_HERE])
 
 
@@ -86,7 +86,7 @@ def check_images_of_operator(
 
 
 class JobHashes(LockFree):
-    """Each job in Redis: it is in the set of its status and in no other, and its files are there."""
+    """Each job in Redis: it is in the set of its status and in no other, and its files exist."""
 
     title = "jobs in Redis"
 
@@ -132,11 +132,11 @@ class JobHashes(LockFree):
         return [f"{subject} was put where its status belongs"]
 
     def _looked(self, subject: str) -> tuple[str, dict[str, str], list[str], float]:
-        """Return the type of the key, its fields if it is a hash, the sets that have it, and the time by the clock of
-        Redis; all at one moment."""
+        """Return the type of the key, its fields if it is a hash, the sets that contain it, and Redis's time, all at
+        one moment."""
         with self._store.client.pipeline(transaction=True) as pipe:
             pipe.type(subject)
-            pipe.hgetall(subject)  # an error, and not of the others, where it is not a hash
+            pipe.hgetall(subject)  # if it is not a hash, an error that leaves the other results intact
             for name in scripts.SETS:
                 pipe.sismember(name, subject)
             pipe.time()
@@ -156,8 +156,10 @@ class JobHashes(LockFree):
                 yield found("job-file-missing", key if known else plain(key), gone)
 
     def _may_be_cleaned(self, job: ImageJob) -> bool:
-        """Whether clean-up may have taken the files already: they go before the hash does. One that a user has begun
-        counts as an answer (`CleanUp`)."""
+        """Return whether clean-up may already have removed the files, which go before the hash.
+
+        A job whose user has begun to delete it is marked as delivered (`CleanUp`).
+        """
         return bool(job.delivered_at) or _older(job.updated_at, self._clock, self._settings.result_ttl_seconds)
 
     def _claim(self, subject: str, fields: Mapping[str, str], now: float) -> Iterator[CheckFinding]:
@@ -170,7 +172,7 @@ class JobHashes(LockFree):
 
 
 class JobFolders(LockFree):
-    """The files of jobs in the bucket: each belongs to a job that Redis has."""
+    """The files of jobs in the bucket: each belongs to a job in Redis."""
 
     title = "files of jobs"
 
@@ -198,13 +200,13 @@ class JobFolders(LockFree):
             yield found("job-files-without-job", f"{FOLDER}{subject}/", what, level=level)
 
     def knows(self, key: str) -> bool:
-        """Return whether it is a file of a job, or one that a user has uploaded."""
+        """Return whether it is a file of a job or an upload of a user."""
         folder, _, name = key.partition("/")
         return bool(name) and (key.startswith(FOLDER) or is_user(folder))
 
 
 class JobRows(LockFree):
-    """The rows of jobs2 that have not ended: Redis has their jobs."""
+    """The rows of jobs2 that have not ended: their jobs are in Redis."""
 
     title = "rows of jobs2"
 
@@ -232,7 +234,7 @@ class JobRows(LockFree):
         return status is None or (status in (JobStatus.READY, JobStatus.FAILED) and status != row.status)
 
     def _has_been(self, job_id: str) -> bool:
-        """Whether a sweeper had the time to put it right: neither row nor job has changed for long."""
+        """Return whether a sweeper had time to correct it: neither row nor job has changed for long."""
         pages = self._table.open_rows(self._before(), _just_before(job_id), 1)
         job = self._store.get(job_id)
         long = _PATIENCE * self._settings.resend_after_seconds
@@ -245,7 +247,7 @@ class JobRows(LockFree):
 
 
 def _set_of(job: ImageJob, sets: Sequence[str]) -> str | None:
-    """Return the set where the job belongs (see scripts.SETTLE); None for a status that belongs in none."""
+    """Return the set that the job belongs in (see scripts.SETTLE); None for a status without a set."""
     if job.under_way:
         return scripts.PENDING
     if job.status == JobStatus.READY and job.output_r2_key:
@@ -259,5 +261,5 @@ def _older(stamp: str, clock: Clock, seconds: float) -> bool:
 
 
 def _just_before(job_id: str) -> str:
-    """Return the id that stands before this one in the order of ids."""
+    """Return the id that precedes this one in the order of ids."""
     return str(UUID(int=max(0, UUID(job_id).int - 1)))

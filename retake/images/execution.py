@@ -1,7 +1,7 @@
 """One job on ComfyUI, from its claim to its picture in the bucket: docs/images.md, section "Worker".
 
-What has been begun is on record in the job's hash before it begins, and the server is asked what became of it before
-anything is begun again. So a worker may die between any two lines of this file, and the job is executed once.
+Every step is recorded in the job's hash before it begins, and before anything is begun again the server is asked for
+its outcome. So a worker may die between any two lines of this file, and the job is executed once.
 """
 
 from contextlib import suppress
@@ -41,15 +41,15 @@ from retake.vendors.http import bare
 
 LONGEST_ERROR = 500  # characters
 
-_SETTLE_S = 1.0  # within which a prompt whose answer was lost may still turn up
-_NO_SERVER_S = 0.5  # from one look for a living server to the next
+_SETTLE_S = 1.0  # how long a prompt whose answer was lost may take to show up
+_NO_SERVER_S = 0.5  # between two checks for a server that answers
 _GONE_PAUSES_S = (0.0, 1.0, 5.0, 15.0, 60.0)  # before a prompt that the server has forgotten is sent again
 
 _log = getLogger(__name__)
 
 
 class ExecutionRoom(NamedTuple):
-    """What the executions of a worker share."""
+    """What all executions of a worker share."""
 
     worker: str  # its name
     settings: ImageJobSettings
@@ -60,7 +60,7 @@ class ExecutionRoom(NamedTuple):
 
     @property
     def policy(self) -> RetryPolicy:
-        """When a failed execution is retried."""
+        """The retry policy for failed executions."""
         chosen = self.settings
         return RetryPolicy(max_retries=chosen.task_execution_max_retries, backoff=Exponential(chosen.retry_seconds))
 
@@ -75,18 +75,18 @@ class JobExecution:
     def __init__(self, room: ExecutionRoom, job: ImageJob, held: HeldJob) -> None:
         self._room, self._job, self._held = room, job, held
         self._inputs: dict[str, bytes] = {}
-        self._avoid = ""  # the server that was left last
+        self._avoid = ""  # the server that was given up last
         self._recorded = job.attempt if job.comfyui_server else 0  # the last attempt that may be on a server
         self._deaths = max(0, job.comfyui_deaths)
-        self._gone: ImageServer | None = None  # the server that may have begun the prompt, and went away
+        self._gone: ImageServer | None = None  # a server that may have begun the prompt before it went away
 
     def run(self) -> bool:
         """Make the picture; return True if the job is ready, False if it has failed.
 
-        Raises JobLost, JobInterrupted: then it goes on elsewhere.
+        Raises JobLost and JobInterrupted: another worker then continues.
         """
         attempt = max(1, self._job.attempt)
-        before = min(max(0, self._job.attempts_before), attempt - 1)  # another program's may be any number
+        before = min(max(0, self._job.attempts_before), attempt - 1)  # another program may have written any number
         while True:
             try:
                 made = self._made(attempt)
@@ -105,11 +105,11 @@ class JobExecution:
     # --- one attempt ------------------------------------------------------------------------------------------------
 
     def _made(self, attempt: int) -> MadePicture:
-        """Return the picture of an attempt, on whichever server.
+        """Return the picture of an attempt, from whichever server makes it.
 
-        Raises TaskFailed and others if the attempt failed. An unreachable or restarted server is not a failure; one
-        that answers everything else, and loses the answer to the prompt or an upload each time, is, and so is one
-        server too many that went away while it executed the job.
+        Raises TaskFailed and other errors if the attempt failed. A server that is unreachable or was restarted is not a
+        failure. A server that answers everything else but keeps losing the answer to the prompt or an upload is one,
+        and so is one death too many of a server that executed the job.
         """
         url = self._job.comfyui_server if attempt == self._recorded == self._job.attempt else ""
         pauses, losses, self._gone = repeating(*_GONE_PAUSES_S), 0, None
@@ -131,7 +131,7 @@ class JobExecution:
             except PollFailed as error:
                 if calls.begun:
                     self._gone = server
-                elif not lasts(error) and server.alive():  # it answers everything but what this job needs
+                elif not lasts(error) and server.alive():  # it answers everything except what this job needs
                     losses += 1
                     if losses > len(_GONE_PAUSES_S):
                         raise
@@ -144,7 +144,7 @@ class JobExecution:
             url, self._avoid = "", server.url
 
     def _next_server(self) -> ImageServer:
-        """Return the server whose turn it is; wait while there is none."""
+        """Return the next server; wait while there is none."""
         self._held.update({"status": JobStatus.WAITING})
         while (server := self._room.servers.next(self._avoid)) is None:
             if not self._held.waiting.why:
@@ -153,15 +153,17 @@ class JobExecution:
         return server
 
     def _leave(self, server: ImageServer, error: CodedError) -> None:
-        """Go to another server; what is on this one stays on record until the other one is asked."""
+        """Give up a server. What is on it stays on record until another one is asked."""
         self._held.check()
         told = f"ComfyUI at {bare(server.url)} is given up for now: {error}"
         self._held.waiting.note(in_a_sentence(str(error)), told, server.url, error.code)
         self._room.servers.missed(server.url)
 
     def _count_death(self, server: ImageServer) -> None:
-        """Note that a server went away while it executed the job, which is now to be begun again. Raises TaskFailed if
-        that happened too often: the job may be what ends them."""
+        """Record that a server went away while it executed the job, which must be started again.
+
+        Raises TaskFailed if that happened too often: the job may be the cause.
+        """
         self._gone = None
         self._deaths += 1
         times = "once" if self._deaths == 1 else f"{self._deaths} times"
@@ -172,14 +174,15 @@ class JobExecution:
             raise TaskFailed(Code.TASK_FAILED, f"{told}: look there why, the job may be what ends it")
 
     def _on(self, calls: ServerCalls, attempt: int) -> MadePicture:
-        """Return the picture of an attempt on one server. Raises _Forgotten if that does not know the prompt."""
+        """Return the picture of an attempt from one server. Raises _Forgotten if the server does not know the
+        prompt."""
         prompt_id, server = prompt_id_of(self._job.job_id, attempt), calls.server
         with server.listen(self._held.token) as events:
             state = calls.state(prompt_id) if attempt <= self._recorded else _UNKNOWN
             if state.running:
                 self._record(server, attempt)
             if state.phase is not PromptPhase.GONE:
-                self._gone = None  # it was only silent for a while
+                self._gone = None  # the server was only silent
             elif self._gone:
                 self._count_death(self._gone)
             if state.phase is PromptPhase.GONE:
@@ -199,7 +202,7 @@ class JobExecution:
         return calls.picture(state.files)
 
     def _record(self, server: ImageServer, attempt: int) -> None:
-        """Save where the prompt is, or will be in a moment."""
+        """Record where the prompt is, or is about to be."""
         prompt_id = prompt_id_of(self._job.job_id, attempt)
         self._held.update(
             {
@@ -214,15 +217,15 @@ class JobExecution:
     def _submit(self, calls: ServerCalls, attempt: int) -> None:
         """Send the prompt."""
         prompt_id, graph = prompt_id_of(self._job.job_id, attempt), self._graph(calls, attempt)
-        self._record(calls.server, attempt)  # nothing comes between: this is what makes sure that the job is its own
+        self._record(calls.server, attempt)  # directly before the call: it ensures that this worker holds the job
         calls.submit(graph, prompt_id)
 
     def _settled(self, calls: ServerCalls, prompt_id: str, events: PromptEvents, lost: OutcomeUnknown) -> PromptState:
-        """Return the state of a prompt whose answer was lost, and which was not to be found: it may still turn up."""
+        """Return the state of a prompt whose answer was lost and which was not found: it may still show up."""
         self._held.pause(_SETTLE_S)
         state = calls.state(prompt_id)
         if state.phase is PromptPhase.GONE and lost.error_class is ErrorClass.CRITICAL:
-            raise lost  # whatever answers there, sending it again would help as little
+            raise lost  # sending it again would meet the same error
         return calls.followed(prompt_id, events) if state.running else state
 
     # --- what goes in, and what comes out ---------------------------------------------------------------------------
@@ -236,7 +239,7 @@ class JobExecution:
         return graphs.of_outfit(job, attempt, person, garment)
 
     def _uploaded(self, calls: ServerCalls, which: str, key: str) -> str:
-        """Give a picture to the server; return the name that the graph loads it by. Raises Refused if it is useless."""
+        """Upload an input picture; return the name by which the graph loads it. Raises Refused if it is unusable."""
         data = self._inputs.get(which)
         if data is None:
             data = self._inputs[which] = self._input(which, key)
@@ -255,7 +258,7 @@ class JobExecution:
             raise missing from None
 
     def _keep(self, made: MadePicture) -> None:
-        """Save the picture, and then that the job is ready. A picture without a job is removed again."""
+        """Save the picture, then mark the job as ready. If the job is gone, remove the picture again."""
         key, bucket = objects.output_key(self._job.job_id, made.kind), self._room.bucket
         try:
             self._held.patiently(lambda: bucket.write(key, made.data, ANY), StorageError)
@@ -276,7 +279,7 @@ class JobExecution:
 
 
 def in_a_sentence(error: str) -> str:
-    """Return an error as a job's hash has it: bounded, on one line, without secrets."""
+    """Return an error as stored in a job's hash: bounded, on one line, without secrets."""
     return one_line(redact(beginning(error)))[:LONGEST_ERROR]
 
 

@@ -1,4 +1,4 @@
-"""Forms with pictures, read within bounds: large parts are on disk, and what is not a picture is refused."""
+"""Forms with pictures, read within limits: large parts go to disk, and files that are not pictures are refused."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
@@ -16,17 +16,17 @@ from retake.images.objects import PictureKind, picture_of
 from retake.images.settings import check_user
 
 OVERHEAD = 65_536
-"""Bytes that a form may have besides its files."""
+"""Maximum bytes of a form besides its files."""
 
 LARGEST_FIELD = 4096  # bytes
 MOST_FIELDS = 20
-_FIRST_BYTES = 12  # which say what kind of picture a file is
+_FIRST_BYTES = 12  # identify the format of a picture
 
 
 class FormPicture(NamedTuple):
-    """A picture of a form; its bytes are read when they are needed."""
+    """A picture in a form. Its bytes are read only when needed."""
 
-    name: str  # the last part of the name that the client gave
+    name: str  # the client's file name without folders
     size: int  # bytes
     kind: PictureKind
     file: UploadFile
@@ -53,14 +53,14 @@ class PictureForm:
             raise HTTPException(422, f"userId: {error}") from None
 
     def one(self, field: str) -> FormPicture:
-        """Return the only picture of a field."""
+        """Return the single picture of a field."""
         found = list(self.several(field))
         if len(found) != 1:
             raise HTTPException(422, f"the field {field} must have one picture")
         return found[0]
 
     def several(self, field: str) -> Iterator[FormPicture]:
-        """Yield the pictures of a field, one at least, in their order."""
+        """Yield the pictures of a field, at least one, in order."""
         given = self._form.getlist(field)
         if not given:
             raise HTTPException(422, f"the field {field} is missing")
@@ -75,7 +75,7 @@ class PictureForm:
 
 
 def check_names(user_id: str, pictures: Collection[FormPicture]) -> None:
-    """Raises HTTPException (422) if these pictures cannot be kept side by side under their names."""
+    """Raise HTTPException (422) if these pictures cannot be kept side by side under their names."""
     seen = set()
     for it in pictures:
         if not it.name.isprintable() or not is_key(f"{user_id}/{it.name}"):
@@ -89,9 +89,9 @@ def check_names(user_id: str, pictures: Collection[FormPicture]) -> None:
 
 @asynccontextmanager
 async def read_form(request: Request, *, files: int, file_bytes: int) -> AsyncIterator[FormData]:
-    """Yield the form of the request, with at most so many files of at most so many bytes each.
+    """Yield the form of the request, with at most `files` files of at most `file_bytes` bytes each.
 
-    Raises HTTPException: 400 for what is not such a form, 408, 413.
+    Raises HTTPException: 400 for a body that is not such a form, 408, 413.
     """
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise HTTPException(400, "the body is not multipart/form-data")
@@ -124,10 +124,10 @@ async def read_form(request: Request, *, files: int, file_bytes: int) -> AsyncIt
 
 
 class _FormParser(MultiPartParser):
-    """Starlette's parser, which bounds each file too."""
+    """Starlette's parser, which here limits the size of each file too."""
 
     file_bytes = 0
-    ended = False  # the last boundary was there: without it a part may be missing
+    ended = False  # whether the last boundary was seen: without it a part may be missing
     _size = 0
 
     def on_end(self) -> None:

@@ -1,8 +1,8 @@
-"""The graphs that ComfyUI executes: config/workflows/text.json and outfit.json, with what a job asks for filled in.
+"""The graphs that ComfyUI executes: config/workflows/text.json and outfit.json, filled in with the request of a job.
 
 A graph is in ComfyUI's API format ("Export (API)"). A text like "{{prompt}}" among the inputs of its nodes is a
-placeholder: alone it is replaced by the value with its type, within a longer text by the value as text. What is filled
-in is not searched for placeholders.
+placeholder: on its own it is replaced by the value with its type, within a longer text by the value as text. Values are
+not searched for placeholders.
 """
 
 import json
@@ -20,13 +20,14 @@ from retake.strict_json import parse, what_is_wrong
 Graph = dict[str, Any]
 
 FILES = {JobType.TEXT: "config/workflows/text.json", JobType.OUTFIT: "config/workflows/outfit.json"}
-"""Where a graph is looked for, from the current folder; if it is not there, the one that comes with Retake is used."""
+"""Where each graph is read from, relative to the current folder; if it is missing, the one that comes with Retake is
+used."""
 
 PLACEHOLDERS = {
     JobType.TEXT: frozenset({"prompt", "negative_prompt", "width", "height", "steps", "seed", "filename_prefix"}),
     JobType.OUTFIT: frozenset({"person_image", "garment_image", "seed", "filename_prefix"}),
 }
-"""What must stand in a graph, each at least once, and nothing else."""
+"""The placeholders that a graph must contain, each at least once, and no others."""
 
 LARGEST_FILE = 4 * 2**20  # bytes
 
@@ -34,7 +35,7 @@ _PLACEHOLDER = re.compile(r"\{\{([a-z_]{1,40})\}\}", re.ASCII)
 
 
 class Graphs(NamedTuple):
-    """The graphs of both types of jobs, checked."""
+    """The graphs of both job types, validated."""
 
     text: Graph
     outfit: Graph
@@ -47,9 +48,9 @@ class Graphs(NamedTuple):
         return filled(self.text, {**asked._asdict(), **more})
 
     def of_outfit(self, job: ImageJob, attempt: int, person: str, garment: str) -> Graph:
-        """Return the graph of an outfit job; `person` and `garment` are the names that ComfyUI has given the pictures.
+        """Return the graph of an outfit job. `person` and `garment` are the names that ComfyUI has given the pictures.
 
-        The seed follows from the job's id.
+        The seed is derived from the job's id.
         """
         values: dict[str, object] = {
             "person_image": person,
@@ -61,12 +62,12 @@ class Graphs(NamedTuple):
 
 
 def file_prefix(job_id: str, attempt: int) -> str:
-    """Return what the name of an attempt's picture begins with, at ComfyUI."""
+    """Return the prefix of the file name of an attempt's picture on ComfyUI."""
     return f"retake/{job_id}_{attempt}"
 
 
 def load_graphs() -> Graphs:
-    """Read both graphs. Raises SettingsError: each fault, one a line."""
+    """Read both graphs. Raises SettingsError with every fault, one per line."""
     faults: list[str] = []
     graphs = [_load(job_type, faults) for job_type in (JobType.TEXT, JobType.OUTFIT)]
     if faults:
@@ -98,7 +99,7 @@ def _load(job_type: JobType, faults: list[str]) -> Graph:
     path = name if os.path.exists(name) else default_file(name)
     try:
         with open(path, "rb") as file:
-            graph = parse(file.read(LARGEST_FILE))  # what is larger ends too early, and is not JSON
+            graph = parse(file.read(LARGEST_FILE))  # a larger file is cut off, and so not JSON
     except OSError as error:
         faults.append(f"{path}: cannot be read ({error.strerror})")
         return {}

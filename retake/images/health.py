@@ -1,4 +1,4 @@
-"""How the services stand that the API needs, found out within a bounded time."""
+"""The health of the services that the API needs, determined within a time limit."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +12,7 @@ from retake.images.start import ImageServices
 from retake.serving.bounded_calls import BoundedCalls
 
 CHECK_S = 2.0
+"""Seconds that each service has to answer."""
 
 
 class ServiceHealth:
@@ -23,7 +24,7 @@ class ServiceHealth:
         self._database = BoundedCalls("PostgreSQL", seconds=CHECK_S, most=4)
 
     def now(self) -> dict[str, Any]:
-        """Return what GET /health answers, within CHECK_S."""
+        """Return the body of GET /health, within CHECK_S."""
         table = self._services.table
         with ThreadPoolExecutor(2) as pool:
             redis = pool.submit(_answers, self._redis, self._services.store.client.ping)

@@ -1,4 +1,5 @@
-"""A job that this worker has claimed: a thread keeps it, and work on it ends when it is another's or a stop is due."""
+"""A claimed job: a thread renews the claim, and work on the job stops when the claim is lost or the worker must
+stop."""
 
 from collections.abc import Callable, Mapping
 from logging import getLogger
@@ -12,7 +13,7 @@ from retake.images.claims import JobClaims, Still
 from retake.images.redis_calls import RedisAway
 
 PAUSES_S = (0.1, 0.3, 1.0, 2.0, 5.0)
-"""Seconds between tries while Redis or the bucket are unreachable; the last one for ever."""
+"""Seconds between attempts while Redis or the bucket is unreachable; the last one repeats."""
 
 _LEAVE_S = 2.0
 
@@ -22,7 +23,7 @@ _log = getLogger(__name__)
 
 
 class JobLost(Exception):
-    """The job is another worker's, or has ended, or is gone: nothing more is done for it."""
+    """Another worker holds the job, or it has ended, or it is gone: this worker does nothing more for it."""
 
     def __init__(self, still: Still) -> None:
         super().__init__(still.value)
@@ -30,11 +31,11 @@ class JobLost(Exception):
 
 
 class JobInterrupted(Exception):
-    """The worker is asked to stop: the job is given back."""
+    """The worker must stop: the job is given back."""
 
 
 class WaitReason:
-    """Why a job waits: the log has each cause once until the job goes on, and `why` is there for as long."""
+    """Why a job waits. Each cause is logged once until the job continues; `why` is set as long as it waits."""
 
     def __init__(self) -> None:
         self.why = ""
@@ -42,20 +43,20 @@ class WaitReason:
         self._told: set[tuple[str, ...]] = set()
 
     def note(self, why: str, told: str, *cause: str) -> None:
-        """Note why it waits; `told` is what the log says of a cause."""
+        """Set why it waits, and log `told` unless this cause was logged already."""
         self.why = why
         if cause not in self._told:
             self._told.add(cause)
             _log.warning("%s", told)
 
     def over(self) -> None:
-        """Note that the job goes on."""
+        """Note that the job continues."""
         self.why = ""
         self._told.clear()
 
 
 class HeldJob:
-    """The job `job_id`, claimed as `token`; while it is entered, the claim is renewed each third of `silence_s`."""
+    """The job `job_id`, claimed as `token`. As a context manager it renews the claim every third of `silence_s`."""
 
     def __init__(self, claims: JobClaims, job_id: str, token: str, silence_s: float) -> None:
         self.job_id, self.token = job_id, token
@@ -74,31 +75,31 @@ class HeldJob:
         self._left.set()
 
     def check(self) -> None:
-        """Raise JobLost or JobInterrupted if the job must not be gone on with. It asks nobody."""
+        """Raise JobLost or JobInterrupted if work on the job must stop. Makes no call."""
         if self._lost is not None:
             raise JobLost(self._lost)
         if self._halted:
             raise JobInterrupted
 
     def pause(self, seconds: float) -> None:
-        """Wait. Raises JobLost, JobInterrupted, as soon as it is known."""
+        """Wait. Raises JobLost and JobInterrupted as soon as they are known."""
         self._woken.wait(seconds)
         self.check()
 
     def halt(self) -> None:
-        """Let the next `check` raise JobInterrupted. For other threads."""
+        """Make the next `check` raise JobInterrupted. For other threads."""
         self._halted = True
         self._woken.set()
 
     def update(self, fields: Mapping[str, str]) -> None:
-        """Write fields of the job. When this returns, the job was its own just before, for long enough for one call.
+        """Write fields of the job. On return the claim was just renewed, and lasts long enough for one call.
 
         Raises JobLost, JobInterrupted.
         """
         while True:
             began = monotonic()
             self._mine(self.patiently(lambda: self._claims.update(self.job_id, self.token, self._silence_s, fields)))
-            if monotonic() - began < self._silence_s / 3:  # else this process was stopped, or Redis took its time
+            if monotonic() - began < self._silence_s / 3:  # else this process was suspended, or Redis was slow
                 return
 
     def end_ready(self, output_r2_key: str, image_type: str, executed_by: str) -> None:
@@ -111,7 +112,7 @@ class HeldJob:
         self._mine(self.patiently(lambda: self._claims.end_failed(self.job_id, self.token, error)))
 
     def give_back(self) -> None:
-        """Let another worker have the job: it is pending. While Redis is unreachable the claim ends by itself."""
+        """Release the job to other workers: it is pending. If Redis is unreachable, the claim expires instead."""
         self._left.set()
         self._thread.join(_LEAVE_S)
         try:
@@ -120,7 +121,7 @@ class HeldJob:
             _log.warning("the job is not given back, it stays claimed for %g s: %s", self._silence_s, error)
 
     def patiently(self, work: Callable[[], T], away: type[RetakeError] = RedisAway) -> T:
-        """Return what `work` returns, and repeat it as long as it raises `away`. Raises JobLost, JobInterrupted."""
+        """Return the result of `work`, repeating it as long as it raises `away`. Raises JobLost, JobInterrupted."""
         told = ""
         for pause in repeating(*PAUSES_S):
             self.check()

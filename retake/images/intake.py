@@ -1,4 +1,4 @@
-"""Taking jobs in: into Redis, the bucket, jobs2, and to their queue, in an order that loses none and leaves nothing."""
+"""Job intake: into Redis, the bucket, jobs2 and the queue, in an order that loses no job and leaves nothing behind."""
 
 from logging import getLogger
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
     from retake.images.table import JobTable
 
 PUBLISH_S = 3.0
+"""Seconds that a request waits for RabbitMQ to confirm its message."""
 UNDO_S = 2.0
-"""Seconds that a request which has failed already spends on removing what it has saved; the rest is done later."""
+"""Seconds that a failed request spends on removing the files it has saved; the rest is removed later."""
 
 _log = getLogger(__name__)
 
 
 class RateReached(RetakeError):
-    """The user has made too many requests; in `seconds` the next one is allowed."""
+    """The user has made too many requests; the next one is allowed in `seconds`."""
 
     exit_code = ExitCode.TRY_LATER
 
@@ -46,8 +47,11 @@ class JobPicture(NamedTuple):
 
 
 class JobIntake:
-    """Makes jobs. Every method returns the id of the job that counts: that of an older one which the user made with the
-    same idempotency key ("" for none) within a day. Every method may raise RateReached and RedisAway."""
+    """Makes jobs. Every method may raise RateReached and RedisAway.
+
+    Each returns the id of the job that counts, which is an older one if the user made it with the same idempotency key
+    ("" for none) within a day.
+    """
 
     def __init__(self, services: ImageServices, files: BoundedCalls, unfinished: Unfinished) -> None:
         self._store, self._bucket, self._broker = services.store, services.bucket, services.broker
@@ -60,7 +64,7 @@ class JobIntake:
             raise RateReached(wait_s)
 
     def text(self, user_id: str, asked: TextRequest, key: str) -> str:
-        """Make a job in Redis and send it. With RabbitMQ unreachable the sweeper sends it."""
+        """Make a job in Redis and send it. If RabbitMQ is unreachable, the sweeper sends it."""
         if known := self._store.known(user_id, key):
             return known
         self.check_rate(user_id)
@@ -69,7 +73,7 @@ class JobIntake:
             try:
                 made = self._store.create(job, text_fields(asked), key)
             except RedisAway:
-                if not key:  # with one, the client may ask again and be given this very job
+                if not key:  # with a key, the client may retry and get this very job
                     self._unfinished.add(f"withdraw {job.job_id}", lambda: self._store.withdraw(job))
                 raise
             if made == job.job_id:
@@ -81,7 +85,8 @@ class JobIntake:
     # --- jobs of jobs2 ----------------------------------------------------------------------------------------------
 
     def in_table(self, table: "JobTable", user_id: str, asked: TextRequest, key: str) -> str:
-        """Make a row of jobs2, then the job as `text` does. Without Redis the sweeper makes it. Raises TableAway."""
+        """Make a row of jobs2, then the job as `text` does. If Redis is unreachable, the sweeper makes it. Raises
+        TableAway."""
         try:
             if known := self._store.known(user_id, key):
                 return known
@@ -95,7 +100,7 @@ class JobIntake:
                 self._unfinished.attempt(f"refund {job.job_id}", lambda: self._store.refund(user_id))
                 return made
             try:
-                # While its row is locked: what was brought in, finished and cleaned up meanwhile is not made again.
+                # While its row is locked: a job brought in, finished and cleaned up in the meantime is not made again.
                 brought = table.bring_in(job.job_id, self._store.bring_in)
                 counts = self._store.known(user_id, key) or made
             except (RedisAway, TableAway) as error:
@@ -112,7 +117,7 @@ class JobIntake:
     # --- jobs with pictures -----------------------------------------------------------------------------------------
 
     def outfit(self, user_id: str, person: JobPicture, garment: JobPicture, key: str) -> str:
-        """Save the pictures, make the job and send it; if anything fails, nothing stays.
+        """Save the pictures, make the job and send it; if anything fails, nothing remains.
 
         Raises BrokerAway, StorageError, NotInTime.
         """
@@ -157,16 +162,18 @@ class JobIntake:
         return made
 
     def _is_sent(self, job_id: str) -> bool:
-        """Return whether the job of another request counts, which may still be withdrawn: unless it was sent it is sent
-        now. Raises BrokerAway."""
+        """Return whether another request's job counts. It may still be withdrawn unless it was sent, so it is sent now.
+
+        Raises BrokerAway.
+        """
         fields = self._store.fields(job_id)
         if fields.get("type") != JobType.OUTFIT or fields.get("status") != JobStatus.PENDING or "sent_at" in fields:
-            return True  # also after its end
+            return True  # sent before, or ended
         self._publish(ImageJob(job_id, JobStatus.PENDING, JobType.OUTFIT))
         return self._store.sent(job_id)
 
     def _undo(self, job: ImageJob, key: str) -> bool:
-        """Remove the job and its pictures, now or later; return False if it is to stay, since it counts already."""
+        """Remove the job and its pictures, now or later; return False if it stays, since it already counts."""
 
         def undo() -> None:
             if not self._store.withdraw(job, key) and self._store.get(job.job_id) is not None:
@@ -181,7 +188,7 @@ class JobIntake:
     # --- RabbitMQ ---------------------------------------------------------------------------------------------------
 
     def _send(self, job: ImageJob) -> None:
-        """Send a job that counts already."""
+        """Send a job that already counts."""
         try:
             self._publish(job)
         except BrokerAway as error:

@@ -1,4 +1,4 @@
-"""Jobs: what one is asked to make, how it stands, and the Redis hash that it is kept in (docs/images.md, "Redis")."""
+"""Jobs: the request, the status, and the Redis hash of a job (docs/images.md, "Redis")."""
 
 import json
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ USUAL_SIZE = 1024  # pixels
 USUAL_STEPS = 20
 SMALLEST_SIZE, LARGEST_SIZE, SIZE_STEP = 64, 2048, 8  # pixels
 MOST_STEPS = 150
-LARGEST_SEED = 2**53 - 1  # what every JSON reader keeps exactly
+LARGEST_SEED = 2**53 - 1  # the largest integer that every JSON parser keeps exactly
 LONGEST_PROMPT = 4000  # characters
 MOST_STYLES, LONGEST_STYLE = 50, 200
 
 
 class JobStatus(StrEnum):
-    """How a job stands; other programs may write others, which are shown as they are."""
+    """The status of a job. Other programs may write other values, which are shown as they are."""
 
     PENDING = "pending"  # in its queue, or given back
     WAITING = "waiting_comfyui"  # with a worker that looks for a ComfyUI server
@@ -30,18 +30,18 @@ class JobStatus(StrEnum):
 
 
 UNDER_WAY = (JobStatus.PENDING, JobStatus.WAITING, JobStatus.PROCESSING, "processing")
-"""What a job is until it is ready or failed."""
+"""The statuses of a job that is neither ready nor failed."""
 
 
 class JobType(StrEnum):
-    """What a job makes; each type has a queue of its own."""
+    """What a job makes. Each type has its own queue."""
 
     TEXT = "text"
     OUTFIT = "outfit_change"
 
 
 class TextRequest(NamedTuple):
-    """What a picture is made of."""
+    """The parameters of a picture made from text."""
 
     prompt: str
     negative_prompt: str = ""
@@ -53,7 +53,7 @@ class TextRequest(NamedTuple):
 
 
 class ImageJob(NamedTuple):
-    """A job as its hash has it. Texts that are missing are empty, numbers 0."""
+    """A job as stored in its hash. Missing texts are empty, missing numbers 0."""
 
     job_id: str
     status: str
@@ -64,17 +64,17 @@ class ImageJob(NamedTuple):
     text: TextRequest = TextRequest("")
     person_image_r2_key: str = ""
     garment_image_r2_key: str = ""
-    attempt: int = 0  # from 1 once a prompt has been sent
-    attempts_before: int = 0  # that do not count any more: it failed, and an operator let it start over
+    attempt: int = 0  # 1 or more once a prompt has been sent
+    attempts_before: int = 0  # attempts before the last requeue by an operator, which no longer count
     prompt_id: str = ""
     comfyui_server: str = ""  # URL of the server that has the prompt
     output_r2_key: str = ""
     image_type: str = ""
     executed_by: str = ""  # "Worker-A @ host:port"
     error: str = ""
-    delivered_at: str = ""  # when its result was answered first
+    delivered_at: str = ""  # when its result was first delivered to a client
     in_table: bool = False  # whether it has a row in jobs2
-    comfyui_deaths: int = 0  # how often ComfyUI went away while it executed it
+    comfyui_deaths: int = 0  # how often a ComfyUI server went away while it executed the job
 
     @property
     def ended(self) -> bool:
@@ -83,17 +83,17 @@ class ImageJob(NamedTuple):
 
     @property
     def under_way(self) -> bool:
-        """Whether it is not ready or failed yet."""
+        """Whether it is neither ready nor failed."""
         return self.status in UNDER_WAY
 
 
 def text_fields(asked: TextRequest) -> dict[str, str]:
-    """Return the fields of the hash that say what picture is asked for; they have the names of TextRequest's."""
+    """Return the hash fields of a request; they are named like those of TextRequest."""
     return {name: json.dumps(it) if isinstance(it, tuple) else str(it) for name, it in asked._asdict().items()}
 
 
 def job_of(job_id: str, fields: Mapping[str, str]) -> ImageJob:
-    """Return the job that a hash holds, whichever program wrote it."""
+    """Return the job in a hash, whichever program wrote it."""
     return ImageJob(
         job_id=job_id,
         status=fields.get("status", ""),
@@ -127,7 +127,8 @@ def job_of(job_id: str, fields: Mapping[str, str]) -> ImageJob:
 
 
 def is_job_id(text: str) -> bool:
-    """Return whether this is a job's id: a UUID as Python and PostgreSQL write it. Anything else may be another key."""
+    """Return whether this is a job id: a UUID as Python and PostgreSQL write it. Anything else may be another Redis
+    key."""
     try:
         return str(UUID(text)) == text
     except ValueError:
@@ -135,12 +136,12 @@ def is_job_id(text: str) -> bool:
 
 
 def iso(moment: datetime) -> str:
-    """Return a moment as hashes have it: of one length, so that such texts compare as the moments do."""
+    """Return a time as stored in hashes: all have the same length, so that they compare as text."""
     return moment.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 def age_s(stamp: str, now: datetime) -> float | None:
-    """Return how many seconds ago a moment was, as hashes have it; None for what is not a time."""
+    """Return how many seconds ago a time in a hash was, or None if it is not a time."""
     try:
         return (now - parse_stamp(stamp)).total_seconds()
     except ValueError:

@@ -1,6 +1,6 @@
-"""The messages of the image-job service: exchanges, queues, and what a message says (docs/images.md, "RabbitMQ").
+"""The messages of the image-job service: exchanges, queues, and message bodies (docs/images.md, "RabbitMQ").
 
-No setting may stand in a queue's arguments: RabbitMQ refuses a queue that is declared otherwise than it was.
+Queue arguments must not depend on a setting: RabbitMQ refuses to redeclare a queue with other arguments.
 """
 
 import json
@@ -12,7 +12,7 @@ from retake.rabbit.topology import Binding, Exchange, Queue, Topology
 from retake.strict_json import parse
 
 LARGEST_MESSAGE = 262_144
-"""Bytes of a message: the longest prompts and styles of a job, written in ASCII with 12 bytes for a character."""
+"""Maximum bytes of a message: the longest prompts and styles of a job, in ASCII at 12 bytes per character."""
 
 _QUORUM = {"x-queue-type": "quorum"}
 _DEAD_LETTERED = {**_QUORUM, "x-dead-letter-exchange": "DeadExchange"}
@@ -31,7 +31,7 @@ TOPOLOGY = Topology(
 
 
 class Way(NamedTuple):
-    """How the jobs of a type reach a worker."""
+    """The route of a job type to a worker."""
 
     exchange: str
     key: str
@@ -45,13 +45,16 @@ WAYS = {
 
 
 def way_of(job_type: str) -> Way:
-    """Return the way of a type; what other programs wrote there is text."""
+    """Return the route of a job type; an unknown type, written by another program, counts as text."""
     return WAYS[JobType.OUTFIT if job_type == JobType.OUTFIT else JobType.TEXT]
 
 
 def message_of(job: ImageJob) -> bytes:
-    """Return the message for a job: its id, and the parameters of a text job, which workers read in its hash. Those of
-    another program's job may be too large: then it is the id alone."""
+    """Return the message for a job: its id and, for a text job, the parameters, which workers read from its hash
+    instead.
+
+    If another program's parameters are too large, the message is the id alone.
+    """
     told = {"job_id": job.job_id}
     if job.type == JobType.OUTFIT:
         return json.dumps(told).encode()
@@ -66,7 +69,7 @@ def publish(broker: Broker, job: ImageJob, timeout_s: float | None = None) -> No
 
 
 def job_id_of(message: bytes) -> str | None:
-    """Return the id of the job that a message is about, or None: no JSON, or none of ours."""
+    """Return the job id in a message, or None if it is not a message of ours."""
     if len(message) > LARGEST_MESSAGE:
         return None
     try:
