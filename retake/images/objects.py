@@ -1,4 +1,4 @@
-"""The files of jobs in the bucket: pictures that came with a job, and the one that it made."""
+"""The files of jobs in the bucket: the pictures that came with a job, and the one that it made."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,9 @@ FOLDER = "jobs/"
 
 
 class PictureKind(NamedTuple):
-    """What the first bytes of a file say that it is."""
+    """A picture format, identified by the first bytes of a file."""
 
-    ending: str  # of its name, without the dot
+    ending: str  # file name extension, without the dot
     media_type: str
 
 
@@ -22,7 +22,7 @@ _PNG, _JPEG, _WEBP = (
 
 
 def picture_of(data: bytes) -> PictureKind | None:
-    """Return the kind of picture, or None if it is not a PNG, JPEG or WebP. Only the first bytes are looked at."""
+    """Return the format of a picture, or None if it is not a PNG, JPEG or WebP. Only the first bytes are examined."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return _PNG
     if data.startswith(b"\xff\xd8\xff"):
@@ -31,7 +31,7 @@ def picture_of(data: bytes) -> PictureKind | None:
 
 
 def media_type_of(key: str, data: bytes) -> str:
-    """Return the media type of a file: that of a picture by its first bytes, of another by the ending of its key."""
+    """Return the media type of a file: of a picture by its first bytes, of other files by the extension of its key."""
     if kind := picture_of(data):
         return kind.media_type
     ending = key.rpartition(".")[2].lower()
@@ -40,7 +40,7 @@ def media_type_of(key: str, data: bytes) -> str:
 
 
 def folder_of(job_id: str) -> str:
-    """Return what the keys of all files of a job begin with."""
+    """Return the common prefix of the keys of a job's files."""
     return f"{FOLDER}{job_id}/"
 
 
@@ -55,6 +55,6 @@ def input_key(job_id: str, which: str, kind: PictureKind) -> str:
 
 
 def remove_files(bucket: Bucket, job_id: str) -> None:
-    """Delete all files of a job. Raises StorageError; again, it does the rest."""
+    """Delete all files of a job. Raises StorageError; a repeated call does the rest."""
     for entry in bucket.list(folder_of(job_id)):
         bucket.delete(entry.key)

@@ -1,4 +1,4 @@
-"""Which workers are there: each tells it in Redis, in a key that goes when the worker is silent."""
+"""The presence of workers: each sends heartbeats to a Redis key that expires when the worker is silent."""
 
 import json
 from typing import NamedTuple
@@ -10,15 +10,15 @@ _PREFIX = "jobs:worker:"
 
 
 class WorkerPresence(NamedTuple):
-    """What a worker tells of itself."""
+    """What a worker reports about itself."""
 
     name: str
     queue: str
-    address: str  # host:port of its HTTP
+    address: str  # host:port of its HTTP API
     consuming: bool = False
-    job: str = ""  # the id of the job that it works on
-    since: str = ""  # ISO 8601, UTC: when it began
-    comfyui: tuple[str, ...] = ()  # URLs of the servers that it finds alive
+    job: str = ""  # the id of the job in progress
+    since: str = ""  # when it started; ISO 8601, UTC
+    comfyui: tuple[str, ...] = ()  # URLs of the servers that answer it
     waits: str = ""  # why its job waits
 
 
@@ -33,16 +33,16 @@ class Presence:
         self._calls = calls
 
     def tell(self, worker: WorkerPresence, ttl_s: float) -> None:
-        """Say that this worker is there, for `ttl_s` seconds."""
+        """Record that this worker is present, for `ttl_s` seconds."""
         told = json.dumps(worker._asdict())
         self._calls.ask(lambda: self._calls.client.set(_PREFIX + worker.name, told, px=milliseconds(ttl_s)))
 
     def forget(self, name: str) -> None:
-        """Say that this worker has ended."""
+        """Record that this worker has ended."""
         self._calls.ask(lambda: self._calls.client.delete(_PREFIX + name))
 
     def all(self) -> list[WorkerPresence]:
-        """Return the workers, by name. It looks through all keys of Redis: for people, not for each request."""
+        """Return the workers, by name. It scans all keys of Redis, so it is for people, not for each request."""
         client = self._calls.client
         names = sorted(self._calls.ask(lambda: list(client.scan_iter(match=f"{_PREFIX}*", count=1000))))
         told = self._calls.ask(lambda: client.mget(names)) if names else []
@@ -50,7 +50,7 @@ class Presence:
 
 
 def _worker(text: str | None) -> WorkerPresence | None:
-    """Read what a worker told; None if it is gone meanwhile, or is nothing that we wrote."""
+    """Parse a worker's report; None if it has expired in the meantime, or is not ours."""
     try:
         told = parse(text or "")
     except ValueError:

@@ -1,4 +1,4 @@
-"""A process of the service as a command: its environment, its logs, and its exit code."""
+"""A process of the service as a command: its environment, logs and exit code."""
 
 import sys
 from collections.abc import Callable
@@ -18,9 +18,9 @@ logs_option = click.option(
 
 
 def run_process(what: str, logs: Path | None, run: Callable[[dict[str, str]], int]) -> int:
-    """Call `run` with the environment, that of `.env` too, and return the exit code.
+    """Call `run` with the environment, including that of `.env`, and return the exit code.
 
-    It logs to stderr, also into the folder `logs` if that is given. `what` needs the libraries of the extra "images".
+    It logs to stderr and, if given, to the folder `logs`. `what` needs the libraries of the extra "images".
     """
     setup_logging(sys.stderr, human=is_terminal())
     return exit_code_of(lambda: run(_prepared(what, logs)))

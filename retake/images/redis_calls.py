@@ -1,4 +1,4 @@
-"""Calls of Redis: bounded in time, repeated once, and what their errors mean."""
+"""Calls to Redis: bounded in time, repeated once, and with errors of our own."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,27 +19,27 @@ from retake.images.jobs import iso
 from retake.images.scripts import FUNCTIONS
 
 ANSWER_S = 3.0
-"""Seconds within which Redis answers. A broken connection is tried once more, so that a call ends within twice that."""
+"""Timeout of an answer from Redis in seconds. A broken connection is retried once, so a call ends within twice that."""
 
 REST_S = 0.5
-"""Seconds after a failure in which every call fails at once: else callers that wait for a thread would wait many times
-as long as one call does."""
+"""Seconds for which every call fails at once after a failure: otherwise callers that wait for a thread would wait many
+times as long as one call."""
 
-_LONGEST = 200  # characters of what Redis says
+_LONGEST = 200  # maximum characters of an error message of Redis
 
 
 class RedisAway(RetakeError):
-    """Redis did not answer as it should. Whether what was asked for was done is unknown; every call can be repeated."""
+    """Redis did not answer properly. The outcome of the call is unknown; every call can be repeated."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class WrongType(RedisAway):
-    """The key holds something of another type, which another program has put there."""
+    """The key holds a value of another type, which another program has written."""
 
 
 def open_redis(url: str) -> Redis:
-    """Return a client that is not connected yet, safe to use from many threads."""
+    """Return a client that has not connected yet. Thread-safe."""
     return Redis.from_url(
         url,
         decode_responses=True,
@@ -53,7 +53,7 @@ def open_redis(url: str) -> Redis:
 
 
 class RedisCalls:
-    """Runs scripts. Every method may raise RedisAway, may be repeated after it, and is safe for many threads."""
+    """Runs scripts. Every method may raise RedisAway and can then be repeated. Thread-safe."""
 
     def __init__(self, client: Redis, clock: Clock) -> None:
         self.client, self._clock = client, clock
@@ -61,22 +61,22 @@ class RedisCalls:
         self._rests_until = 0.0
 
     def now(self) -> str:
-        """Return the time as hashes have it."""
+        """Return the current time as stored in hashes."""
         return iso(self._clock.now())
 
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
-        """Run a script (see scripts.py) and return what it returns."""
+        """Run a script (see scripts.py) and return its result."""
         known = self._scripts.get(script)
         if known is None:
             known = self._scripts[script] = self.client.register_script(FUNCTIONS + script)
         return self.ask(lambda: known(keys=keys, args=arguments))
 
     def done(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> bool:
-        """Run a script that returns 1 where it has done what it is for, and return whether it has."""
+        """Run a script that returns 1 if it took effect, and return whether it did."""
         return bool(self.run(script, keys, arguments) == 1)
 
     def ask(self, work: Callable[[], Any]) -> Any:
-        """Return what `work`, which calls Redis, returns."""
+        """Return the result of `work`, which calls Redis."""
         if time.monotonic() < self._rests_until:
             raise RedisAway("Redis did not answer a moment ago: check that it runs, and REDIS_URL")
         try:
@@ -92,16 +92,16 @@ class RedisCalls:
 
 
 def refusal(error: ResponseError) -> str:
-    """Return in Redis's own words why it refuses, without the script in which it did."""
+    """Return Redis's error message without the script that caused it."""
     words, _, _ = str(error).partition(" script: ")
     return f"{one_line(redact(words))[:_LONGEST]} ({type(error).__name__})"
 
 
 def pairs(fields: Mapping[str, str]) -> list[str]:
-    """Return the fields of a hash as scripts take them: field, value, field, value, …"""
+    """Return the fields of a hash as script arguments: field, value, field, value, …"""
     return [*chain.from_iterable(fields.items())]
 
 
 def milliseconds(seconds: float) -> int:
-    """Return a period as scripts take it: 1 at least."""
+    """Return a duration as a script argument, at least 1."""
     return max(1, round(seconds * 1000))

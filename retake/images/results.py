@@ -1,4 +1,4 @@
-"""Answers about jobs: how one stands, its picture, its files; and what happens once an answer has been sent."""
+"""Answers about jobs: the status, the picture, the files, and what follows once an answer has been sent."""
 
 from base64 import b64encode
 from collections.abc import Callable
@@ -25,11 +25,11 @@ _WORDS: dict[str, str] = {
 
 
 class UnknownJob(Exception):
-    """There is no such job or file, or it is another user's."""
+    """There is no such job or file, or it belongs to another user."""
 
 
 class JobState(NamedTuple):
-    """The answer about a job. `after` is to be called once it has been sent."""
+    """The answer about a job. Call `after` once it has been sent."""
 
     status: int
     body: dict[str, Any]
@@ -52,7 +52,8 @@ class JobResults:
         self._files, self._cleanup, self._dispatcher, self._unfinished = files, cleanup, dispatcher, unfinished
 
     def state(self, job_id: str, acting: str) -> JobState:
-        """Return how the job stands, with its picture if it is ready. Redis is not asked if the dispatcher has it."""
+        """Return the status of a job, with its picture if it is ready. A job cached by the dispatcher needs no call to
+        Redis."""
         if (cached := self._dispatcher.cached(job_id)) is not None:
             if not may(acting, cached.user_id):
                 raise UnknownJob(f"there is no job {job_id}")
@@ -97,7 +98,7 @@ class JobResults:
     # --- parts ------------------------------------------------------------------------------------------------------
 
     def _find(self, job_id: str, acting: str) -> ImageJob:
-        """Return the job, from jobs2 if it is still to be brought in."""
+        """Return the job, or its row of jobs2 if it is yet to be brought in."""
         job = self._store.get(job_id)
         if job is None and self._table is not None:
             row = self._table.get(job_id)
@@ -109,7 +110,7 @@ class JobResults:
 
     def _completed(self, job_id: str, key: str, image_type: str) -> JobState:
         try:
-            # A key that no bucket can hold is another program's.
+            # Another program may have written a key that no bucket can hold.
             data = self._files.run(lambda: self._bucket.read(key))[0] if is_key(key) else None
         except NotFound:
             data = None
@@ -125,12 +126,11 @@ class JobResults:
         return JobState(200, body, self._delivered(job_id, JobStatus.READY))
 
     def _delivered(self, job_id: str, status: JobStatus) -> Callable[[], None]:
-        """Return what is to be done once the result has been sent: its grace begins; without one the job is cleaned
-        up."""
+        """Return what to do once the result has been sent: start its grace period or, without one, clean the job up."""
 
         def note(at: str) -> None:
             if self._store.delivered(job_id, at, status) and not self._grace_s:
-                with suppress(RetakeError):  # then a sweeper does it; later, it may be about another result here
+                with suppress(RetakeError):  # then a sweeper does it; a later retry here might hit another result
                     self._clean(job_id, ended=True)
 
         def after() -> None:
@@ -151,6 +151,6 @@ class JobResults:
         if self._table is not None and self._store.get(job_id) is None:
             row = self._table.get(job_id)
             if row is not None and row.status == JobStatus.PENDING:
-                self._table.failed(job_id, DELETED)  # it is not brought in any more
+                self._table.failed(job_id, DELETED)  # so that it is never brought in
         self._cleanup.clean(job_id, ended=ended)
         self._dispatcher.forget(job_id)

@@ -1,4 +1,4 @@
-"""What jobs2 tells and how it fails, apart from `table`: a process without PostgreSQL need not load SQLAlchemy."""
+"""The rows and errors of jobs2, apart from `table`, so that a process without PostgreSQL does not load SQLAlchemy."""
 
 from typing import NamedTuple
 
@@ -6,12 +6,11 @@ from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 
 AHEAD_S = 3600.0
-"""A change that is further ahead than this was made by a wrong clock: the job counts as if it had not changed."""
+"""A change further ahead than this many seconds was made by a wrong clock: the job counts as unchanged."""
 
 
 class TableAway(RetakeError):
-    """PostgreSQL did not answer as it should. Whether what was asked for was done is unknown; every call can be
-    repeated."""
+    """PostgreSQL did not answer properly. The outcome of the call is unknown; every call can be repeated."""
 
     exit_code: int = ExitCode.TRY_LATER
 
@@ -25,4 +24,4 @@ class TableRow(NamedTuple):
     error: str
     output_r2_key: str
     executed_by: str
-    old: bool = False  # whether it was last changed before the time that was asked about, or far ahead
+    old: bool = False  # whether it was last changed before the time in question, or far ahead of now

@@ -1,9 +1,9 @@
-"""What changes a job in Redis, as Lua scripts: hash and sets change together, and only if the job is where the writer
-believes it to be.
+"""Changes to jobs in Redis, as Lua scripts: hash and sets change together, and only if the job is in the state that the
+writer expects.
 
-A worker has a job by its claim: `claim` is its token, `claim_until` when it ends unless it is renewed (milliseconds of
-Redis's own clock, so that no two clocks are compared). A claim that ended without being given back is a death of its
-worker, counted in `deaths`. A dispatcher has a result in its memory by `cached_by` and `cached_until`, likewise.
+A worker holds a job by its claim: `claim` is its token, `claim_until` when it expires unless renewed (milliseconds of
+Redis's own clock, so that no two clocks are compared). A claim that expired without being given back counts as a death
+of its worker, in `deaths`. In the same way `cached_by` and `cached_until` say which dispatcher has a result in memory.
 """
 
 PENDING = "jobs:status:pending"
@@ -23,32 +23,32 @@ local function now()
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- What these fields of a job say; nothing where the key is no hash.
+-- The values of these fields of a job; none if the key is not a hash.
 local function read(key, ...)
   return redis.call('TYPE', key).ok == 'hash' and redis.call('HMGET', key, ...) or {}
 end
 
--- What a field says as a number; 0 where it is missing, or no number.
+-- The value of a field as a number; 0 if it is missing or not a number.
 local function number(text)
   return tonumber(text or '') or 0
 end
 
--- The milliseconds that a claim has left; 0 for one that has ended. So has one that seems to last longer than a day,
--- the longest `worker_silence_seconds`: it was made by a clock that was wrong, or is no number of ours.
+-- The milliseconds that a claim has left; 0 if it has expired. One that seems to last longer than a day, the maximum of
+-- `worker_silence_seconds`, has expired too: a wrong clock or another program wrote it.
 local function left(till, now)
   local it = number(till) - now
   if it > 0 and it <= 86400000 then return it end
   return 0
 end
 
--- Why the job is not the worker's: 'lost' or 'gone'; nil if it is.
+-- Why the worker does not hold the job: 'lost' or 'gone'; nil if it does.
 local function lost(job, token)
   if redis.call('HGET', job, 'claim') == token then return nil end
   return redis.call('EXISTS', job) == 1 and 'lost' or 'gone'
 end
 
--- Put a job where it belongs by its status. One that is ready without a picture is kept in failed, so that it is
--- cleaned up one day; one of an unknown status is in no set.
+-- Put a job into the set of its status. One that is ready without a picture goes to failed, so that it is cleaned up
+-- eventually; one with an unknown status goes to no set.
 local function settle(key, id)
   local status, output = unpack(read(key, 'status', 'output_r2_key'))
   local set = ''
@@ -67,10 +67,10 @@ local function settle(key, id)
   if set ~= '' then redis.call('SADD', set, id) end
 end
 """
-"""What scripts have in common: `RedisCalls.run` puts it before each of them."""
+"""Functions that the scripts share: `RedisCalls.run` prepends them to each script."""
 
 CREATE = """
--- KEYS: job, idempotency or ''. ARGV: job id, seconds that the idempotency key counts, field, value, ...
+-- KEYS: job, idempotency key or ''. ARGV: job id, seconds that the idempotency key lives, field, value, ...
 if KEYS[2] ~= '' then
   local known = redis.call('GET', KEYS[2])
   if known then return known end
@@ -84,8 +84,8 @@ return ARGV[1]
 """
 
 WITHDRAW = """
--- KEYS: job, idempotency or ''. ARGV: job id. Undo CREATE unless a worker has the job already, or another request with
--- the same idempotency key has sent it, and answered so.
+-- KEYS: job, idempotency key or ''. ARGV: job id. Undo CREATE unless a worker has claimed the job, or another request
+-- with the same idempotency key has sent it and reported success.
 if redis.call('HGET', KEYS[1], 'status') ~= 'pending' or redis.call('HEXISTS', KEYS[1], 'claim') == 1
   or redis.call('HEXISTS', KEYS[1], 'sent_at') == 1 then return 0 end
 redis.call('DEL', KEYS[1])
@@ -95,14 +95,14 @@ return 1
 """
 
 SENT = """
--- KEYS: job. ARGV: when. Returns whether there is such a job: from now on WITHDRAW leaves it.
+-- KEYS: job. ARGV: time. Returns whether there is such a job. From now on WITHDRAW leaves it alone.
 if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 redis.call('HSETNX', KEYS[1], 'sent_at', ARGV[1])
 return 1
 """
 
 CLAIM = """
--- KEYS: job. ARGV: token, milliseconds, deaths allowed. Returns {what, milliseconds}.
+-- KEYS: job. ARGV: token, milliseconds, maximum deaths. Returns {result, milliseconds that another claim has left}.
 local status = read(KEYS[1], 'status')[1]
 if not status then return {'gone', 0} end
 if status == 'failed' then return {'failed', 0} end
@@ -122,7 +122,7 @@ return {what, 0}
 """
 
 UPDATE = """
--- KEYS: job. ARGV: token, milliseconds, field, value, ... (none, to renew the claim alone).
+-- KEYS: job. ARGV: token, milliseconds, field, value, ... (none: only renew the claim).
 local why = lost(KEYS[1], ARGV[1])
 if why then return why end
 redis.call('HSET', KEYS[1], 'claim_until', now() + ARGV[2], unpack(ARGV, 3))
@@ -139,7 +139,7 @@ return 'done'
 """
 
 END = """
--- KEYS: job, set. ARGV: token, job id, field, value, ... (of which one is `ended_by`). Again, it changes nothing.
+-- KEYS: job, set. ARGV: token, job id, field, value, ... (one of them `ended_by`). Repeated, it changes nothing.
 if redis.call('HGET', KEYS[1], 'ended_by') == ARGV[1] then return 'done' end
 local why = lost(KEYS[1], ARGV[1])
 if why then return why end
@@ -157,12 +157,12 @@ return 1
 """
 
 UNCACHE = """
--- KEYS: job. ARGV: job id, dispatcher, or '' for whichever let its time run out. Returns whether it is in ready again.
+-- KEYS: job. ARGV: job id, dispatcher, or '' for any whose time is up. Returns whether the job is in ready again.
 if redis.call('SISMEMBER', 'jobs:status:dispatcher_cache_processing', ARGV[1]) == 0 then return 0 end
 local by, till = unpack(read(KEYS[1], 'cached_by', 'cached_until'))
 local there = redis.call('TYPE', KEYS[1]).ok == 'hash'
 if not there then
-  -- gone, or no job any more: it leaves the set below, whose ever it was
+  -- gone, or no longer a job: it leaves the set below, no matter who cached it
 elseif ARGV[2] == '' then
   if number(till) > now() then return 0 end
 elseif by ~= ARGV[2] then
@@ -175,8 +175,8 @@ return redis.call('SISMEMBER', 'jobs:status:ready', ARGV[1])
 """
 
 CACHE_PAGE = """
--- KEYS: ready. ARGV: cursor, count, dispatcher, milliseconds, how many the dispatcher can take. What is not ready after
--- all leaves the set. Returns {cursor, {id, user_id, output_r2_key, image_type, ...}} of those that it has now.
+-- KEYS: ready. ARGV: cursor, count, dispatcher, milliseconds, how many the dispatcher can take. Members that are not
+-- ready leave the set. Returns {cursor, {id, user_id, output_r2_key, image_type, ...}} of the jobs taken.
 local found = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2])
 local room, till, rows = tonumber(ARGV[5]), now() + ARGV[4], {}
 for _, id in ipairs(found[2]) do
@@ -195,7 +195,7 @@ return {found[1], rows}
 """
 
 UNCACHE_PAGE = """
--- KEYS: the set of cached jobs. ARGV: cursor, count. Those whose dispatcher let their time run out are in ready again.
+-- KEYS: the set of cached jobs. ARGV: cursor, count. Moves those whose time is up back to ready. Returns the cursor.
 local found, now = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2]), now()
 for _, id in ipairs(found[2]) do
   local it = read(id, 'status', 'cached_until')
@@ -210,14 +210,14 @@ return found[1]
 """
 
 DELIVERED = """
--- KEYS: job. ARGV: when, the status that was answered. Only the first time counts; none does once an operator has let
--- the job start over.
+-- KEYS: job. ARGV: time, the status that was delivered. Only the first delivery counts, and none after an operator has
+-- requeued the job.
 if redis.call('HGET', KEYS[1], 'status') ~= ARGV[2] then return 0 end
 return redis.call('HSETNX', KEYS[1], 'delivered_at', ARGV[1])
 """
 
 REMOVE = """
--- KEYS: job. ARGV: job id, '1' if it stays unless it is ready or failed.
+-- KEYS: job. ARGV: job id, '1' to remove it only if it is ready or failed.
 local status = redis.call('HGET', KEYS[1], 'status')
 if ARGV[2] == '1' and status ~= 'ready' and status ~= 'failed' then return 0 end
 for _, name in ipairs(SETS) do redis.call('SREM', name, ARGV[1]) end
@@ -225,15 +225,15 @@ return redis.call('DEL', KEYS[1])
 """
 
 TOUCH = """
--- KEYS: job. ARGV: updated_at as it was, updated_at as it shall be. Of several sweepers one gets 1.
+-- KEYS: job. ARGV: old updated_at, new updated_at. Of several sweepers, only one gets 1.
 if (redis.call('HGET', KEYS[1], 'updated_at') or '') ~= ARGV[1] or redis.call('EXISTS', KEYS[1]) == 0 then return 0 end
 redis.call('HSET', KEYS[1], 'updated_at', ARGV[2])
 return 1
 """
 
 REQUEUE = """
--- KEYS: job. ARGV: job id, updated_at. Returns whether the job is to be done: a failed one starts over. Its attempts go
--- on being counted, since each gives a prompt its id, which a ComfyUI server may still know.
+-- KEYS: job. ARGV: job id, updated_at. Restart a failed job. Returns whether the job is to be done. Its attempts keep
+-- counting, since each gives a prompt its id, which a ComfyUI server may still know.
 local status = redis.call('HGET', KEYS[1], 'status')
 if not status or status == 'ready' then return 0 end
 if status ~= 'failed' then return 1 end
@@ -248,9 +248,10 @@ return 1
 """
 
 PEEK = """
--- KEYS: set. ARGV: cursor, count, statuses, and three times: jobs that have one of these statuses, and were changed and
--- answered later than that (and changed before the third), or are claimed, are left out. Times in another form than
--- ours are for the caller to read.
+-- KEYS: set. ARGV: cursor, count, statuses, changed, answered, ahead. Leaves out jobs with one of these statuses that
+-- are claimed, or that were changed after `changed` (and before `ahead`) and, if at all, answered after `answered`.
+-- From the set of cached jobs, only those are left out that a dispatcher still has. Jobs with times in another format
+-- than ours are returned, for the caller to read.
 -- Returns {cursor, {id, status, type, updated_at, delivered_at, claimed, cached, in_table, ...}}.
 local function later(stamp, than) return #stamp == 32 and string.sub(stamp, -6) == '+00:00' and stamp > than end
 local found, now = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2]), now()
@@ -274,7 +275,7 @@ return {found[1], rows}
 """
 
 STATUSES = """
--- KEYS: jobs. Returns {whether there is such a key, its status} for each.
+-- KEYS: jobs. Returns {whether the key exists, its status} for each.
 local found = {}
 for n, key in ipairs(KEYS) do
   local kind = redis.call('TYPE', key).ok
@@ -296,14 +297,14 @@ REFUND = """
 if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('DECR', KEYS[1]) end
 """
 
-# --- uploads: what was answered goes after a while, and only if it is still the same ---------------------------------
+# --- uploads: answered ones are deleted after the grace period, if they are still the same version ------------------
 
 UPLOADS_OF = "uploads:answered"
-"""The set of users who were answered something; `uploads:answered:<user>` has the version and time of each name."""
+"""The set of users whose uploads were answered; `uploads:answered:<user>` has the version and time of each name."""
 
 ANSWERED = """
 -- KEYS: answers of the user, users. ARGV: user, milliseconds ago, name, version, ... Only the first answer of a version
--- counts, unless it is to go at once.
+-- counts, unless the upload is to be deleted at once.
 local now = now()
 for n = 3, #ARGV, 2 do
   local known = redis.call('HGET', KEYS[1], ARGV[n])
@@ -326,7 +327,7 @@ return 1
 
 BEGIN_DELETE = """
 -- KEYS: answers of the user, writers of the upload, its deleter. ARGV: name, its answer, token, milliseconds. Returns
--- whether it may be deleted now: nobody writes it or deletes it, and the answer is the one that was read.
+-- whether it may be deleted now: nobody is writing or deleting it, and the answer is unchanged.
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', now())
 if redis.call('ZCARD', KEYS[2]) > 0 then return 0 end

@@ -1,4 +1,4 @@
-"""The settings of the image-job service: the shared sections, its own (IMAGES), and what the environment adds."""
+"""The settings of the image-job service: the shared sections, its own (IMAGES), and the environment."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -25,14 +25,14 @@ from retake.settings.shared import CHANNELS, OF_MUSIC, OF_STORY, OF_WEB, OLDER_K
 _USER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 EVERYBODY = "*"
-"""In IMAGES_KEYS, in place of a user: the key acts for every user."""
+"""In IMAGES_KEYS, in place of a user: this key acts for every user."""
 
 RESERVED_USER = "jobs"
-"""No user has this name: files of jobs are below it."""
+"""A name that no user can have: the files of jobs are below it."""
 
 
 class ImageJobSettings(NamedTuple):
-    """The image-job service. Seconds may have fractions."""
+    """Settings of the image-job service. Seconds may have fractions."""
 
     comfyui_urls: tuple[str, ...] = field(several(ENDPOINT), "the ComfyUI servers", default=())
     comfyui_discovery_url: str | None = field(
@@ -74,7 +74,7 @@ class ImageJobSettings(NamedTuple):
 
 
 SECTIONS = {"STORAGE": SHARED["STORAGE"], "WORKFLOW": SHARED["WORKFLOW"], "IMAGES": schema_of(ImageJobSettings)}
-"""The sections of the file that the image-job service reads, by where they stand."""
+"""The sections of the settings file that the image-job service reads."""
 
 _OTHERS = (*OF_STORY, *OF_MUSIC, *OF_WEB, *(name for name in SHARED if name not in SECTIONS), "ALERTS", "MODES")
 
@@ -86,7 +86,7 @@ ENVIRONMENT = {
     "IMAGES_KEYS": "who may call the API: alice=KEY,*=KEY; the key of * acts for every user",
     "RETAKE_COMFYUI_URLS": "the ComfyUI servers, separated by commas, instead of IMAGES.comfyui_urls",
 }
-"""The variables that the image-job service reads, from the environment or .env, and what each is for."""
+"""The variables that the image-job service reads, from the environment or .env, and the purpose of each."""
 
 _SCHEMES = {
     "REDIS_URL": ("redis", "rediss"),
@@ -96,7 +96,7 @@ _SCHEMES = {
 
 
 class Places(NamedTuple):
-    """Where the services are, with passwords: never logged or shown whole."""
+    """The URLs of the services, with passwords: never logged or shown in full."""
 
     redis: str = ""
     rabbitmq: str = ""
@@ -106,7 +106,7 @@ class Places(NamedTuple):
         return "Places(…)"
 
     def passwords(self) -> Iterator[str]:
-        """Yield the passwords, as they stand in the URLs and decoded, to be masked."""
+        """Yield the passwords, as they appear in the URLs and decoded, for masking."""
         for url in self:
             if password := urlsplit(url).password:
                 yield password
@@ -114,12 +114,12 @@ class Places(NamedTuple):
 
 
 def is_user(name: str) -> bool:
-    """Return whether a user may have this name."""
+    """Return whether this is a valid user name."""
     return bool(_USER.fullmatch(name)) and name != RESERVED_USER
 
 
 class AccessKeys:
-    """The keys of the API, by user. `repr` shows none of them."""
+    """The keys of the API, by user. `repr` shows no key."""
 
     def __init__(self, by_user: Mapping[str, str]) -> None:
         self._by_user = dict(by_user)
@@ -136,7 +136,7 @@ class AccessKeys:
 
 
 class ImagesSettings(NamedTuple):
-    """All settings of the image-job service, checked. `source` is the file they were read from."""
+    """All settings of the image-job service, validated. `source` is the file they were read from."""
 
     images: ImageJobSettings = ImageJobSettings()
     storage: StorageSettings = StorageSettings()  # with the URL of IMAGES_STORAGE_URL
@@ -148,10 +148,10 @@ class ImagesSettings(NamedTuple):
 
 
 def load_images_settings(environ: Mapping[str, str], needed: tuple[str, ...] = ()) -> ImagesSettings:
-    """Read the settings from the file that RETAKE_CONFIG names, or config/config.json, and from `environ`.
+    """Read the settings from `environ` and from the file that RETAKE_CONFIG names, or config/config.json.
 
-    `needed` are the variables of ENVIRONMENT without which the caller cannot work. Raises SettingsError: every fault,
-    one a line, without passwords or keys.
+    `needed` are the variables of ENVIRONMENT that the caller requires. Raises SettingsError with every fault, one per
+    line, without passwords or keys.
     """
     file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, _OTHERS)
     faults: list[str] = []
@@ -181,7 +181,7 @@ def load_images_settings(environ: Mapping[str, str], needed: tuple[str, ...] = (
 
 
 def check_user(user: str) -> str:
-    """Return `user` if it can be a user's id. Raises ValueError."""
+    """Return `user` if it is a valid user id. Raises ValueError."""
     if not is_user(user):
         raise ValueError('a userId is 1 to 64 of A-Z, a-z, 0-9, "_" and "-", and not "jobs"')
     return user
@@ -197,7 +197,7 @@ def _storage(storage: StorageSettings, url: str, faults: list[str]) -> StorageSe
 
 
 def _place(name: str, url: str, faults: list[str]) -> str:
-    """Return the URL of a service; what is wrong with it is told without it, since it may have a password."""
+    """Return the URL of a service. A fault does not quote the URL, which may contain a password."""
     if not url:
         return ""
     try:
@@ -212,7 +212,7 @@ def _place(name: str, url: str, faults: list[str]) -> str:
 
 
 def _access_keys(text: str, faults: list[str]) -> AccessKeys:
-    """Read "alice=KEY,*=KEY"."""
+    """Parse "alice=KEY,*=KEY"."""
     keys: dict[str, str] = {}
     for number, part in enumerate(filter(None, (it.strip() for it in text.split(","))), 1):
         user, _, key = (it.strip() for it in part.partition("="))

@@ -1,4 +1,5 @@
-"""What a process of the image-job service works with, and the check of it at the start (docs/images.md, "Operate")."""
+"""The services that a process of the image-job service uses, and their check at the start (docs/images.md,
+"Operate")."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -27,22 +28,22 @@ from retake.serving.environment import load_environment
 if TYPE_CHECKING:
     from retake.images.table import JobTable
 
-_PIECE_S = 0.1  # from one look for signals to the next
+_PIECE_S = 0.1  # between two checks for signals
 _PAUSE_S = 0.5  # between two attempts to reach a service
-_LAST_ANSWER_S = 8.0  # for an attempt that was begun in time
-_KEEPING = "noeviction"
+_LAST_ANSWER_S = 8.0  # extra time for an attempt that began in time
+_KEEPING = "noeviction"  # the Redis policy that never drops jobs
 
 _log = getLogger(__name__)
 
 
 class ServicesAway(RetakeError):
-    """A service that is needed at the start did not answer in time: a line for each."""
+    """A required service did not answer in time at the start. One line for each."""
 
     exit_code: int = ExitCode.TRY_LATER
 
 
 class ImageServices(NamedTuple):
-    """What a process works with."""
+    """The services that a process uses."""
 
     settings: ImagesSettings
     store: JobStore
@@ -61,15 +62,15 @@ class ImageServices(NamedTuple):
 def open_services(
     settings: ImagesSettings, name: str, *, with_table: bool = False, clock: Clock | None = None
 ) -> ImageServices:
-    """Return what the process `name` works with; only RabbitMQ is connected to already, in the background.
+    """Return the services of the process `name`. Only RabbitMQ is connected right away, in the background.
 
-    The passwords are masked in logs from now on. Raises SettingsError.
+    Their passwords are masked in logs from now on. Raises SettingsError.
     """
     clock, places = clock or SystemClock(), settings.places
     mask([*places.passwords(), *(key for _, key in settings.keys)])
     table = None
     if with_table and places.database:
-        from retake.images.table import JobTable  # SQLAlchemy, which a worker does without
+        from retake.images.table import JobTable  # loads SQLAlchemy, which a worker does not need
 
         table = JobTable(places.database, clock)
     services = ImageServices(
@@ -85,18 +86,18 @@ def open_services(
 
 @contextmanager
 def services_of_operator(environ: Mapping[str, str], clock: Clock) -> Iterator[ImageServices]:
-    """Yield what an operator's command works with, by `environ` and .env; closed at the end. Raises SettingsError."""
+    """Yield the services of an operator's command, from `environ` and .env, and close them. Raises SettingsError."""
     settings = load_images_settings({**load_environment(), **environ}, ("REDIS_URL", "RABBITMQ_URL"))
     with closing(open_services(settings, "console", with_table=True, clock=clock)) as services:
         yield services
 
 
 def check_services(services: ImageServices, clock: Clock | None = None, *, look_only: bool = False) -> None:
-    """Return once every service answers and jobs2 has its tables; log a warning of a Redis that may forget jobs.
-    With `look_only` tables are neither made nor migrated.
+    """Return once every service answers and jobs2 has its tables; log a warning about a Redis that may lose jobs.
 
-    Each service is tried for IMAGES.start_seconds, all side by side. Raises ServicesAway with a line for each that is
-    missing. Its exit code is that of wrong settings if one of them refuses the user, the password or the key.
+    Each service is tried for IMAGES.start_seconds, all concurrently. With `look_only` tables are neither created nor
+    migrated. Raises ServicesAway with a line for each missing service. Its exit code is that of wrong settings if one
+    of them refuses the user, the password or the key.
     """
     seconds, place = services.settings.images.start_seconds, _place(services.settings.places.redis)
     patiently = partial(_wait, clock or SystemClock(), seconds)
@@ -117,7 +118,7 @@ def check_services(services: ImageServices, clock: Clock | None = None, *, look_
 
 
 def check_unless_stopped(services: ImageServices, signals: Callable[[], int], *, look_only: bool = False) -> bool:
-    """Do `check_services`, and return True; False as soon as `signals()`, the number of signals so far, is not 0."""
+    """Do `check_services` and return True, or False as soon as `signals()`, the number of signals so far, is not 0."""
     failed: list[RetakeError] = []
 
     def check() -> None:
@@ -138,7 +139,7 @@ def check_unless_stopped(services: ImageServices, signals: Callable[[], int], *,
 
 
 def memory_warnings(store: JobStore) -> list[str]:
-    """Return why Redis may forget jobs, a sentence each; nothing where it does not tell."""
+    """Return the reasons why Redis may lose jobs, a sentence each; none if Redis does not report its settings."""
     try:
         told: dict[str, Any] = store.client.info("all")
     except RedisError:  # hosted ones may forbid it
@@ -158,8 +159,8 @@ def memory_warnings(store: JobStore) -> list[str]:
 
 
 def _wait(clock: Clock, seconds: float, attempt: Callable[[], object]) -> None:
-    """Return when `attempt` has returned; it is made again and again for so many seconds. Raises what it raised last,
-    or at once what no waiting changes."""
+    """Repeat `attempt` until it succeeds, for up to `seconds`. Raises its last error, or at once one that waiting
+    cannot fix."""
     begun = clock.now()
     while True:
         try:
@@ -174,8 +175,10 @@ def _wait(clock: Clock, seconds: float, attempt: Callable[[], object]) -> None:
 
 
 def _failed(checks: Mapping[str, Callable[[], None]], seconds: float) -> list[RetakeError]:
-    """Return the errors of the checks that failed, in their order; all run side by side. One that is still trying long
-    after its time has failed too: a bucket may be more patient than we are."""
+    """Run the checks concurrently and return the errors of those that failed, in order.
+
+    A check that is still running long after its time has failed too: a bucket may retry for longer than this.
+    """
     errors: dict[str, BaseException] = {}
 
     def run(name: str, check: Callable[[], None]) -> None:

@@ -12,25 +12,26 @@ from retake.images.redis_calls import WrongType, milliseconds, pairs
 from retake.images.rows import AHEAD_S
 
 IDEMPOTENCY_S = 86_400
+"""Seconds for which an idempotency key counts."""
 _RATE_MS = 60_000
-_PAGE = 500  # members of a set that are read at once
+_PAGE = 500  # members of a set per call
 
 
 class JobGlance(NamedTuple):
-    """What a sweep looks at."""
+    """The data of a job that a sweep needs."""
 
     job_id: str
     status: str  # empty: there is no such job
     type: str
     updated_at: str
     delivered_at: str
-    claimed: bool  # whether a living worker has it
-    cached: bool = False  # whether a living dispatcher has it in its memory
+    claimed: bool  # whether a live worker holds it
+    cached: bool = False  # whether a live dispatcher has it in memory
     in_table: bool = False  # whether it has a row in jobs2
 
 
 class JobSets(JobClaims):
-    """Jobs as they are found: by id, and by the sets of their statuses, page by page."""
+    """Lookup of jobs: by id, and page by page in the sets of their statuses."""
 
     def get(self, job_id: str) -> ImageJob | None:
         """Return the job, or None."""
@@ -38,7 +39,7 @@ class JobSets(JobClaims):
         return job_of(job_id, fields) if fields else None
 
     def fields(self, job_id: str) -> dict[str, str]:
-        """Return the hash of the job; {} if there is none, or a key of another type. `job_id` may be any text."""
+        """Return the hash of the job, or {} if there is none or the key has another type. `job_id` may be any text."""
         if not is_job_id(job_id):
             return {}
         try:
@@ -49,10 +50,11 @@ class JobSets(JobClaims):
     def members(
         self, of: str, *, calm: Iterable[str] = (), changed: str = "", answered: str = ""
     ) -> Iterator[JobGlance]:
-        """Yield the jobs of a set (see scripts.SETS), page by page; one that moves meanwhile may come twice.
+        """Yield the jobs of a set (see scripts.SETS), page by page. A job that moves in the meantime may be yielded
+        twice.
 
-        Left out are those with one of the statuses `calm` that were last changed after `changed`, though not by
-        a clock far ahead, and answered after `answered` if at all, or that a worker has: Redis itself passes over them.
+        Redis leaves out jobs with one of the statuses `calm` that a worker holds, or that were last changed after
+        `changed` (unless by a clock far ahead) and, if at all, answered after `answered`.
         """
         statuses = f" {' '.join(calm)} "
         ahead = iso(self._clock.now() + timedelta(seconds=AHEAD_S))
@@ -65,49 +67,52 @@ class JobSets(JobClaims):
                 return
 
     def counts(self) -> dict[str, int]:
-        """Return how many jobs are in each set."""
+        """Return the number of jobs in each set."""
         with self.client.pipeline(transaction=False) as pipe:
             for name in scripts.SETS:
                 pipe.scard(name)
             return dict(zip(scripts.SETS, self.ask(pipe.execute), strict=True))
 
     def settle(self, job_id: str) -> None:
-        """Put the job into the set where its status belongs, and out of the others; what is not a job into none."""
+        """Move the job to the set of its status and out of the others; remove what is not a job from all sets."""
         self.run(scripts.SETTLE, [job_id if is_job_id(job_id) else ""], [job_id])
 
     def touch(self, glance: JobGlance) -> bool:
-        """Make a job's last change now, and return whether this caller was the one who did, of several at once."""
+        """Set the job's last change to now; return whether this caller, of several at once, was the one that did."""
         return self.done(scripts.TOUCH, [glance.job_id], [glance.updated_at, self.now()])
 
     def uncache(self, job_id: str, dispatcher: str = "") -> bool:
-        """Move the job back to ready: out of this dispatcher's cache, or out of one whose time has run out."""
+        """Move the job back to ready, out of this dispatcher's cache or, with "", out of any whose time is up."""
         return self.done(scripts.UNCACHE, [job_id], [job_id, dispatcher])
 
     def statuses(self, job_ids: Sequence[str]) -> list[str | None]:
-        """Return the status of each job, None where there is no such key."""
+        """Return the status of each job, or None if there is no such key."""
         return [it if there else None for there, it in self.run(scripts.STATUSES, job_ids, [])] if job_ids else []
 
     def alone(self, what: str, seconds: float) -> bool:
-        """Return whether this caller, of all processes, is the first in `seconds` to begin `what`."""
+        """Take the lock `what` for `seconds`; return whether this caller, of all processes, got it."""
         return bool(self.ask(lambda: self.client.set(f"jobs:alone:{what}", "1", nx=True, px=milliseconds(seconds))))
 
     def still_alone(self, what: str, seconds: float) -> None:
-        """Keep others from beginning `what` for so long from now."""
+        """Renew the lock `what` for `seconds` from now."""
         self.ask(lambda: self.client.pexpire(f"jobs:alone:{what}", milliseconds(seconds)))
 
     def not_alone(self, what: str) -> None:
-        """Let the next one begin `what` at once."""
+        """Release the lock `what`."""
         self.ask(lambda: self.client.delete(f"jobs:alone:{what}"))
 
 
 class JobStore(JobSets):
-    """Jobs by id: what the API does with them, beside what workers, dispatchers and sweepers do."""
+    """Jobs by id: what the API does with them, besides what workers, dispatchers and sweepers do."""
 
     # --- making and removing ----------------------------------------------------------------------------------------
 
     def create(self, job: ImageJob, fields: Mapping[str, str], idempotency_key: str = "") -> str:
-        """Save a new job, pending, and return its id: that of an older job which the same user made with the same key
-        within a day. `fields` are those beside the common ones."""
+        """Save a new pending job and return its id, or that of an older job that the same user made with the same key
+        within a day.
+
+        `fields` are added to the common ones.
+        """
         now = self.now()
         common = {
             "status": JobStatus.PENDING,
@@ -128,8 +133,10 @@ class JobStore(JobSets):
         return found if isinstance(found, str) else None
 
     def bring_in(self, job: ImageJob, hashed_key: str = "") -> bool:
-        """Create the job of a row of jobs2, and return whether it was not there; its idempotency key counts from now
-        on. Call it through `JobTable.bring_in`."""
+        """Create the job of a row of jobs2; return whether it did not exist. Its idempotency key counts from now on.
+
+        Call it through `JobTable.bring_in`.
+        """
         if self.fields(job.job_id):
             return False
         if hashed_key:
@@ -139,27 +146,27 @@ class JobStore(JobSets):
         return True
 
     def sent(self, job_id: str) -> bool:
-        """Record that the job's message was sent; return whether there is such a job. It is not withdrawn any more."""
+        """Record that the job's message was sent, so that it is no longer withdrawn; return whether there is such a
+        job."""
         return self.done(scripts.SENT, [job_id], [self.now()])
 
     def withdraw(self, job: ImageJob, idempotency_key: str = "") -> bool:
-        """Undo `create`, unless the job was sent or a worker has it already; return whether it is undone."""
+        """Undo `create`, unless the job was sent or claimed by a worker; return whether it is undone."""
         keys = [job.job_id, _idempotency(job.user_id, key_hash(idempotency_key))]
         return self.done(scripts.WITHDRAW, keys, [job.job_id])
 
     def remove(self, job_id: str, *, ended: bool = False) -> bool:
-        """Remove the job from Redis, whatever its status, or with `ended` only if it is ready or failed; return whether
-        it was removed."""
+        """Remove the job from Redis, with `ended` only if it is ready or failed; return whether it was removed."""
         return self.done(scripts.REMOVE, [job_id], [job_id, "1" if ended else ""])
 
     def requeue(self, job_id: str) -> bool:
-        """Let a failed job start over; return whether it, or one that is under way, is to be done."""
+        """Restart a failed job; return whether the job is to be done, as one in progress is too."""
         return self.done(scripts.REQUEUE, [job_id], [job_id, self.now()])
 
     # --- for requests -----------------------------------------------------------------------------------------------
 
     def delivered(self, job_id: str, at: str, status: str) -> bool:
-        """Record when the result was answered, if `status` is still the job's; only the first time counts."""
+        """Record when the result was first delivered, if `status` is still the job's status."""
         return self.done(scripts.DELIVERED, [job_id], [at, status])
 
     def allow(self, user_id: str, per_minute: int) -> float:
@@ -167,7 +174,7 @@ class JobStore(JobSets):
         return float(self.run(scripts.ALLOW, [_rate(user_id)], [per_minute, _RATE_MS])) / 1000
 
     def refund(self, user_id: str) -> None:
-        """Undo one `allow`: the request made nothing."""
+        """Undo one `allow`, for a request that made nothing."""
         self.run(scripts.REFUND, [_rate(user_id)], [])
 
 
@@ -176,7 +183,7 @@ def _rate(user_id: str) -> str:
 
 
 def key_hash(idempotency_key: str) -> str:
-    """Return the form in which an idempotency key is kept; "" for none."""
+    """Return the form in which an idempotency key is stored, or "" for none."""
     return sha256(idempotency_key.encode("utf-8", "surrogatepass")).hexdigest() if idempotency_key else ""
 
 

@@ -1,4 +1,4 @@
-"""How the image-job service stands: jobs, queues, workers and ComfyUI servers, for a person who looks at it."""
+"""The state of the image-job service, for people: jobs, queues, workers and ComfyUI servers."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class ImageSurvey(NamedTuple):
-    """How it stands; None where a service did not answer, and `trouble` says which and why."""
+    """The state of the service. A field is None if its service did not answer; `trouble` says which and why."""
 
-    sets: dict[str, int] | None  # jobs by the last part of the name of their set
-    queues: dict[str, int] | None  # messages that wait in the queues of jobs
+    sets: dict[str, int] | None  # number of jobs, by the last part of the name of their set
+    queues: dict[str, int] | None  # number of messages in each queue of jobs
     dead_messages: int | None
     workers: list[WorkerPresence] | None
     comfyui: dict[str, bool]  # by URL, whether it answers
@@ -26,7 +26,7 @@ class ImageSurvey(NamedTuple):
 
 
 def survey(settings: ImageJobSettings, store: JobStore, broker: Broker) -> ImageSurvey:
-    """Look at everything; a service that is unreachable hides only what is in it."""
+    """Look at everything. An unreachable service hides only its own part."""
     trouble: list[str] = []
 
     def look(at: Callable[[], T]) -> T | None:

@@ -1,8 +1,8 @@
-"""The sweeper: finds what a crash, a lost message or a service that was unreachable has left behind, and puts it right
+"""The sweeper: finds what a crash, a lost message or an unreachable service has left behind, and corrects it
 (docs/images.md, "Sweeper and clean-up").
 
-Every instance of the API runs one, and all of them may work at the same time: what must happen once is decided by a
-script of Redis, a row lock, or a key of Redis with a time to live.
+Every instance of the API runs one, and all of them may work at the same time: a Redis script, a row lock, or a Redis
+key with a time to live decides who does what must happen once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,26 +32,26 @@ if TYPE_CHECKING:
     from retake.images.table import JobTable
 
 MOST_SENT = 1000
-"""Messages that one pass sends again at most."""
+"""Maximum number of messages that one pass resends."""
 
 MOST_CLEANED = 1000
-"""Jobs that one pass cleans up at most, and files without a job that it removes."""
+"""Maximum number of jobs that one pass cleans up, and of files without a job that it removes."""
 
 MOST_ROWS = 2000
-"""Rows of jobs2 that one pass looks at; the next one goes on behind them."""
+"""Maximum number of rows of jobs2 that one pass examines; the next pass continues after them."""
 
 LOST = "its result was lost: Redis does not have the job any more"
 
 _PAGE = 500
-_LONGEST_S = 20.0  # seconds after which a pass cleans up no further job
-_ORPHANS = "orphans"
-_SHORTEST_S = 1.0  # seconds between two listings of the bucket
+_LONGEST_S = 20.0  # seconds after which a pass cleans up no further jobs
+_ORPHANS = "orphans"  # name of the lock on listing the bucket
+_SHORTEST_S = 1.0  # minimum seconds between two listings of the bucket
 
 _log = getLogger(__name__)
 
 
 class Sweeper:
-    """Makes passes, from one thread at a time."""
+    """Makes passes, in one thread at a time."""
 
     def __init__(self, services: ImageServices, cleanup: CleanUp, clock: Clock) -> None:
         self._settings, self._store = services.settings.images, services.store
@@ -59,10 +59,10 @@ class Sweeper:
         self._cleanup, self._clock = cleanup, clock
         self._outages, self._turns, self._turns_of_files = _Outages(), Turns(), Turns()
         self._steps = ClockSteps(services.store, clock)
-        self._behind = ""  # the id behind which the next pass goes on in jobs2
+        self._behind = ""  # the cursor of the next pass in jobs2: an id
 
     def sweep(self) -> None:
-        """Make one pass. An unreachable service is logged once and not raised; what does not need it is done."""
+        """Make one pass. An unreachable service is logged once, not raised; whatever does not need it is done."""
         self._outages.begin()
         with self._outages.noted(RedisAway):
             self._send_again()
@@ -101,7 +101,7 @@ class Sweeper:
         return False
 
     def _send(self, glance: JobGlance) -> bool:
-        """Send the job's message again, unless another sweeper does; return whether RabbitMQ takes messages."""
+        """Resend the job's message, unless another sweeper does; return whether RabbitMQ accepts messages."""
         if not self._store.touch(glance):
             return True
         job = self._store.get(glance.job_id)
@@ -120,10 +120,10 @@ class Sweeper:
             return True
         return False
 
-    # --- jobs that nobody needs any more ----------------------------------------------------------------------------
+    # --- jobs that are no longer needed -----------------------------------------------------------------------------
 
     def _clean_up(self) -> None:
-        """Clean up what is over. A job with a file that cannot be deleted holds up no other one."""
+        """Clean up jobs that are over. A job with a file that cannot be deleted does not hold up the others."""
         begun, cleaned = self._clock.now(), False
         for glance in islice(self._turns.ordered(self._over(begun), lambda it: it.job_id), MOST_CLEANED):
             if (self._clock.now() - begun).total_seconds() > _LONGEST_S:
@@ -137,11 +137,11 @@ class Sweeper:
             if self._outages.has(RedisAway):
                 break
         if cleaned:
-            with self._outages.noted(StorageError):
+            with self._outages.noted(StorageError):  # the bucket has answered
                 pass
 
     def _over(self, now: datetime) -> Iterator[JobGlance]:
-        """Yield the jobs that are to be cleaned up. What is in a wrong set is put right on the way."""
+        """Yield the jobs to clean up. Jobs in a wrong set are moved to the right one on the way."""
         changed = _before(now, self._settings.result_ttl_seconds)
         answered = _before(now, self._settings.result_grace_seconds)
         for name in (scripts.READY, scripts.CACHED, scripts.FAILED):
@@ -161,7 +161,8 @@ class Sweeper:
         return self._is_old(glance, now, self._settings.result_ttl_seconds)
 
     def _is_old(self, glance: JobGlance, now: datetime, seconds: float) -> bool:
-        """Return whether the last change is that long ago. One that cannot be told, or is far ahead, is now."""
+        """Return whether the last change is at least that long ago. A time that is unreadable or far ahead is set to
+        now."""
         age = age_s(glance.updated_at, now)
         if age is None or age <= -AHEAD_S:
             self._store.touch(glance)
@@ -170,7 +171,7 @@ class Sweeper:
     # --- rows of jobs2 ----------------------------------------------------------------------------------------------
 
     def _follow_rows(self, table: "JobTable") -> None:
-        """Look at the next rows that have not ended: how do their jobs stand?"""
+        """Update the next rows that have not ended from the state of their jobs."""
         before = _before(self._clock.now(), self._settings.resend_after_seconds)
         for _ in range(MOST_ROWS // _PAGE):
             rows = table.open_rows(before, self._behind, _PAGE)
@@ -195,8 +196,8 @@ class Sweeper:
             table.failed(job.job_id, job.error)
 
     def _bring_in(self, table: "JobTable", row: TableRow) -> None:
-        """Create the job that Redis does not have. Clean-up ends the row before it removes the job, so it never was
-        there, or Redis has lost it."""
+        """Create a job that is not in Redis. It was never there, or Redis has lost it: clean-up ends the row before it
+        removes the job."""
         if row.status == JobStatus.READY:
             table.failed(row.job_id, LOST)
             return
@@ -209,7 +210,7 @@ class Sweeper:
     # --- files without a job ----------------------------------------------------------------------------------------
 
     def _remove_orphans(self) -> None:
-        """Remove files whose job Redis does not have. Listing a bucket costs: one process does it, now and then."""
+        """Remove files whose job is not in Redis. Listing a bucket costs money: one process does it, now and then."""
         old = self._settings.orphan_after_seconds
         if not self._store.alone(_ORPHANS, max(_SHORTEST_S, old / 4)):
             return
@@ -218,20 +219,20 @@ class Sweeper:
             entries = [it for it in self._bucket.list(FOLDER) if now - it.modified >= old]
             begun, removed = self._clock.now(), 0
             for orphans in self._turns_of_files.ordered(self._without_job(entries), lambda it: _folder(it[0])):
-                with self._outages.noted(), self._turns_of_files.taken(_folder(orphans[0])):  # one holds up no other
+                with self._outages.noted(), self._turns_of_files.taken(_folder(orphans[0])):
                     for it in orphans:
                         self._bucket.delete(it.key)
                     removed += len(orphans)
                 if self._outages.has(StorageError) and (self._clock.now() - begun).total_seconds() > _LONGEST_S:
                     break
                 if removed >= MOST_CLEANED:
-                    self._store.not_alone(_ORPHANS)  # the next pass goes on
+                    self._store.not_alone(_ORPHANS)  # the next pass continues
                     break
             if removed:
                 _log.warning("removed %d files below %s whose job Redis does not have", removed, FOLDER)
 
     def _without_job(self, entries: Sequence[Entry]) -> Iterator[list[Entry]]:
-        """Yield the files of each job that is not there."""
+        """Yield the files of each job that does not exist."""
         jobs = groupby(entries, _folder)
         files = ((name, list(group)) for name, group in jobs)
         while page := list(islice(files, _PAGE)):
@@ -240,7 +241,7 @@ class Sweeper:
 
 
 class _Outages:
-    """Which services are unreachable, each logged once when it goes and once when it is back."""
+    """The unreachable services, each logged once when it goes and once when it is back."""
 
     def __init__(self) -> None:
         self._logged: set[type[RetakeError]] = set()
@@ -251,12 +252,12 @@ class _Outages:
         self._away.clear()
 
     def has(self, kind: type[RetakeError]) -> bool:
-        """Return whether this service was found unreachable in this pass."""
+        """Return whether this service was unreachable in this pass."""
         return kind in self._away
 
     @contextmanager
     def noted(self, *needed: type[RetakeError]) -> Iterator[None]:
-        """Take note if a service is unreachable; if nothing is raised, those that were `needed` have answered."""
+        """Record an error of an unreachable service. If nothing is raised, the `needed` services have answered."""
         try:
             yield
         except tuple(_SERVICES) as error:
@@ -277,14 +278,14 @@ _SERVICES: dict[type[RetakeError], str] = {
     TableAway: "PostgreSQL",
     StorageError: "the bucket",
 }
-"""The errors of services that are unreachable, and how the services are called."""
+"""The error of each service when it is unreachable, and its name."""
 
 
 def _folder(entry: Entry) -> str:
-    """Return the name of the folder that a file lies in, which is that of its job."""
+    """Return the name of a file's folder, which is the id of its job."""
     return entry.key.removeprefix(FOLDER).partition("/")[0]
 
 
 def _before(now: datetime, seconds: float) -> str:
-    """Return the time so many seconds ago, as hashes have it."""
+    """Return the time `seconds` ago, as stored in hashes."""
     return iso(now - timedelta(seconds=seconds))

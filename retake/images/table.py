@@ -1,7 +1,7 @@
-"""The table jobs2 of PostgreSQL: jobs that must not be lost even while Redis is unreachable (docs/images.md, "State").
+"""The PostgreSQL table jobs2: jobs that must not be lost even while Redis is unreachable (docs/images.md, "State").
 
-A row is pending until its job is ready or failed, and completed once the job was cleaned up. Rows stay; what a client
-asks for is answered from Redis.
+A row is pending until its job is ready or failed, and completed once the job was cleaned up. Rows are kept; clients are
+answered from Redis.
 """
 
 import json
@@ -28,9 +28,9 @@ from retake.runs.schema import TableSchema, bring_up_to_date, version
 from retake.strict_json import parse
 
 ANSWER_S = 3
-"""Seconds within which PostgreSQL connects, and within which it does what it is asked."""
+"""Seconds within which PostgreSQL must connect, and within which it must answer a statement."""
 
-_CREATE_S = 10.0  # seconds that a job may take to be created in Redis, while its row is locked
+_CREATE_S = 10.0  # seconds that creating a job in Redis may take while its row is locked
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ SCHEMA = TableSchema(
 
 _ROW = "id, user_id, status, error, output_r2_key, executed_by_comfyui_server"
 
-# A key that is a day ahead, also of PostgreSQL's own clock, was taken by a clock that was wrong.
+# A key that is a day ahead, of PostgreSQL's own clock too, was taken by a wrong clock.
 _TAKE_KEY = """
 INSERT INTO jobs2_keys (user_id, key_hash, job_id, created_at) VALUES (%(user_id)s, %(key)s, %(id)s, %(now)s)
 ON CONFLICT (user_id, key_hash) DO UPDATE SET job_id = excluded.job_id, created_at = excluded.created_at
@@ -107,7 +107,7 @@ _OPEN = f"""
 SELECT {_ROW}, updated_at < %(before)s OR updated_at > %(ahead)s FROM jobs2 WHERE status IN ('pending', 'ready')
 AND (%(after)s::uuid IS NULL OR id > %(after)s::uuid) ORDER BY id LIMIT %(limit)s
 """  # noqa: S608  constants
-# Python has not each time, nesting or number that PostgreSQL has.
+# Python lacks some times, nesting depths and numbers that PostgreSQL has.
 _LOCK = """
 SELECT user_id, prompt, parameters::text, least(greatest(created_at, 'epoch'), now())
 FROM jobs2 WHERE id = %(id)s AND status = 'pending'
@@ -123,11 +123,14 @@ LIMIT 1000 FOR UPDATE SKIP LOCKED))
 
 
 class JobTable:
-    """The rows of jobs2. Every method may raise TableAway, within six seconds; may be repeated after it; and is safe to
-    use from many threads. A status that is completed or failed does not change any more, but for `again`."""
+    """The rows of jobs2. Thread-safe.
+
+    Every method may raise TableAway, within six seconds, and can then be repeated. A completed or failed status no
+    longer changes, except by `again`.
+    """
 
     def __init__(self, url: str, clock: Clock) -> None:
-        """Connect to nothing yet. Raises SettingsError for a URL that cannot be used."""
+        """Does not connect yet. Raises SettingsError for a URL that cannot be used."""
         self._clock = clock
         self._database = open_database(url, read_only=False, setting="DATABASE_URL", connect_s=ANSWER_S)
 
@@ -141,8 +144,10 @@ class JobTable:
         self._database.close()
 
     def prepare(self, *, look_only: bool = False) -> None:
-        """Create the tables, or migrate them to the newest version; with `look_only` change nothing. Raises StateError
-        for those of a newer Retake."""
+        """Create the tables or migrate them to the newest version; with `look_only` change nothing.
+
+        Raises StateError for tables of a newer Retake.
+        """
         with _table_errors():
             if look_only:
                 version(self._database, SCHEMA)
@@ -154,10 +159,11 @@ class JobTable:
         self._do(lambda cursor: cursor.execute("SELECT 1"))
 
     def add(self, job: ImageJob, idempotency_key: str = "") -> str:
-        """Add a pending row for a new job; return its id, or that of the older job which the same user made with the
-        same key within a day: then nothing was added, and nothing is to be created in Redis.
+        """Add a pending row for a new job and return its id.
 
-        Raises ValueError for text that PostgreSQL cannot keep (a NUL, half a surrogate pair).
+        If the same user made an older job with the same key within a day, return the id of that one: nothing was added,
+        and nothing is to be created in Redis. Raises ValueError for text that PostgreSQL cannot store (a NUL, half a
+        surrogate pair).
         """
         given = self._given(job.job_id, user_id=job.user_id, prompt=job.text.prompt, key=key_hash(idempotency_key))
         parameters = {name: it for name, it in job.text._asdict().items() if name != "prompt"}
@@ -182,38 +188,40 @@ class JobTable:
         return _row(row) if row else None
 
     def ready(self, job_id: str, output_r2_key: str, executed_by: str) -> None:
-        """Note that the job of a pending row is ready."""
+        """Record that the job of a pending row is ready."""
         given = self._given(job_id, key=_kept(output_r2_key), by=_kept(executed_by))
         self._do(lambda cursor: cursor.execute(_READY, given))
 
     def completed(self, job_id: str, output_r2_key: str = "", executed_by: str = "") -> None:
-        """Note that a job which was ready is about to be cleaned up."""
+        """Record that a job which was ready is about to be cleaned up."""
         given = self._given(job_id, key=_kept(output_r2_key) or None, by=_kept(executed_by) or None)
         self._do(lambda cursor: cursor.execute(_COMPLETED, given))
 
     def failed(self, job_id: str, error: str) -> None:
-        """Note that the job of a pending or ready row has failed, and why."""
+        """Record that the job of a pending or ready row has failed, and why."""
         given = self._given(job_id, error=_kept(error))
         self._do(lambda cursor: cursor.execute(_FAILED, given))
 
     def again(self, job_id: str) -> None:
-        """Let the job of a failed row start over: an operator's order, and the one change of a row that has ended."""
+        """Make a failed row pending again, by order of an operator: the only change of a row that has ended."""
         self._do(lambda cursor: cursor.execute(_AGAIN, self._given(job_id)))
 
     def open_rows(self, before: str, after: str = "", limit: int = 500) -> list[TableRow]:
-        """Return the pending and ready rows whose id is higher than `after`, in the order of their ids. `before` is a
-        time as hashes have it: rows last changed earlier are `old`, and those that a wrong clock has changed."""
+        """Return the pending and ready rows whose id is greater than `after`, ordered by id.
+
+        `before` is a time as stored in hashes: rows last changed before it, or by a wrong clock, are `old`.
+        """
         ahead = self._clock.now() + timedelta(seconds=AHEAD_S)
         given = {"before": before, "ahead": ahead, "after": after or None, "limit": limit}
         return [_row(it) for it in self._do(lambda cursor: cursor.execute(_OPEN, given).fetchall())]
 
     def bring_in(self, job_id: str, create: Callable[[ImageJob, str], bool]) -> bool:
         """Call `create` with the job of a pending row and the hash of its idempotency key, or "", while the row is
-        locked, and return what it returns; False if it was not called.
+        locked.
 
-        It is not if somebody else does it, or if the row is not pending any more: clean-up ends the row before it
-        removes the job from Redis, so what was cleaned up is not created a second time. What `create` raises is passed
-        on.
+        Return what `create` returns, or False if it was not called, because somebody else does it or the row is no
+        longer pending: clean-up ends the row before it removes the job from Redis, so what was cleaned up is not
+        created a second time. Raises what `create` raises.
         """
 
         def bring(cursor: Any) -> bool:
@@ -229,7 +237,7 @@ class JobTable:
         return self._do(bring, _CREATE_S)
 
     def forget_keys(self) -> None:
-        """Delete idempotency keys that do not count any more, a thousand at most."""
+        """Delete expired idempotency keys, a thousand at most."""
         self._do(lambda cursor: cursor.execute(_FORGET, self._given("")))
 
     def _given(self, job_id: str, **more: Any) -> dict[str, Any]:
@@ -237,7 +245,7 @@ class JobTable:
         return {"id": job_id, "now": now, "before": now - timedelta(seconds=IDEMPOTENCY_S), **more}
 
     def _do(self, work: Callable[[Any], T], more_s: float = 0.0) -> T:
-        """Return what `work` does with a cursor in a transaction. A lost connection is replaced by a new one, once."""
+        """Run `work` with a cursor in a transaction and return its result. A lost connection is replaced once."""
         limit = _TimeLimit(ANSWER_S + more_s)
         with limit, _table_errors():
             try:
@@ -259,12 +267,12 @@ def _table_errors() -> Iterator[None]:
         yield
     except StorageError as error:
         away = TableAway(str(error))
-        away.exit_code = error.exit_code  # that of wrong settings where the user or the password is refused
+        away.exit_code = error.exit_code  # CONFIG if the user or the password is refused
         raise away from None
 
 
 class _TimeLimit:
-    """Cuts the connection in use when its time is over: a server that has stopped would be waited for without end."""
+    """Cuts the connection in use when time is up: a server that hangs would be waited for without end."""
 
     def __init__(self, seconds: float) -> None:
         self._lock, self._socket, self.over = Lock(), -1, False
@@ -279,7 +287,7 @@ class _TimeLimit:
 
     @contextmanager
     def of(self, connection: Any) -> Iterator[None]:
-        """Apply to this connection meanwhile."""
+        """Apply to this connection within the `with` block."""
         self._use(connection.pgconn.socket)
         try:
             yield
@@ -304,7 +312,7 @@ def _shut(number: int) -> None:
     try:
         with socket.socket(fileno=os.dup(number)) as again:
             again.shutdown(socket.SHUT_RDWR)
-    except OSError:  # it is closed already
+    except OSError:  # already closed
         return
 
 
@@ -326,5 +334,5 @@ def _job(job_id: str, row: Any) -> ImageJob:
 
 
 def _kept(words: str) -> str:
-    """Return a text of Redis as PostgreSQL can keep it."""
+    """Return a text from Redis in a form that PostgreSQL can store."""
     return words.replace("\0", "").encode("utf-8", "replace").decode()

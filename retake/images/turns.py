@@ -1,4 +1,4 @@
-"""The order in which passes take up what there is to do."""
+"""The order in which passes process their items."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -8,16 +8,16 @@ T = TypeVar("T")
 
 
 class Turns:
-    """Lets what failed in one pass come last in the next one, so that it holds up nothing else however long it takes.
+    """Puts items that failed in one pass last in the next, so that they hold up nothing else, however long they take.
 
-    It is kept in memory: another process learns by itself what fails. Safe to use from many threads.
+    It is kept in memory: each process learns on its own what fails. Thread-safe.
     """
 
     def __init__(self) -> None:
-        self._failed: dict[str, None] = {}  # the one that failed last is the last
+        self._failed: dict[str, None] = {}  # in order of their last failure
 
     def ordered(self, found: Iterable[T], name: Callable[[T], str]) -> Iterator[T]:
-        """Yield what was found, each of a name of its own: first what has not failed, as it comes."""
+        """Yield the items, whose names are unique: first those that have not failed, in the given order."""
         failed, late = dict.fromkeys(list(self._failed)), dict[str, T]()
         for it in found:
             if name(it) in failed:
@@ -32,7 +32,7 @@ class Turns:
 
     @contextmanager
     def taken(self, name: str) -> Iterator[None]:
-        """Note that what is done in the `with` has failed, unless nothing is raised."""
+        """Record the item as failed if the `with` block raises."""
         self._failed.pop(name, None)
         self._failed[name] = None
         yield

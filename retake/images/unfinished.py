@@ -1,4 +1,4 @@
-"""What a request left to be done because a service was unreachable, tried again in each cycle of the dispatcher."""
+"""Work that a request left behind because a service was unreachable, retried in each cycle of the dispatcher."""
 
 import threading
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from logging import getLogger
 from retake.errors import RetakeError
 
 MOST = 10_000
+"""Maximum number of pieces of work."""
 
 _log = getLogger(__name__)
 
@@ -22,7 +23,7 @@ class Unfinished:
         return len(self._work)
 
     def add(self, name: str, work: Callable[[], object]) -> None:
-        """Do this later. The oldest is forgotten if there is too much."""
+        """Do this later. If there is too much work, the oldest piece is forgotten."""
         with self._lock:
             self._work.pop(name, None)
             if len(self._work) >= MOST:
@@ -30,7 +31,7 @@ class Unfinished:
             self._work[name] = work
 
     def attempt(self, name: str, work: Callable[[], object]) -> bool:
-        """Do this now, or else later; return whether it is done."""
+        """Do this now, or otherwise later; return whether it is done."""
         try:
             work()
         except RetakeError as error:
@@ -40,7 +41,7 @@ class Unfinished:
         return True
 
     def retry(self) -> None:
-        """Do what is left, until something fails: that comes last the next time."""
+        """Do the remaining work until a piece fails, which then comes last."""
         for name in list(self._work):
             with self._lock:
                 work = self._work.pop(name, None)

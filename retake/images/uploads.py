@@ -1,16 +1,16 @@
-"""Pictures that users have uploaded: kept below their userId, answered, and deleted once they were answered.
+"""Uploaded pictures: kept below their userId, answered, and deleted after they were answered.
 
-The bucket cannot delete a certain version of an object, so no race must ever delete a newer upload. Redis orders both
+The bucket cannot delete a specific version of an object, so no race must ever delete a newer upload. Redis orders both
 sides, for each name of each user:
 
-- Who writes says so first (BEGIN_WRITE), which is refused while somebody deletes; it says so for WRITE_S seconds, more
-  than any write takes.
-- Who deletes says so first (BEGIN_DELETE), which is refused while somebody writes. Then it reads the object: only the
-  very version that was answered goes. It deletes only if less than DELETE_WITHIN_S seconds have passed since, so that
-  a process which was stopped in between does not delete much later what others have written meanwhile.
+- A writer registers first (BEGIN_WRITE), which is refused while somebody deletes. The registration lasts WRITE_S
+  seconds, longer than any write takes.
+- A deleter registers first (BEGIN_DELETE), which is refused while somebody writes. Then it reads the object, since only
+  the version that was answered may be deleted. It deletes only if less than DELETE_WITHIN_S seconds have passed, so
+  that a process that was suspended in between does not delete much later what others have written since.
 
-A newer upload has another version: what was answered before does not count for it. All this is in Redis, so that what
-was answered goes after a crash too, by whichever instance looks next.
+A newer upload has another version, to which earlier answers do not apply. All this is in Redis, so that answered
+uploads are deleted after a crash too, by whichever instance sweeps next.
 """
 
 import threading
@@ -36,35 +36,35 @@ from retake.serving.bounded_calls import BoundedCalls
 WRITE_S = 180.0
 DELETE_S = 180.0
 DELETE_WITHIN_S = 40.0
-_WAIT_S, _PIECE_S = 3.0, 0.05  # for one who deletes, which takes moments
+_WAIT_S, _PIECE_S = 3.0, 0.05  # how long a writer waits for a deleter, which takes moments, and between attempts
 _PAGE = 500
-_LONGEST_S = 20.0  # after which no further upload is tried once one has failed
+_LONGEST_S = 20.0  # after which no further upload is tried if one has failed
 
 _log = getLogger(__name__)
 
 
 class UploadBusy(RetakeError):
-    """The file that had this name is being deleted at this moment."""
+    """The file of this name is being deleted at this moment."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class UploadedVersion:
-    """One write of an upload, which may end after nobody waits for it any more: then it is deleted again."""
+    """One write of an upload. If it ends when nobody waits for it any longer, the upload is deleted again."""
 
     def __init__(self, forsake: Callable[[str], None]) -> None:
         self._forsake, self._lock = forsake, threading.Lock()
         self._version, self._forsaken = "", False
 
     def written(self, version: str) -> None:
-        """Note that it is in the bucket."""
+        """Record that this version is in the bucket."""
         with self._lock:
             self._version, forsaken = version, self._forsaken
         if forsaken:
             self._forsake(version)
 
     def undo(self) -> None:
-        """Have it deleted, now or when it is written."""
+        """Have this version deleted, now or when it is written."""
         with self._lock:
             version, self._forsaken = self._version, True
         if version:
@@ -72,7 +72,7 @@ class UploadedVersion:
 
 
 class Uploads:
-    """The uploads of all users. `files` bounds the calls of the bucket that a request waits for."""
+    """The uploads of all users. `files` limits the bucket calls that a request waits for."""
 
     def __init__(
         self, store: JobStore, bucket: Bucket, files: BoundedCalls, unfinished: Unfinished, grace_s: float
@@ -83,7 +83,7 @@ class Uploads:
     # --- keeping ----------------------------------------------------------------------------------------------------
 
     def keep(self, user_id: str, pictures: Sequence[FormPicture]) -> list[dict[str, object]]:
-        """Keep these pictures and return what is known of each; if one fails none is kept.
+        """Store these pictures and return the facts of each; if one fails, none is kept.
 
         Raises RedisAway, StorageError, NotInTime, UploadBusy.
         """
@@ -142,12 +142,12 @@ class Uploads:
         for entry in entries:
             try:
                 data, version = self._files.run(partial(self._bucket.read, entry.key))
-            except NotFound:  # it went meanwhile
+            except NotFound:  # deleted in the meantime
                 continue
             yield entry.key.removeprefix(prefix), data, version
 
     def answered(self, user_id: str, versions: Mapping[str, str]) -> None:
-        """Note that these were answered, now or as soon as Redis is there: each goes after the grace."""
+        """Record, as soon as Redis answers, that these were answered: each is deleted after the grace period."""
 
         def note() -> None:
             self._note(user_id, versions, 0)
@@ -166,17 +166,18 @@ class Uploads:
     # --- deleting ---------------------------------------------------------------------------------------------------
 
     def sweep(self) -> None:
-        """Delete what was answered long enough ago, of all users: once per cycle. Raises RedisAway, StorageError."""
+        """Delete the uploads of all users whose grace period is over; once per cycle. Raises RedisAway,
+        StorageError."""
         users = self._store.ask(lambda: list(self._store.client.sscan_iter(scripts.UPLOADS_OF, count=_PAGE)))
         over = (it for user_id in users for it in self._over(user_id))
         self._delete_all(self._turns.ordered(over, _key))
 
     def delete_answered(self, user_id: str) -> None:
-        """The same for one user."""
+        """Delete the uploads of one user whose grace period is over."""
         self._delete_all(self._over(user_id))
 
     def _over(self, user_id: str) -> Iterator[tuple[str, str, str]]:
-        """Yield the user, the name and the answer of each upload whose grace is over."""
+        """Yield the user, the name and the answer of each upload whose grace period is over."""
         client = self._store.client
         seconds, micros = self._store.ask(client.time)
         latest_ms = seconds * 1000 + micros // 1000 - self._grace_ms
@@ -188,13 +189,13 @@ class Uploads:
         for name, answer in answers:
             when = answer.partition(" ")[0]
             if not (when.isdecimal() and len(when) < 19 and is_user(user_id) and is_key(f"{user_id}/{name}")):
-                self._end_delete(user_id, name, [answer, "", "1"])  # no answer of ours: the upload stays
+                self._end_delete(user_id, name, [answer, "", "1"])  # not written by us: the upload stays
             elif int(when) <= latest_ms:
                 yield user_id, name, answer
 
     def _delete_all(self, uploads: Iterable[tuple[str, str, str]]) -> None:
-        """Delete them. One that cannot be read or deleted holds up no other, or only in this pass where the bucket
-        takes long to say so.
+        """Delete these uploads. One that cannot be deleted does not hold up the others, unless the bucket is slow to
+        refuse.
 
         Raises the last error of the bucket.
         """
@@ -225,7 +226,7 @@ class Uploads:
             self._end_delete(user_id, name, [answer, token, ""])
             raise
         if same and time.monotonic() - began < DELETE_WITHIN_S:
-            self._bucket.delete(key)  # if that fails it may be carried out later: the turn ends by itself
+            self._bucket.delete(key)  # a failed call may take effect later: the registration is left to expire
             settled = True
         self._end_delete(user_id, name, [answer, token, "1" if settled or not same else ""])
 

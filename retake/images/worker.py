@@ -1,7 +1,7 @@
-"""A worker: takes jobs of a queue, and those that came by HTTP, and executes one at a time.
+"""A worker: takes jobs from a queue, and those that arrived by HTTP, and executes one at a time.
 
-A message is settled once its job has ended; until then it stays with RabbitMQ, which gives it to another worker if this
-one dies. Who executes a job is decided by its claim in Redis, so several messages for one job do no harm.
+A message is settled once its job has ended; until then RabbitMQ keeps it, and gives it to another worker if this one
+dies. The claim in Redis decides who executes a job, so several messages for one job do no harm.
 """
 
 from collections import deque
@@ -25,32 +25,32 @@ from retake.logs import bind
 from retake.rabbit.broker import Broker, Consumer, Delivery
 
 MOST_WAITING = 1000
-"""Jobs that came by HTTP and wait for their turn."""
+"""Maximum number of jobs that arrived by HTTP and wait for their turn."""
 
-_TAKE_S = 0.25  # within which a job that came by HTTP is seen
-_IDLE_S = 0.25  # from one look for a living ComfyUI server to the next
-_HELD_S = 1.0  # from one look at a job that another worker has to the next
+_TAKE_S = 0.25  # how long a job that arrived by HTTP may go unnoticed
+_IDLE_S = 0.25  # between two checks for a ComfyUI server that answers
+_HELD_S = 1.0  # between two checks of a job that another worker holds
 
 _log = getLogger(__name__)
 
 
 class LineFull(RetakeError):
-    """So many jobs wait already that no other is taken, or the worker stops."""
+    """Too many jobs are waiting to take another, or the worker is stopping."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class JobEnd(Enum):
-    """What is done with the message of a job."""
+    """What happens to the message of a job."""
 
     DONE = "done"  # it is acknowledged
     FAILED = "failed"  # it is dead-lettered
-    ELSEWHERE = "elsewhere"  # it is given back
-    LOST = "lost"  # it is RabbitMQ's again already
+    ELSEWHERE = "elsewhere"  # it is requeued
+    LOST = "lost"  # nothing: RabbitMQ has taken it back
 
 
 class WorkerGlance(NamedTuple):
-    """How a worker stands."""
+    """The state of a worker."""
 
     consuming: bool
     job: str | None
@@ -73,20 +73,20 @@ class QueueWorker:
         self._silence_s = room.settings.worker_silence_seconds
 
     def add(self, job_id: str) -> None:
-        """Let a job that is in Redis have its turn without a message. Raises LineFull."""
+        """Put a job that is in Redis in line, without a message. Raises LineFull."""
         with self._lock:
             if len(self._line) >= MOST_WAITING or self._stopping.is_set():
                 raise LineFull("this worker stops, or too many jobs wait for it already")
             self._line.append(job_id)
 
     def glance(self) -> WorkerGlance:
-        """Return how it stands."""
+        """Return the state of the worker."""
         consumer, held = self._consumer, self._held
         waits = held.waiting.why or None if held else None
         return WorkerGlance(consumer is not None and consumer.consuming, self._job, self.room.servers.alive, waits)
 
     def stop(self, drain_s: float) -> None:
-        """Take nothing more; what is being executed has `drain_s` seconds to end, then it is given back."""
+        """Take no more jobs. The one in progress is given back after `drain_s` seconds."""
         if self._stopping.is_set():
             return
         self._stopping.set()
@@ -98,7 +98,7 @@ class QueueWorker:
         self._timer.start()
 
     def halt(self) -> None:
-        """Take nothing more, and give back what is being executed."""
+        """Take no more jobs, and give back the one in progress."""
         self._stopping.set()
         with self._lock:
             self._halting.set()
@@ -118,7 +118,7 @@ class QueueWorker:
                 self._timer.cancel()
 
     def _turn(self, consumer: Consumer) -> None:
-        """Do a job that came by HTTP if there is one, and one of the queue."""
+        """Do a job that arrived by HTTP, if there is one, then one from the queue."""
         if not self.room.servers.alive:
             consumer.pause()
             self._stopping.wait(_IDLE_S)
@@ -139,7 +139,7 @@ class QueueWorker:
             self._do(wanted, delivery)
 
     def _do(self, job_id: str, message: Delivery | None) -> JobEnd:
-        """See to it that a job ends, and settle its message; None is a job that came by HTTP."""
+        """See a job to its end, and settle its message; `message` is None for a job that arrived by HTTP."""
         with bind(job_id=job_id):
             self._job = job_id
             try:
@@ -147,7 +147,7 @@ class QueueWorker:
             except JobInterrupted:
                 end = JobEnd.ELSEWHERE
             except Exception:  # noqa: BLE001  a bug in one job must not end the worker
-                # Its claim ends by itself, which counts as a death of its worker: so this cannot go on for ever.
+                # Its claim expires, which counts as a death of its worker, so that the retries are bounded.
                 _log.exception("this is a bug in Retake; the job is tried again")
                 end = JobEnd.ELSEWHERE
             finally:
@@ -165,7 +165,7 @@ class QueueWorker:
             if taken is None:
                 return JobEnd.LOST
             if taken is Taken.FAILED and (begun or (message is not None and message.redelivered)):
-                return JobEnd.FAILED  # who failed it may have died, or lost RabbitMQ, before it was dead-lettered
+                return JobEnd.FAILED  # the worker that failed it may have died before it dead-lettered the message
             if taken in (Taken.DONE, Taken.FAILED, Taken.GONE):
                 return JobEnd.DONE
             begun = True
@@ -175,7 +175,7 @@ class QueueWorker:
                 _log.warning("the job is not this worker's any more: it is %s", lost)
 
     def _claim(self, job_id: str, token: str, message: Delivery | None) -> Taken | None:
-        """Claim the job; wait while another worker has it, or Redis is unreachable. None: the message is lost.
+        """Claim the job; wait while another worker holds it or Redis is unreachable. None: the message is lost.
 
         Raises JobInterrupted.
         """
@@ -226,7 +226,7 @@ class QueueWorker:
             return self._line.popleft() if self._line else None
 
     def _hand_on(self) -> None:
-        """Send what has waited here in vain to the queue; where that fails, a sweeper does it later."""
+        """Send the jobs that are still in line to the queue; if that fails, a sweeper does it later."""
         while job_id := self._next_in_line():
             self._send(job_id)
 

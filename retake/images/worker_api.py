@@ -1,4 +1,4 @@
-"""The HTTP API of a worker: a job without a message, how a job stands, how the worker stands."""
+"""The HTTP API of a worker: a job without a message, the status of a job, the state of the worker."""
 
 from typing import Any
 from uuid import uuid4
@@ -20,7 +20,7 @@ from retake.serving.answers import answer
 from retake.serving.application import described_app
 
 THREADS = 8
-"""Requests that are answered at the same time."""
+"""Maximum number of requests answered concurrently."""
 
 
 class AcceptedAnswer(BaseModel):
@@ -103,7 +103,7 @@ def _add_jobs(router: APIRouter, store: JobStore, worker: QueueWorker, per_minut
         check_acts_for(acting, body.userId)
         key = idempotency_key or ""
         job_id = store.known(body.userId, key)
-        if job_id is not None and not store.sent(job_id):  # from now on it is not withdrawn any more
+        if job_id is not None and not store.sent(job_id):  # once sent, it is no longer withdrawn
             job_id = store.known(body.userId, key)
         if job_id is None:
             if wait_s := store.allow(body.userId, per_minute):
@@ -121,7 +121,8 @@ def _add_jobs(router: APIRouter, store: JobStore, worker: QueueWorker, per_minut
         try:
             worker.add(job.job_id)  # if this process dies, a sweeper sends the job to its queue
         except LineFull:
-            # Another request with the same key may have been answered with it: then it stays, and a sweeper sends it.
+            # Another request with the same key may have been answered with this job: it then stays, and a sweeper
+            # sends it.
             if store.withdraw(job, key) or store.get(job.job_id) is None:
                 raise
 
@@ -135,7 +136,7 @@ def _add_jobs(router: APIRouter, store: JobStore, worker: QueueWorker, per_minut
 
 
 def shown(job: ImageJob) -> dict[str, Any]:
-    """Return what a client is told of a job."""
+    """Return what a client sees of a job."""
     return {
         "job_id": job.job_id,
         "status": job.status,

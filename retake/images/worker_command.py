@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
 
 
 class WorkerOptions(NamedTuple):
-    """What the command line says."""
+    """The command-line options."""
 
     queue: str
     name: str
@@ -73,7 +73,7 @@ def worker(*, logs: Path | None, **options: Any) -> None:
 
 
 def _asked(name: str, **how: Any) -> str:
-    """Ask for an option at a terminal. Raises UsageError elsewhere."""
+    """Ask for an option at a terminal. Raises UsageError without one."""
     if not sys.stdin.isatty():
         raise click.UsageError(f"Missing option '--{name}'.")
     return str(click.prompt(name.capitalize(), err=True, **how))

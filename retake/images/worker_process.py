@@ -1,4 +1,4 @@
-"""One worker as a process: what takes jobs, what looks for ComfyUI servers, its sign of life, and its HTTP API."""
+"""One worker as a process: job execution, checks of ComfyUI servers, heartbeats, and its HTTP API."""
 
 import socket
 import sys
@@ -25,7 +25,7 @@ from retake.serving.loop import Loop
 from retake.serving.server import ApiServer, address_of, announce, listen
 
 STOP_S = 15.0
-"""Seconds after the drain within which a call that is under way ends."""
+"""Seconds after the drain within which a call in progress ends."""
 
 _NEEDED = ("REDIS_URL", "RABBITMQ_URL", "IMAGES_STORAGE_URL")
 _PIECE_S = 0.2
@@ -34,9 +34,9 @@ _log = getLogger(__name__)
 
 
 def run_worker(options: WorkerOptions, environ: Mapping[str, str], *, signals: Callable[[], int]) -> int:
-    """Work until a signal comes, and return the exit code.
+    """Work until a signal arrives, and return the exit code.
 
-    `signals` returns how many signals have come. "Listening on URL" goes to stdout once requests are served. Raises
+    `signals` returns the number of signals so far. Prints "Listening on URL" to stdout once requests are served. Raises
     ServicesAway, PortTaken, SettingsError.
     """
     settings, graphs = load_images_settings(environ, _NEEDED), load_graphs()
@@ -65,7 +65,7 @@ class WorkerProcess:
         self._failed = False
 
     def serve(self, listener: socket.socket, signals: Callable[[], int]) -> int:
-        """Work and answer requests until a signal comes; return the exit code."""
+        """Work and answer requests until a signal arrives; return the exit code."""
         url = address_of(listener, self._options.host)
         self._address = url.removeprefix("http://")
         loops = [Loop("comfyui servers", self._check), Loop("presence", self._tell)]
@@ -94,12 +94,12 @@ class WorkerProcess:
     def _work(self) -> None:
         try:
             self._worker.run()
-        except Exception:  # noqa: BLE001  the process ends, and what started it starts another one
+        except Exception:  # noqa: BLE001  the process ends, and its supervisor starts another one
             _log.exception("this is a bug in Retake: the worker ends")
             self._failed = True
 
     def _wait(self, thread: Thread, signals: Callable[[], int]) -> None:
-        """Wait until the worker has ended; a second signal lets it give its job back at once."""
+        """Wait until the worker has ended. After a second signal it gives its job back at once."""
         until = time.monotonic() + self._options.drain + STOP_S
         while thread.is_alive() and time.monotonic() < until:
             if signals() > 1:
@@ -112,7 +112,7 @@ class WorkerProcess:
         return self._images.comfyui_check_seconds
 
     def _tell(self) -> float:
-        """Say in Redis that this worker is there, and how it stands."""
+        """Send a heartbeat to Redis, with the state of this worker."""
         stands = self._worker.glance()
         told = WorkerPresence(
             name=self._options.name,

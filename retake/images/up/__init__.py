@@ -1,5 +1,5 @@
-"""The whole image-job service on one machine: Redis, RabbitMQ, PostgreSQL, a stand-in of ComfyUI, the API and workers
-as children of one process, which starts them, starts again what ends, and ends all of them.
+"""The whole image-job service on one machine: Redis, RabbitMQ, PostgreSQL, a stand-in for ComfyUI, the API and workers,
+as children of one process that starts them, restarts those that end, and ends all of them.
 
-This is `python -m retake images up`. Nothing in it is needed where the servers are somebody else's.
+This is `python -m retake images up`. None of it is needed where the servers are provided.
 """

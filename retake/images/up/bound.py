@@ -1,10 +1,10 @@
 """Run a command that dies with the process that started it: `python -I -S bound.py PARENT UID GID COMMAND …`.
 
-The kernel's parent-death signal must be set in the child, after its user was changed, which takes it away, and before
-it becomes the command. subprocess could do that only with `preexec_fn`, which is not safe beside threads.
+The kernel's parent-death signal must be set in the child after its user is changed, which clears it, and before it
+becomes the command. subprocess could do that only with `preexec_fn`, which is unsafe with threads.
 
-PARENT is the id of the process to die with; it means the thread that started the command. UID and GID are those to run
-as, or -1. This file is run by its path and imports nothing of the package.
+PARENT is the id of the process to die with; more exactly, the command dies with the thread that started it. UID and GID
+are those to run as, or -1. This file is run by its path and imports nothing from the package.
 """
 
 import ctypes

@@ -1,8 +1,8 @@
-"""Child processes: started so that none survives this one, started again when they end, ended in reverse order.
+"""Child processes: none survives this process, those that end are restarted, and they are stopped in reverse order.
 
 A child gets SIGKILL from the kernel when the thread that started it ends (bound.py), so start children in the thread
-that lives longest: the main one. Each is the leader of a session of its own, so that Ctrl-C at a terminal reaches this
-process alone, which then ends them in their order.
+that lives longest: the main one. Each leads its own session, so that Ctrl-C at a terminal reaches only this process,
+which then stops them in order.
 """
 
 import os
@@ -25,12 +25,13 @@ from retake.images.up import bound
 from retake.retrying.backoff import Exponential
 
 LOG_BYTES = 4 * 2**20
-"""The size from which the output of a child is moved aside; one older file is kept."""
+"""Size in bytes at which a child's output is rotated; one older file is kept."""
 
 STEADY_S = 30.0
-"""Seconds after which a child that ended is one that had worked: it is started again at once."""
+"""Seconds of running after which a child that ends is restarted at once."""
 
 MOST_PAUSE_S = 10.0
+"""Maximum backoff in seconds before a restart."""
 _PAUSE = Exponential(0.5)
 _HOPELESS = (click.UsageError.exit_code, ExitCode.CONFIG)
 _PIECE_S = 0.05
@@ -45,30 +46,30 @@ class NotReady(RetakeError):
 
 
 class ChildCommand(NamedTuple):
-    """What a child runs, and how it is ended. `log` is the file that its output is appended to."""
+    """How a child is run and stopped. `log` is the file to which its output is appended."""
 
     name: str
     command: Sequence[str | Path]
     log: Path
     environ: Mapping[str, str]
     folder: Path = Path("/")
-    user: pwd.struct_passwd | None = None  # to run as, where this process is root
-    kept_files: tuple[int, ...] = ()  # descriptors that it inherits
+    user: pwd.struct_passwd | None = None  # to run as, if this process is root
+    kept_files: tuple[int, ...] = ()  # file descriptors that it inherits
     before: Callable[[], None] = lambda: None  # called before each start
     ready: Callable[[], bool] = lambda: True
     stop_signal: int = signal.SIGTERM
     stop_seconds: float = 10.0  # then SIGKILL
-    repeat_seconds: float | None = None  # the signal is sent again that often, to one that may miss it while it starts
+    repeat_seconds: float | None = None  # how often the signal is resent, to a child that may miss it while starting
 
 
 def bound_by(user: pwd.struct_passwd | None) -> tuple[str, ...]:
-    """Return what comes before a command that is to end with this thread, and to run as `user` if one is given."""
+    """Return the prefix of a command that is to die with this thread and, if given, run as `user`."""
     ids = (str(user.pw_uid), str(user.pw_gid)) if user else ("-1", "-1")
     return (sys.executable, "-I", "-S", bound.__file__, str(os.getpid()), *ids)
 
 
 class Child:
-    """One child. It is not started by the constructor."""
+    """One child process, not started yet."""
 
     def __init__(self, command: ChildCommand) -> None:
         self.command = command
@@ -80,7 +81,7 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process's id, while it runs."""
+        """The process id while it runs."""
         return self._process.pid if self._process and self.running else None
 
     @property
@@ -89,7 +90,7 @@ class Child:
 
     @property
     def exit_code(self) -> int | None:
-        """What it ended with, negative for a signal; None while it runs."""
+        """Its exit code, negative for a signal; None while it runs."""
         return self._process.poll() if self._process else None
 
     def start(self) -> None:
@@ -114,12 +115,12 @@ class Child:
             ) from error
 
     def ask_to_stop(self) -> None:
-        """Send it the signal that ends it in good order."""
+        """Send it the signal that stops it gracefully."""
         if self.running:
             self._send(self.command.stop_signal)
 
     def kill(self) -> None:
-        """Kill it and what is left of its session, and wait until it is gone."""
+        """Kill it and the rest of its session, and wait until it is gone."""
         if self._process is not None:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -128,7 +129,7 @@ class Child:
             self._process.wait()
 
     def told(self, length: int = 300) -> str:
-        """Return the end of its output, in one line, for an error message."""
+        """Return the end of its output on one line, for an error message."""
         try:
             with open(self.command.log, "rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - 2000))
@@ -138,7 +139,8 @@ class Child:
         return one_line(" ".join(lines[-3:]))[-length:]
 
     def bound_log(self) -> None:
-        """Move its output aside when it is large. It goes on writing to the same file, which is emptied."""
+        """Rotate its output when it is large: the content is copied, and the file that it keeps writing to is
+        emptied."""
         path = self.command.log
         with suppress(OSError):
             if path.stat().st_size > LOG_BYTES:
@@ -166,7 +168,7 @@ class Supervisor:
         return [child for stage in self._stages for child in stage]
 
     def start(self, commands: Sequence[ChildCommand]) -> list[Child]:
-        """Start these together; they will be ended together, before those that were started earlier."""
+        """Start these as one stage. Stages are stopped in reverse order."""
         stage: list[Child] = []
         self._stages.append(stage)
         for command in commands:
@@ -179,7 +181,7 @@ class Supervisor:
     ) -> bool:
         """Wait until all of them are ready; return False if `stopping` says so first.
 
-        Those that end meanwhile are started again. Raises NotReady after `seconds`, and at once where one ended because
+        Those that end in the meantime are restarted. Raises NotReady after `seconds`, and at once if one ended because
         its settings or its command line are wrong.
         """
         waiting, end = list(children), self._monotonic() + seconds
@@ -197,7 +199,7 @@ class Supervisor:
             self._pause(_PIECE_S * 2)
 
     def look(self) -> None:
-        """Start again what has ended: at once if it had worked for a while, else after a growing pause."""
+        """Restart children that have ended: at once if they had run for a while, else after a growing pause."""
         now = self._monotonic()
         for child in self.children:
             child.bound_log()
@@ -210,7 +212,7 @@ class Supervisor:
                 self._start(child)
 
     def stop(self, impatient: Callable[[], bool] = lambda: False) -> None:
-        """End all, the last started first; at once if `impatient` says so."""
+        """Stop all, the last started first; kill them if `impatient` says so."""
         while self._stages:
             end_all(self._stages[-1], self._pause, impatient)
             self._stages.pop()
@@ -231,7 +233,7 @@ class Supervisor:
 def end_all(
     children: Sequence[Child], pause: Callable[[float], None], impatient: Callable[[], bool] = lambda: False
 ) -> None:
-    """End these together: each by its own signal, and by SIGKILL once its time is over or `impatient` says so."""
+    """Stop these together: each with its own signal, and with SIGKILL when its time is up or `impatient` says so."""
     for child in children:
         child.ask_to_stop()
     pieces, left = 0, [child for child in children if child.running]
@@ -245,11 +247,11 @@ def end_all(
     for child in children:
         if child.running:
             _log.warning("%s does not end; it is killed", child.name)
-        child.kill()  # what it left behind in its session too
+        child.kill()  # also what is left of its session
 
 
 def _refusal(child: Child) -> str | None:
-    """Return how a child ended that would end in the same way again; None where it may still start."""
+    """Return how a child ended, if it would end in the same way again; None if a restart may help."""
     return f"does not start ({ended_with(child.exit_code)})" if child.exit_code in _HOPELESS else None
 
 

@@ -24,20 +24,20 @@ from retake.output import write
 from retake.ticking.process import StopSignal
 
 USER = "demo"
-"""The user whose key is made where IMAGES_KEYS is not set."""
+"""The user for whom a key is made if IMAGES_KEYS is not set."""
 
 SERVERS: tuple[type[LocalServer], ...] = (RedisServer, RabbitServer, PostgresServer)
 SERVERS_S = 120.0
 """Seconds within which the servers must be ready."""
 
 DRAIN_S = 20
-"""Seconds that a worker may take to finish its job once all ends."""
+"""Seconds that a worker may take to finish its job when the service stops."""
 
 _LOOK_S = 0.2
 
 
 class UpOptions(NamedTuple):
-    """What the command line says."""
+    """The command-line options."""
 
     port: int = 8080
     data: Path = Path("images")
@@ -77,18 +77,19 @@ def _up(options: UpOptions, environ: Mapping[str, str]) -> int:
 
 
 class Machine:
-    """What runs on this machine, and the environment in which it finds the rest."""
+    """The processes on this machine, and the environment through which they find each other."""
 
     def __init__(self, folder: DataFolder, settings: ImagesSettings, environ: Mapping[str, str]) -> None:
         self._folder, self._settings, self._environ = folder, settings, dict(environ)
         self._given = environ
         self._servers: list[LocalServer] = []
-        self.key: str | None = None  # of USER, where one was made
+        self.key: str | None = None  # of USER, if one was made
         named = [user for user, _ in settings.keys if user != EVERYBODY]
         self.user = named[0] if named else USER
 
     def find_servers(self, programs: Programs) -> None:
-        """Find the programs of the servers whose URL is not set. Raises MissingProgram, which names all packages."""
+        """Find the programs of the servers whose URL is not set. Raises MissingProgram, which names all missing
+        packages."""
         missing: list[str] = []
         for kind in SERVERS:
             if self._is_set(kind.variable):
@@ -101,12 +102,12 @@ class Machine:
             raise MissingProgram(missing)
 
     def start(self, supervisor: Supervisor, options: UpOptions, stopping: Callable[[], bool]) -> bool:
-        """Start everything in its order; return whether it is ready, False if `stopping` said so first."""
+        """Start everything in order; return whether it is ready, or False if `stopping` said so first."""
         for server in self._servers:
             server.prepare()
             self._environ[server.variable] = server.url
         commands = [command for server in self._servers for command in server.commands()]
-        first = [command for command in commands if command.name == "epmd"]  # is ended last
+        first = [command for command in commands if command.name == "epmd"]  # is stopped last
         others = [command for command in commands if command not in first] + self._comfyui()
         self._add_bucket_and_keys()
         self._folder.export({name: it for name, it in self._environ.items() if self._given.get(name) != it})
@@ -127,7 +128,7 @@ class Machine:
         return [*self._settings.places.passwords(), *(self._folder.secret(server.name) for server in self._servers)]
 
     def _comfyui(self) -> list[ChildCommand]:
-        """Return the stand-in of ComfyUI, unless a setting names a real one."""
+        """Return the stand-in for ComfyUI, unless a setting names a real one."""
         if self._settings.images.comfyui_urls or self._settings.images.comfyui_discovery_url:
             return []
         port = self._folder.port("comfyui")
@@ -157,20 +158,20 @@ class Machine:
         return commands
 
     def _own(self, name: str, ready: Callable[[], bool], *arguments: str) -> ChildCommand:
-        """Return a child that is Python of ours."""
+        """Return a child that runs a Python module of ours."""
         return ChildCommand(
             name,
             (sys.executable, *arguments),
             self._folder.log(name),
             dict(self._environ),
-            folder=Path.cwd(),  # of the settings
+            folder=Path.cwd(),  # where the settings are
             ready=ready,
             stop_seconds=DRAIN_S + 10,
         )
 
 
 def _say(text: str) -> None:
-    """Tell the operator. Raises NotWritten."""
+    """Print to the operator. Raises NotWritten."""
     write(f"{text}\n", sys.stdout, "what the service says")
 
 
@@ -180,8 +181,10 @@ def _answers(port: int, path: str) -> Callable[[], bool]:
 
 
 def introduction(url: str, user: str, key: str | None, folder: Path) -> str:
-    """Return what a newcomer is told: where the service is, the key, and how to make a picture. `key` is None where the
-    keys are the caller's own, which are not shown."""
+    """Return the text for newcomers: the URL of the service, the key, and how to make a picture.
+
+    `key` is None if the keys are the caller's own, which are not shown.
+    """
     return f"""
 The image-job service is ready: {url} (/docs explains it).
 The key of the user {user}: {key or "as in IMAGES_KEYS"}

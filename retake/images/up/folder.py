@@ -1,4 +1,4 @@
-"""The folder of `images up`: who uses it, and what must be the same at the next start, ports and secrets."""
+"""The folder of `images up`: its lock, and what must stay the same across starts, ports and secrets."""
 
 import fcntl
 import os
@@ -18,18 +18,18 @@ from retake.strict_json import encode, parse, what_is_wrong
 _SECRET = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 _PORTS = range(17_000, 25_000)
-"""A port is chosen here. The kernel gives those from 32768 on to connections of any program, and could give one away
-before its server has started; and well-known servers have few of these."""
+"""Ports are chosen here. The kernel gives ports from 32768 on to outgoing connections and could give one away before
+its server has started; well-known servers rarely use this range."""
 
 
 class FolderInUse(RetakeError):
-    """Another process runs the service from this folder. Nothing has been begun."""
+    """Another process runs the service from this folder. Nothing was started."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class DataFolder:
-    """A folder with the data, the logs, the ports and the secrets of the service. It is made if it is not there."""
+    """A folder with the data, logs, ports and secrets of the service. It is created if missing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
@@ -38,7 +38,7 @@ class DataFolder:
 
     @contextmanager
     def used(self) -> Iterator[None]:
-        """Keep others from using the folder meanwhile. Raises FolderInUse."""
+        """Lock the folder within the `with` block. Raises FolderInUse."""
         with _opened(self.path / "lock") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,9 +53,9 @@ class DataFolder:
             yield
 
     def secret(self, name: str) -> str:
-        """Return the secret of this name: made at the first call, then always the same. Only the owner can read it.
+        """Return the secret with this name, created on first use and then unchanged. Only the owner can read it.
 
-        Raises StateError for one that an operator has written and that cannot stand in a URL.
+        Raises StateError for one that an operator has written and that cannot be part of a URL.
         """
         known = self._read("secrets.json")
         if name not in known:
@@ -68,7 +68,7 @@ class DataFolder:
         return secret
 
     def port(self, name: str) -> int:
-        """Return the port of this name: that of the last time, or a free one if another program has it now."""
+        """Return the port with this name: the one used last, or a free one if another program has it now."""
         if name not in self._ports:
             known = self._read("ports.json")
             port = known.get(name)
@@ -79,12 +79,12 @@ class DataFolder:
         return self._ports[name]
 
     def export(self, variables: Mapping[str, str]) -> None:
-        """Write the variables by which commands in another shell find the service, for that shell to read."""
+        """Write the variables by which commands in another shell find the service, to be sourced there."""
         lines = [f"export {name}={quote(value)}\n" for name, value in variables.items()]
         write_private(self.path / "environment", "".join(lines).encode())
 
     def log(self, name: str) -> Path:
-        """Return the file of the output of the child of this name."""
+        """Return the output file of the child with this name."""
         logs = self.path / "logs"
         make_folder(logs)
         return logs / f"{name}.log"
@@ -108,7 +108,7 @@ class DataFolder:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder that only its owner may enter, unless it is there. Raises StorageError."""
+    """Create a folder that only its owner may enter, unless it exists. Raises StorageError."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -116,7 +116,7 @@ def make_folder(path: Path) -> None:
 
 
 def write_private(path: Path, data: bytes) -> None:
-    """Write a whole file that only its owner may read. Raises StorageError."""
+    """Write a whole file, atomically, that only its owner may read. Raises StorageError."""
     draft = path.with_name(f"{path.name}.new")
     try:
         with suppress(FileNotFoundError):
@@ -143,7 +143,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """Return a port of 127.0.0.1 on which nobody listens now."""
+    """Return a port of 127.0.0.1 on which nobody is listening."""
     for _ in range(100):
         if is_free(port := secrets.choice(_PORTS)):
             return port

@@ -1,4 +1,4 @@
-"""A PostgreSQL of one's own."""
+"""A private PostgreSQL server."""
 
 import os
 import shutil
@@ -18,10 +18,10 @@ _INITDB_S = 120
 
 
 class PostgresServer(LocalServer):
-    """PostgreSQL with its data in FOLDER/postgres. It refuses root: then it runs as postgres, or nobody.
+    """PostgreSQL with its data in FOLDER/postgres. It refuses to run as root, so root runs it as postgres or nobody.
 
-    That user may not be able to reach the folder, in root's home for example. It gets an open descriptor of it instead,
-    and knows it by the descriptor's path, which needs no permission on what is above.
+    That user may not be able to reach the folder, for example in root's home. It inherits an open descriptor of the
+    folder instead, and reaches it by the descriptor's path, which needs no permission on the parents.
     """
 
     name = "postgres"
@@ -37,7 +37,8 @@ class PostgresServer(LocalServer):
         return f"postgresql://{_USER}:{self._password}@127.0.0.1:{self.port}/postgres"
 
     def prepare(self) -> None:
-        """Raises StorageError if its data cannot be made, are not whole, or of a version that is not installed."""
+        """Create its data, or check them. Raises StorageError if they cannot be created, are incomplete, or have a
+        version that is not installed."""
         make_folder(self._place)
         if self._descriptor is None:
             self._descriptor = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
@@ -65,12 +66,12 @@ class PostgresServer(LocalServer):
                 kept_files=() if self._descriptor is None else (self._descriptor,),
                 before=self._forget_dead,
                 ready=self.ready,
-                stop_signal=signal.SIGINT,  # without waiting for its clients
+                stop_signal=signal.SIGINT,  # does not wait for its clients
             )
         ]
 
     def ready(self) -> bool:
-        """Return whether it takes connections, which it does once it has recovered."""
+        """Return whether it accepts connections, which it does once it has recovered."""
         import psycopg
 
         try:
@@ -80,11 +81,11 @@ class PostgresServer(LocalServer):
         return True
 
     def _seen(self, name: str) -> str:
-        """Return the path by which the server knows what is in its folder."""
+        """Return the path by which the server reaches a file in its folder."""
         return f"/proc/self/fd/{self._descriptor}/{name}"
 
     def _version(self) -> str | None:
-        """Return the major version that made the data; None if there are none yet."""
+        """Return the major version that created the data, or None if there are none yet."""
         try:
             return (self._place / "data/PG_VERSION").read_text("ascii").strip()
         except (OSError, ValueError):
@@ -101,7 +102,7 @@ class PostgresServer(LocalServer):
             )
 
     def _initialize(self) -> None:
-        """Make the data in a folder that gets its name last: what was interrupted is made again."""
+        """Create the data in a folder that gets its name last, so that an interrupted run is repeated."""
         draft, password = self._place / "data.new", self._place / "password"
         shutil.rmtree(draft, ignore_errors=True)
         write_private(password, self._password.encode())
@@ -126,7 +127,7 @@ class PostgresServer(LocalServer):
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    start_new_session=True,  # Ctrl-C at the terminal is not for it
+                    start_new_session=True,  # out of reach of Ctrl-C at the terminal
                     pass_fds=() if self._descriptor is None else (self._descriptor,),
                     check=True,
                     timeout=_INITDB_S,
@@ -136,9 +137,11 @@ class PostgresServer(LocalServer):
         return False
 
     def _forget_dead(self) -> None:
-        """Remove the pid file of a killed server if its pid is now that of another program, which PostgreSQL would take
-        for a server, or that of another server. Where the pid is nobody's it finds out itself; while anything is left
-        of the killed one it does not start, and is started again."""
+        """Remove the pid file of a killed server if its pid now belongs to another program or another server.
+
+        PostgreSQL would take that for itself. If nobody has the pid, it notices on its own; while anything is left of
+        the killed server it does not start, and is restarted.
+        """
         data = self._place / "data"
         with suppress(OSError, ValueError, IndexError):
             pid = int((data / "postmaster.pid").read_text("ascii").split()[0])
@@ -149,7 +152,7 @@ class PostgresServer(LocalServer):
 
 
 def is_of(major: str, told: str) -> bool:
-    """Return whether `told`, by `postgres --version` ("postgres (PostgreSQL) 15.16 (Debian 15.16-0+deb12u1)"), is of
-    this major version, as the file PG_VERSION has it ("15", and "9.6" in its time)."""
+    """Return whether the output of `postgres --version` ("postgres (PostgreSQL) 15.16 (Debian 15.16-0+deb12u1)") is of
+    this major version, as the file PG_VERSION has it ("15", formerly "9.6")."""
     number = "".join(told.partition(")")[2].split()[:1])
     return f"{number}.".startswith(f"{major}.")

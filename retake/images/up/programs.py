@@ -1,4 +1,4 @@
-"""Where the servers' programs are: on the PATH, or where Debian puts them."""
+"""The programs of the servers: on the PATH, or where Debian installs them."""
 
 import shutil
 from collections.abc import Iterable, Mapping
@@ -8,11 +8,11 @@ from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 
 PACKAGES = {"redis": "redis-server", "rabbitmq": "rabbitmq-server", "postgres": "postgresql"}
-"""Debian's package of each server."""
+"""The Debian package of each server."""
 
 
 class MissingProgram(RetakeError):
-    """A server is not installed. `package` is Debian's name of it."""
+    """Servers are not installed. `packages` are their Debian packages."""
 
     exit_code = ExitCode.UNAVAILABLE
 
@@ -23,7 +23,7 @@ class MissingProgram(RetakeError):
 
 
 class Programs:
-    """Finds programs on the PATH of `environ`, or below `root`, where Debian puts them."""
+    """Finds programs on the PATH of `environ`, or below `root` where Debian installs them."""
 
     def __init__(self, environ: Mapping[str, str], root: Path = Path("/")) -> None:
         self._path, self._root = environ.get("PATH", ""), root
@@ -35,7 +35,7 @@ class Programs:
     def rabbitmq(self) -> Path:
         """Return the script rabbitmq-server that becomes the server.
 
-        Debian's one of that name on the PATH changes user and folders first, and refuses everybody but root.
+        Debian's script of that name on the PATH changes user and folders first, and refuses everybody except root.
         """
         own = self._debian("usr/lib/rabbitmq/bin/rabbitmq-server", "usr/lib/rabbitmq/lib/*/sbin/rabbitmq-server")
         found = own or shutil.which("rabbitmq-server", path=self._path)
@@ -44,11 +44,11 @@ class Programs:
         return Path(found)
 
     def epmd(self) -> Path:
-        """Return epmd, the names of Erlang's nodes."""
+        """Return epmd, the name service of Erlang nodes."""
         return self._found("rabbitmq", "epmd", "usr/bin/epmd", "usr/lib/erlang/bin/epmd")
 
     def postgres(self, version: str | None = None) -> Path:
-        """Return the folder with initdb and postgres: that of this major version if it is given, else the newest."""
+        """Return the folder with initdb and postgres, of this major version if it is installed, else the newest."""
         on_path = shutil.which("initdb", path=self._path)
         debian = sorted(self._root.glob("usr/lib/postgresql/*/bin"), key=_version, reverse=True)
         places = [*([Path(on_path).resolve().parent] if on_path else []), *debian]

@@ -1,4 +1,4 @@
-"""A RabbitMQ of one's own, beside whichever others this machine has."""
+"""A private RabbitMQ server, which may run beside others on this machine."""
 
 import json
 from contextlib import suppress
@@ -11,7 +11,8 @@ from retake.images.up.programs import Programs
 from retake.images.up.servers import LocalServer, exchange
 
 _NODE = "retake@localhost"
-"""The node's name is part of the names of its data; "localhost", since a container's host name may not resolve."""
+"""The node name is part of the names of its data files. It uses "localhost", since a container's host name may not
+resolve."""
 
 _USER = "retake"
 _CONFIGURATION = """\
@@ -25,13 +26,15 @@ log.console.level = info
 log.console.use_colors = off
 """
 
-# Without sbwt none the virtual machine's threads spin while they are idle.
+# Without "sbwt none" idle threads of the virtual machine spin.
 _ERLANG = "+sbwt none +sbwtdcpu none +sbwtdio none -kernel inet_dist_use_interface {127,0,0,1}"
 
 
 class RabbitServer(LocalServer):
-    """RabbitMQ with its data in FOLDER/rabbitmq, and the epmd that it needs, as a child before it: its virtual machine
-    would start one that outlives everything."""
+    """RabbitMQ with its data in FOLDER/rabbitmq, preceded by the epmd that it needs.
+
+    Its virtual machine would otherwise start an epmd that outlives everything.
+    """
 
     name = "rabbitmq"
     variable = "RABBITMQ_URL"
@@ -68,18 +71,18 @@ class RabbitServer(LocalServer):
                 self._place,
                 ready=self.ready,
                 stop_seconds=30,
-                repeat_seconds=1,  # Erlang drops a signal that comes before it listens to signals
+                repeat_seconds=1,  # Erlang drops a signal that arrives before it handles signals
             ),
         ]
 
     def ready(self) -> bool:
-        """Return whether it speaks AMQP: its listener is the last that it opens."""
+        """Return whether it speaks AMQP: it opens this listener last."""
         return exchange(self.port, b"AMQP\0\0\x09\1", b"\1\0\0")
 
     def _variables(self, epmd_port: str) -> dict[str, str]:
         place = self._place
         return {
-            "HOME": str(place / "home"),  # of the Erlang cookie
+            "HOME": str(place / "home"),  # has the Erlang cookie
             "RABBITMQ_ALLOW_INPUT": "1",  # with -noinput: the script becomes the server, and its pid is the server's
             "RABBITMQ_NODENAME": _NODE,
             "RABBITMQ_DIST_PORT": str(self._folder.port("rabbitmq-nodes")),
@@ -94,8 +97,11 @@ class RabbitServer(LocalServer):
         }
 
     def _definitions(self) -> dict[str, Any]:
-        """Return what each start makes unless it is there. The settings default_user and default_pass are heeded by the
-        very first start alone: if that is killed before it has made the user, none is ever made."""
+        """Return what each start creates unless it exists.
+
+        Only the very first start heeds the settings default_user and default_pass: if it is killed before it has
+        created the user, none is ever created.
+        """
         every = {"configure": ".*", "write": ".*", "read": ".*"}
         return {
             "users": [{"name": _USER, "password": self._password, "tags": ["administrator"]}],
@@ -104,7 +110,7 @@ class RabbitServer(LocalServer):
         }
 
     def _write_cookie(self) -> None:
-        """Erlang would make one of less randomness."""
+        """Write the Erlang cookie; Erlang would create one with less randomness."""
         path = Path(self._place / "home/.erlang.cookie")
         write_private(path, self._folder.secret("erlang").encode())
         with suppress(OSError):

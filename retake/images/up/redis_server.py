@@ -1,4 +1,4 @@
-"""A Redis of one's own, whose data survive SIGKILL and a power cut."""
+"""A private Redis server, whose data survive SIGKILL and a power cut."""
 
 from retake.images.up.children import ChildCommand
 from retake.images.up.folder import make_folder, write_private
@@ -10,7 +10,7 @@ bind 127.0.0.1
 port {port}
 requirepass {password}
 appendonly yes
-# An accepted job must survive: with everysec, Redis answers before it has written while an earlier fsync is under way.
+# An accepted job must survive: with everysec, Redis answers before it has written if an earlier fsync is in progress.
 appendfsync always
 save ""
 maxmemory-policy noeviction
@@ -19,7 +19,7 @@ daemonize no
 
 
 class RedisServer(LocalServer):
-    """Redis with its append-only file in FOLDER/redis. Other users of this machine lack its password."""
+    """Redis with its append-only file in FOLDER/redis. Other users of this machine do not know its password."""
 
     name = "redis"
     variable = "REDIS_URL"
@@ -42,5 +42,5 @@ class RedisServer(LocalServer):
         return [ChildCommand(self.name, command, log, self._environ, self._place, ready=self.ready)]
 
     def ready(self) -> bool:
-        """Return whether it answers; while it loads its data it does not."""
+        """Return whether it answers, which it does not while it loads its data."""
         return exchange(self.port, f"AUTH {self._password}\r\nPING\r\n".encode(), b"+PONG")

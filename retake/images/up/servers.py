@@ -1,4 +1,4 @@
-"""What the three servers have in common: how each is prepared, started, and asked whether it is ready."""
+"""The common base of the three servers: how each is prepared, started, and checked for readiness."""
 
 import os
 import pwd
@@ -12,21 +12,21 @@ from retake.images.up.folder import DataFolder
 from retake.images.up.programs import Programs
 
 PATIENCE_S = 2.0
-"""Seconds that a server may take to answer whether it is ready."""
+"""Seconds that a server may take to answer a readiness check."""
 
 
 class LocalServer(ABC):
-    """A server of one's own on 127.0.0.1, with its data in FOLDER/NAME.
+    """A private server on 127.0.0.1, with its data in FOLDER/NAME.
 
     The constructor finds its programs and writes nothing. Raises MissingProgram.
     """
 
     name: str
-    variable: str  # the environment variable that its clients know it by
+    variable: str  # the environment variable in which its clients look for its URL
 
     def __init__(self, folder: DataFolder, programs: Programs, environ: Mapping[str, str]) -> None:
         self._folder = folder
-        # Nothing of the caller's settings or keys.
+        # Without the caller's settings and keys.
         self._environ = {"PATH": environ.get("PATH", os.defpath), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
         self._place = folder.path / self.name
         self._find(programs)
@@ -38,15 +38,15 @@ class LocalServer(ABC):
     @property
     @abstractmethod
     def url(self) -> str:
-        """The URL with its password. It is the same at each start unless its port was taken meanwhile."""
+        """The URL with its password. It is the same at each start, unless another program has taken its port."""
 
     @abstractmethod
     def prepare(self) -> None:
-        """Make its folder and its configuration. What is there stays."""
+        """Create its folder and its configuration. Existing data stay."""
 
     @abstractmethod
     def commands(self) -> list[ChildCommand]:
-        """Return its children in the order in which they are started."""
+        """Return its children in start order."""
 
     @abstractmethod
     def _find(self, programs: Programs) -> None:
@@ -58,7 +58,7 @@ class LocalServer(ABC):
 
 
 def unprivileged_user() -> pwd.struct_passwd | None:
-    """Return the user for a server that refuses root: postgres, else nobody; None where this is not root."""
+    """Return the user for a server that refuses root: postgres, else nobody; None if this process is not root."""
     if os.geteuid() != 0:
         return None
     known = {user.pw_name: user for user in pwd.getpwall()}
@@ -66,7 +66,7 @@ def unprivileged_user() -> pwd.struct_passwd | None:
 
 
 def exchange(port: int, question: bytes, answer: bytes) -> bool:
-    """Return whether `answer` is in what a server on this port of 127.0.0.1 replies to `question`."""
+    """Return whether the reply of a server on this port of 127.0.0.1 to `question` contains `answer`."""
     with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=PATIENCE_S) as connection:
         connection.sendall(question)
         reply = b""
