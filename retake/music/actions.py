@@ -1,6 +1,7 @@
-"""What people do with pipelines, by the API, by Telegram or on the command line.
+"""What people do with pipelines: through the API, on Telegram or on the command line.
 
-Each is one transaction: the row, and with it whatever else the caller has to record. The run on the ledger follows.
+Each action is one transaction: the row, together with anything else the caller has to record. The run on the ledger
+follows.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,9 +21,9 @@ from retake.operations.port import Refusal
 
 
 class PipelineActions(PipelineStore):
-    """Pipelines, and what can be done with them.
+    """Pipelines, and the actions that people can take on them.
 
-    `uploads_per_day` limits how many uploads begin in a day of YouTube's; None means no limit.
+    `uploads_per_day` limits how many uploads begin in a day of YouTube's quota; None means no limit.
     """
 
     def __init__(self, database: MusicDatabase, *, uploads_per_day: int | None = None, telling: bool = False) -> None:
@@ -30,49 +31,53 @@ class PipelineActions(PipelineStore):
         self._uploads_per_day = uploads_per_day
 
     def approve(self, pipeline_id: int, step: str | None = None) -> PipelineRow:
-        """Begin the step after the pending one.
+        """Start the step after the pending one.
 
-        This and the other actions raise UnknownPipeline, and Refusal: nothing is changed then.
+        This and the other actions raise UnknownPipeline and Refusal; nothing is then changed.
         """
         return self.act(pipeline_id, self.approving(step))
 
     def feedback(self, pipeline_id: int, note: str, step: str | None = None) -> PipelineRow:
-        """Do the pending step again, with a person's note."""
+        """Redo the pending step with a person's note."""
         return self.act(pipeline_id, self.sending_back(note, step))
 
     def publish(self, pipeline_id: int) -> PipelineRow:
-        """Begin to publish what has been reviewed."""
+        """Start publishing after the review."""
         return self.act(pipeline_id, self._starting(states.publishable))
 
     def retry(self, pipeline_id: int, *, again: bool = False) -> PipelineRow:
-        """Do the failed step again, with everything before it kept.
+        """Redo the failed step, keeping everything before it.
 
-        With `again` what its paid call made is given up, and the call is made and paid for once more: for a task that
-        its vendor has accepted and never ends.
+        With `again` the result of its paid call is given up, and the call is made and paid for once more: for a task
+        that the vendor has accepted and never finishes.
         """
         return self.act(pipeline_id, self.retrying(again=again))
 
     def again(self, pipeline_id: int) -> PipelineRow:
-        """Do the step that waits for a decision from scratch: its call is made again, whatever became of the last."""
+        """Redo the step that waits for a decision from scratch: its call is made again, whatever the outcome of the
+        last one."""
         anew = self._starting(states.resolvable, same_note=True, upload_session=None, last_chunk_begun=False)
         return self.act(pipeline_id, anew)
 
     def resolve(self, pipeline_id: int, video_id: str) -> PipelineRow:
-        """Take it that the upload that nobody could tell of has made this video."""
+        """Record that the upload of unknown outcome has made this video."""
 
         def change(cursor: Cursor, row: PipelineRow) -> Mapping[str, Any]:
             if states.resolvable(row.standing()) is not MusicStep.PUBLISH:
                 raise Refusal(f"no upload waits for a decision; say again instead (state={row.state})")
             return {"state": states.PUBLISHED, "youtube_video_id": video_id, "failed_reason": None}
 
-        return self.act(pipeline_id, PipelineAction(change))  # nobody is told: a person has just said so
+        return self.act(pipeline_id, PipelineAction(change))  # no message: a person has just decided it
 
     def cancel(self, pipeline_id: int) -> PipelineRow:
-        """Cancel it; no paid call begins afterwards."""
+        """Cancel the pipeline; no paid call begins afterwards."""
         return self.act(pipeline_id, self.cancelling())
 
     def approving(self, step: str | None = None, *, job: int | None = None) -> PipelineAction:
-        """Return the action of `approve`. `job` is the attempt whose result was looked at: of another it is refused."""
+        """Return the action of `approve`.
+
+        `job` is the attempt whose result the person looked at: the action is refused if there has been another since.
+        """
         return self._starting(lambda now: states.approved(now, step), job=job)
 
     def sending_back(self, note: str, step: str | None = None, *, job: int | None = None) -> PipelineAction:
@@ -104,7 +109,10 @@ class PipelineActions(PipelineStore):
         same_note: bool = False,
         **values: Any,
     ) -> PipelineAction:
-        """Return the action that starts the step which the rule allows: the row, and then its run."""
+        """Return the action that starts the step chosen by the rule: it changes the row, then creates the run.
+
+        `same_take` keeps the take and with it the paid calls and an upload in progress, `same_note` keeps the note.
+        """
 
         def change(cursor: Cursor, row: PipelineRow) -> Mapping[str, Any]:
             _check_job(cursor, row, job)
@@ -112,7 +120,7 @@ class PipelineActions(PipelineStore):
             goes_on = same_take and row.upload_session is not None
             if step is MusicStep.PUBLISH and not goes_on:
                 self._check_uploads(cursor, row, counted=not same_take)
-            if same_note and not same_take:  # what the last call made is given up
+            if same_note and not same_take:  # the result of the last call is given up
                 cursor.change(_accepted(row, step).values(outcome="wasted"))
             return {
                 "state": states.running(step),
@@ -126,7 +134,7 @@ class PipelineActions(PipelineStore):
         return PipelineAction(change, begin_run)
 
     def _check_uploads(self, cursor: Cursor, row: PipelineRow, *, counted: bool) -> None:
-        """Raises Refusal if as many pipelines are published today as may be, `row` among them if it is `counted`."""
+        """Raise Refusal if the day's uploads are used up; `row` itself counts if `counted`."""
         if self._uploads_per_day is None:
             return
         cursor.lock(_UPLOADS_LOCK)
@@ -144,7 +152,7 @@ _UPLOADS_LOCK = 0x52656D76
 """PostgreSQL's advisory lock under which the day's uploads are counted and one is begun."""
 
 _AHEAD = timedelta(days=2)
-"""From the day's beginning. What seems to have begun later than this was written by a clock that was wrong."""
+"""From the beginning of the day. An upload that seems to have begun later than this was recorded by a wrong clock."""
 
 _TODAY = and_(
     pipeline_jobs.c.started_at >= bindparam("since", type_=pipeline_jobs.c.started_at.type),
@@ -154,7 +162,7 @@ _UPLOAD = pipeline_jobs.c.step == MusicStep.PUBLISH.value
 _BEGUN = select(func.count(pipeline_jobs.c.pipeline_id.distinct())).where(
     _UPLOAD, _TODAY, pipeline_jobs.c.pipeline_id != bindparam("but")
 )
-_TO_BEGIN = select(func.count()).where(  # those that no worker has taken up
+_TO_BEGIN = select(func.count()).where(  # those that no worker has begun yet
     pipelines.c.state == states.running(MusicStep.PUBLISH),
     pipelines.c.id != bindparam("but"),
     ~exists().where(
@@ -166,7 +174,7 @@ _TO_BEGIN = select(func.count()).where(  # those that no worker has taken up
 
 
 def _accepted(row: PipelineRow, step: MusicStep) -> Update:
-    """Return the change of the calls of the present take that a vendor has accepted."""
+    """Return the update of the calls of the current take that a vendor has accepted."""
     of_take = (paid_calls.c.pipeline_id == row.id) & (paid_calls.c.step == step.value) & (paid_calls.c.take == row.take)
     return update(paid_calls).where(of_take, paid_calls.c.outcome == "accepted")
 
@@ -186,10 +194,10 @@ def last_failed_step(cursor: Cursor, pipeline_id: int) -> str | None:
 
 
 def pacific_midnight(now: datetime) -> datetime:
-    """Return when the present day of YouTube's quota began."""
+    """Return when the current day of YouTube's quota began."""
     try:
         pacific = now.astimezone(ZoneInfo("America/Los_Angeles"))
-    except ZoneInfoNotFoundError:  # a machine without a database of time zones: an hour off in summer
+    except ZoneInfoNotFoundError:  # a machine without a time zone database: an hour off in summer
         pacific = now - timedelta(hours=8)
         return pacific.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(hours=8)
     return pacific.replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)
@@ -199,7 +207,7 @@ def _check_job(cursor: Cursor, row: PipelineRow, job: int | None) -> None:
     if job is None:
         return
     current = row.current_job
-    if current is None:  # a row of a program outside
+    if current is None:  # a row of an outside program
         latest = select(func.max(pipeline_jobs.c.id)).where(pipeline_jobs.c.pipeline_id == row.id)
         current = next((found[0] for found in cursor.rows(latest)), None)
     if job != current:

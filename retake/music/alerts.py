@@ -1,11 +1,11 @@
-"""Alerts of the music pipelines: what is wrong by their rows, and what raises, closes and sends them.
+"""Alerts of the music pipelines: what is wrong according to their rows, and what raises, closes and sends the alerts.
 
 code                 raised for                                              closed when
 ──────────────────   ─────────────────────────────────────────────────────   ────────────────────────────────────
 generation_failed    failed pipelines, one alert for each failing step       all are retried or cancelled
 refused              those of them that a vendor refused: a key, credit      the same
-outcome_unknown      what waits for a person's decision; as a warning, a     it is decided; the step has a result
-                     call of unknown outcome that is made again
+outcome_unknown      a call that waits for a person's decision; as a         it is decided; the step has a result
+                     warning, a call of unknown outcome that is repeated
 cap_reached          steps that the cap of the day holds back                the next day, or the cap is raised
 """
 
@@ -28,17 +28,17 @@ from retake.plural import count
 from retake.ticking.watch import TickWatch
 
 EVERY_S = 5.0
-"""Seconds between two looks at the rows."""
+"""Seconds between two checks of the rows."""
 
 BOARD_EVERY_S = 60.0
-"""Seconds after which the board is looked at though nothing has changed: an alert may have to be told again."""
+"""Seconds after which the board is checked even if nothing has changed: an alert may be due for repetition."""
 
 _log = getLogger(__name__)
 
 
 def findings(found: Survey, vendors: Mapping[str, str], now: datetime) -> Findings:
-    """Return what is wrong with the music pipelines. `vendors` has the vendor that each step calls."""
-    capped = [it for it in found.capped if it.at.date() == now.date()]  # of an earlier day they are tried again
+    """Return what is wrong with the music pipelines. `vendors` maps each step to the vendor that it calls."""
+    capped = [it for it in found.capped if it.at.date() == now.date()]  # those of earlier days are being retried
     wrong = [
         *(_failed(step, several) for step, several in _by_step(found.failed).items()),
         *(_refused(vendor, several) for vendor, several in _refusals(found.failed, vendors).items()),
@@ -57,7 +57,7 @@ def _by_step(troubles: Sequence[Trouble]) -> dict[str, list[Trouble]]:
 
 
 def _refusals(troubles: Sequence[Trouble], vendors: Mapping[str, str]) -> dict[str, list[Trouble]]:
-    """The failures of class C, by the vendor that refuses, or by step."""
+    """Return the class C failures, by the vendor that refused or by step."""
     found: dict[str, list[Trouble]] = {}
     for it in troubles:
         if _class(it.code) is ErrorClass.CRITICAL:
@@ -115,7 +115,7 @@ def _undecided(step: str, several: Sequence[Trouble]) -> Condition:
 
 
 def _made_again(found: Survey) -> list[Condition]:
-    """The calls of unknown outcome that are made again, where nothing of the step waits for a person."""
+    """Return the calls of unknown outcome that are repeated, unless the step has one that waits for a person."""
     held = {it.step for it in found.awaiting}
     return [
         _about(
@@ -177,10 +177,10 @@ def _number(several: Sequence[Trouble], verb: str, what: str) -> str:
 
 
 class MusicWatch:
-    """Raises, closes and sends the alerts of the music pipelines. Every process of the service may have one: the board
-    is changed by compare-and-set, and what is raised twice is one alert.
+    """Raises, closes and sends the alerts of the music pipelines.
 
-    `bucket` is all of it; `environ` holds the channels' secrets.
+    Every process of the service may have one: the board is changed by compare-and-set, and an alert raised twice is one
+    alert. `bucket` is the whole bucket; `environ` holds the channels' secrets.
     """
 
     def __init__(
@@ -199,8 +199,10 @@ class MusicWatch:
         self._board_at: datetime | None = None
 
     def look(self) -> bool:
-        """Look once, and return whether the board was looked at: something has changed, or it is time. Raises
-        StateError, StorageError."""
+        """Check once; return whether the board was checked, because something has changed or it was due.
+
+        Raises StateError, StorageError.
+        """
         now = self._clock.now()
         with self._database.reading() as cursor:
             found = findings(survey(cursor), self._vendors, now)
@@ -218,8 +220,10 @@ class MusicWatch:
         return self._board_at is None or abs((now - self._board_at).total_seconds()) >= BOARD_EVERY_S
 
     def _count(self) -> None:
-        """Look whether success or retry rates are bad; a snapshot of the figures is taken if it is time. Figures that
-        cannot be counted keep no alert back."""
+        """Check whether success or retry rates are bad, and take a snapshot of the metrics if one is due.
+
+        Metrics that cannot be computed do not hold back other alerts.
+        """
         try:
             pipelines = self._kpi.report().figures.pipelines
         except RetakeError as error:

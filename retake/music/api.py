@@ -33,7 +33,7 @@ from retake.strict_json import parse
 PREFIX = "/api/music/pipeline"
 WEBHOOK = "/telegram/webhook"
 THREADS = 16
-"""Requests that are answered at the same time; each may hold a connection to the database."""
+"""Maximum number of requests answered concurrently; each may hold a database connection."""
 
 _ALIVE = select(literal(1))
 _OF_FILES = {
@@ -47,7 +47,8 @@ _log = getLogger(__name__)
 
 
 class Webhook(NamedTuple):
-    """Telegram's updates by HTTP: the secret that proves that they are Telegram's, and what takes each of them."""
+    """Telegram updates by HTTP: the secret that proves where they come from, and the function that takes each of
+    them."""
 
     secret: str
     on_update: Callable[[object], None]
@@ -63,8 +64,8 @@ def music_app(
 ) -> FastAPI:
     """Return the service as an ASGI application.
 
-    `bucket` is all of it; files are below "music/". `wake` is called whenever a step has been started. `webhook` is
-    what takes Telegram's updates, None where they do not come by HTTP.
+    `bucket` is the whole bucket; files are below "music/". `wake` is called whenever a step has been started. `webhook`
+    is None if Telegram's updates do not arrive by HTTP.
     """
     app = described_app(
         "Retake: music",
@@ -109,13 +110,13 @@ def _router() -> APIRouter:
         422: {"model": schema.FaultsAnswer, "description": "the request is not as described"},
         503: {"model": schema.RefusalAnswer, "description": "database or bucket are unreachable"},
     }
-    # The gatekeeper checks the key; this describes it.
+    # This only describes the key: the gatekeeper checks it.
     bearer = Depends(HTTPBearer(auto_error=False, description="the key of MUSIC_API_KEY"))
     return APIRouter(prefix=PREFIX, responses=common, dependencies=[bearer], tags=["pipelines"])
 
 
 def _add_queries(router: APIRouter, store: PipelineActions, bucket: Bucket) -> None:
-    @router.get("/", include_in_schema=False)  # which some clients make of a base URL
+    @router.get("/", include_in_schema=False)  # what some clients request for a base URL
     @router.get("", response_model=schema.ListAnswer)
     def listing(
         state: Annotated[schema.StateName | None, Query(description="none: all but published and cancelled")] = None,
@@ -233,7 +234,7 @@ def _add_webhook(app: FastAPI, webhook: Webhook) -> None:
     async def update(request: Request) -> Response:
         try:
             found = parse(await request.body())
-        except ValueError:  # not Telegram's, and whoever sends it is not helped by a refusal
+        except ValueError:  # not from Telegram, and a refusal would help nobody
             return answer({"ok": True})
         await run_in_threadpool(webhook.on_update, found)
         return answer({"ok": True})
@@ -273,7 +274,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def turned_away(request: Request, error: HTTPException) -> Response:
-        if error.status_code == 400:  # FastAPI's word for a body that cannot be read
+        if error.status_code == 400:  # FastAPI's status for a body that cannot be parsed
             return refused(422, "the body is not JSON that can be read")
         refusal = refused(error.status_code, str(error.detail))
         refusal.headers.update(error.headers or {})

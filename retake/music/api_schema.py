@@ -1,4 +1,4 @@
-"""What the API of the music pipelines takes and gives, as pydantic models: its checks, and its description."""
+"""The requests and responses of the API, as pydantic models: its validation and its description."""
 
 from typing import Annotated, Any, Literal
 
@@ -11,7 +11,7 @@ LONGEST_FILE_NAME = 255  # bytes
 
 
 def _said(text: str) -> str:
-    """Return `text` if a database can hold it and a person can read it. Raises ValueError."""
+    """Return `text` if a database can store it and it is not blank. Raises ValueError."""
     if not storable(text).strip():
         raise ValueError("is empty")
     return text

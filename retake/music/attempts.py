@@ -1,6 +1,6 @@
-"""Attempts at a step: begun by a worker, and ended with the row that they are about, in one transaction.
+"""Attempts at a step: begun by a worker, and ended together with the row that they belong to, in one transaction.
 
-The row names the attempt that may write to it (`current_job`), a fencing token: the worker that was frozen, or whose
+The row names the attempt that may write to it (`current_job`), a fencing token: a worker that was suspended, or whose
 run was given to another one, finds a later attempt there, and nothing that it does is saved.
 """
 
@@ -23,14 +23,14 @@ from retake.runs.states import RunStatus
 from retake.runs.tables import task_runs
 
 CAP_REACHED = "ERR_BUSINESS_CAP_REACHED"
-"""The error code of an attempt that the cap holds back."""
+"""The error code of an attempt held back by the daily cap."""
 
 LONGEST_REASON = 1000
-"""Characters of an error that are kept in a row."""
+"""Maximum number of characters of an error in a row."""
 
 
 class JobAttempt(NamedTuple):
-    """One attempt at a step, under way."""
+    """An attempt at a step, in progress."""
 
     pipeline: PipelineRow  # as it was when the attempt began
     job: Job
@@ -42,10 +42,10 @@ class JobAttempt(NamedTuple):
 
 
 class AttemptStore:
-    """The attempts of pipelines, as a worker sees them.
+    """The attempts of pipelines, for workers.
 
-    Every method may raise StorageError, and those about an attempt StaleRun: another one has taken its place, the
-    pipeline was cancelled, or the run was taken away.
+    Every method may raise StorageError, and those about an attempt StaleRun: another attempt has taken its place, the
+    pipeline was cancelled, or the run was given to another worker.
     """
 
     def __init__(self, store: PipelineStore) -> None:
@@ -56,10 +56,10 @@ class AttemptStore:
         return self._store.clock
 
     def begin(self, run: Run) -> JobAttempt | None:
-        """Begin an attempt of a run that the caller has claimed; None where the row has moved on.
+        """Begin an attempt of a run that the caller has claimed, or return None if the row has moved on.
 
-        An attempt that is still on record as running has lost its worker: it is interrupted, and the new one continues
-        it, with the same number.
+        An attempt still recorded as running has lost its worker: it is marked as interrupted, and the new one continues
+        it under the same number.
         """
         pipeline_id, number = pipeline_of_task(run.task_id), _number_of(run)
         if pipeline_id is None or number is None:
@@ -85,9 +85,9 @@ class AttemptStore:
             return self._store.set(cursor, locked(cursor, attempt), values)
 
     def save_session(self, attempt: JobAttempt, session: str) -> PipelineRow:
-        """Record the upload that has been started, before its first byte is sent.
+        """Record an upload session before its first byte is sent.
 
-        Raises StaleRun where the row has an upload or a video already.
+        Raises StaleRun if the row already has a session or a video.
         """
         with self._store.database.transaction() as cursor:
             row = locked(cursor, attempt)
@@ -96,43 +96,45 @@ class AttemptStore:
             return self._store.set(cursor, row, {"upload_session": session, "last_chunk_begun": False})
 
     def succeed(self, attempt: JobAttempt, values: Mapping[str, Any]) -> PipelineRow:
-        """Save the result of the step, which waits for a person's yes; or, of the last step, is published."""
+        """Save the result of the step, which then waits for a person's approval; the last step's result is
+        published."""
         last = attempt.step is MusicStep.PUBLISH
         state = states.PUBLISHED if last else states.pending(attempt.step)
         return self._end(attempt, "succeeded", lambda row: {**values, "state": state, "failed_reason": None})
 
     def fail(self, attempt: JobAttempt, error: str, code: str, *, again: bool) -> PipelineRow:
-        """Save that the attempt failed, and without `again` that the pipeline did; what is uploaded is published."""
+        """Save that the attempt failed and, unless `again`, that the pipeline failed. An uploaded video counts as
+        published."""
         error = shown_reason(error)
         return self._end(
             attempt, "failed", lambda row: {} if again else _given_up(row, attempt.step, error), error, code
         )
 
     def await_person(self, attempt: JobAttempt, error: str, code: str) -> PipelineRow:
-        """Save that a person has to decide: nobody can tell what became of a call."""
+        """Save that a person has to decide on a call of unknown outcome."""
         error = shown_reason(error)
         values = {"state": states.AWAITING_MANUAL, "failed_reason": f"{attempt.step}: {error}"}
         return self._end(attempt, "failed", lambda row: values, error, code)
 
     def interrupt(self, attempt: JobAttempt, error: str | None = None, code: str | None = None) -> PipelineRow:
-        """Save that the attempt ended without a result, and is continued under the same number."""
+        """Save that the attempt ended without a result and will be continued under the same number."""
         return self._end(attempt, "interrupted", lambda row: {}, error, code)
 
     def strand(self, row: PipelineRow, error: str, code: str) -> None:
-        """Let a pipeline fail whose run has failed without it: its workers died of it, again and again."""
+        """Fail a pipeline whose run has failed without it, because its workers kept dying."""
         with self._store.database.transaction() as cursor:
             now = read_pipeline(cursor, row.id, for_update=True)
             if (now.state, now.run_number) != (row.state, row.run_number):
                 return
             ended = {"error": shown_reason(error), "error_code": code}
-            if not end_jobs(cursor, row.id, "failed", self.clock.now(), **ended):  # each died before it began
+            if not end_jobs(cursor, row.id, "failed", self.clock.now(), **ended):  # each worker died before it began
                 self._insert(cursor, now, {**ended, "status": "failed", "finished_at": self.clock.now()})
             values = _given_up(now, row.step, shown_reason(error))
             saved = self._store.set(cursor, now, {**values, "current_job": 0})
             self._tell(cursor, saved, now.current_job or 0)
 
     def _insert(self, cursor: Cursor, row: PipelineRow, values: Mapping[str, Any] | None = None) -> Job:
-        """Insert the next attempt of the step that runs; `values` are those of one that has ended already."""
+        """Insert the next attempt of the running step; `values` override those of an attempt that has already ended."""
         begun = {
             "pipeline_id": row.id,
             "step": row.step,
@@ -169,12 +171,12 @@ class AttemptStore:
 
 
 def locked(cursor: Cursor, attempt: JobAttempt) -> PipelineRow:
-    """Return the row, which nobody else changes meanwhile. Raises StaleRun if the attempt may not write to it."""
+    """Return the row, locked for update. Raises StaleRun if the attempt may not write to it."""
     return _checked(read_pipeline(cursor, attempt.pipeline.id, for_update=True), attempt)
 
 
 def shown_reason(error: str) -> str:
-    """Return an error as rows and people may have it: on one line, without secrets, of bounded length."""
+    """Return an error in the form for rows and people: on one line, without secrets, of bounded length."""
     return one_line(redact(error))[:LONGEST_REASON]
 
 
@@ -192,7 +194,7 @@ def _checked(row: PipelineRow, attempt: JobAttempt) -> PipelineRow:
 
 
 def _check_held(cursor: Cursor, run: Run) -> None:
-    """Raises StaleRun if the run has been given to another worker since it was claimed."""
+    """Raise StaleRun if the run has been given to another worker since it was claimed."""
     held = (task_runs.c.run_id == run.run_id) & (task_runs.c.version == run.version)
     row = cursor.row(select(task_runs.c.run_status).where(held))
     if row is None or row[0] is not RunStatus.RUNNING:
@@ -200,7 +202,7 @@ def _check_held(cursor: Cursor, run: Run) -> None:
 
 
 def _failed(cursor: Cursor, row: PipelineRow) -> int:
-    """Return how many attempts of the present run have failed."""
+    """Return how many attempts of the current run have failed."""
     of_run = (pipeline_jobs.c.pipeline_id == row.id) & (pipeline_jobs.c.run_number == row.run_number)
     found = cursor.row(select(func.count()).where(of_run & (pipeline_jobs.c.status == "failed")))
     return int(found[0]) if found else 0

@@ -14,10 +14,10 @@ from retake.serving.loop import Loop
 from retake.vendors.telegram import TelegramBot
 
 UPKEEP_S = 1.0
-"""Seconds between two looks for runs without a worker."""
+"""Seconds between two passes of upkeep."""
 
 IDLE_S = 1.0
-"""Seconds between two looks of a worker for work, unless it is woken."""
+"""Seconds between two checks of a worker for work, unless it is woken."""
 
 POLLER = "telegram updates"
 
@@ -25,7 +25,7 @@ _log = getLogger(__name__)
 
 
 def worker_loop(number: int, worker: Worker) -> Loop:
-    """Return what works on one run after another."""
+    """Return the loop that works on one run after another."""
 
     def turn() -> float:
         return 0.0 if worker.work_once() else IDLE_S
@@ -34,7 +34,7 @@ def worker_loop(number: int, worker: Worker) -> Loop:
 
 
 def upkeep_loop(upkeep: Upkeep, wake: Callable[[], None]) -> Loop:
-    """Return what looks for runs without a worker, and wakes the workers where it has repaired something."""
+    """Return the loop that brings rows and runs in line, and wakes the workers after a repair."""
 
     def turn() -> float:
         if upkeep.look():
@@ -45,7 +45,7 @@ def upkeep_loop(upkeep: Upkeep, wake: Callable[[], None]) -> Loop:
 
 
 def alerts_loop(watch: MusicWatch) -> Loop:
-    """Return what raises, closes and sends alerts."""
+    """Return the loop that raises, closes and sends alerts."""
 
     def turn() -> float:
         watch.look()
@@ -55,7 +55,7 @@ def alerts_loop(watch: MusicWatch) -> Loop:
 
 
 def outbox_loop(outbox: TelegramOutbox, poll_s: float, lease_s: float, stopping: Callable[[], bool]) -> Loop:
-    """Return what sends messages."""
+    """Return the loop that sends messages."""
 
     def turn() -> float:
         return max(outbox.send(lease_s, stopping) or 0.0, poll_s)
@@ -64,7 +64,8 @@ def outbox_loop(outbox: TelegramOutbox, poll_s: float, lease_s: float, stopping:
 
 
 def poll_loop(bot: TelegramBot, inbox: TelegramInbox, holder: str, poll_s: float) -> Loop:
-    """Return what asks Telegram for updates; one process at a time, or Telegram refuses both."""
+    """Return the loop that polls Telegram for updates; one process at a time, since Telegram refuses concurrent
+    polls."""
     begun = [False]
 
     def turn() -> float:
@@ -82,15 +83,15 @@ def poll_loop(bot: TelegramBot, inbox: TelegramInbox, holder: str, poll_s: float
             return max(1.0, error.retry_after_s or 5.0)
         for update in found:
             inbox.take(update)
-        # Without a pause only after something was taken: Telegram offers at once what cannot be read and so is not
-        # confirmed, and what stands between may answer at once that there is nothing.
+        # No pause only if the offset has moved: Telegram repeats at once an update that cannot be read and so is never
+        # confirmed, and a proxy in between may answer at once that there is none.
         return 0.0 if poll_s and inbox.offset != offset else 1.0
 
     return Loop("telegram updates", turn)
 
 
 def webhook_loop(bot: TelegramBot, inbox: TelegramInbox, url: str, secret: str) -> Loop:
-    """Return what tells Telegram where to send updates, once, and answers taps that were left unanswered."""
+    """Return the loop that sets Telegram's webhook once, and answers taps that were left unanswered."""
     begun = [False]
 
     def turn() -> float:

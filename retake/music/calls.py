@@ -1,6 +1,6 @@
 """The paid calls of music pipelines: the journal and the budget of `retake.paid.guard`, as rows of `paid_calls`.
 
-A call is recorded in the transaction that checks that its attempt may still pay, and that the day's cap leaves room.
+A call is recorded in the same transaction that checks that its attempt may still pay and that the daily cap has room.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,11 +20,12 @@ from retake.paid.guard import Intent
 
 CALL = tuple(paid_calls.c)
 _CAP_LOCK = 0x52656D75
-"""PostgreSQL's advisory lock under which the day's spending is added up and a call is recorded."""
+"""PostgreSQL's advisory lock for adding up the day's spending and recording a call."""
 
 
 class NoRoom:
-    """Nothing is set aside in a database: a row of a few hundred bytes takes the place of an empty one."""
+    """The room of a journal in a database, where no space needs reserving: the answer takes a few hundred bytes in a
+    row."""
 
     def write(self, data: bytes, expect: object) -> str:
         raise NotImplementedError
@@ -34,23 +35,24 @@ class NoRoom:
 
 
 class CallBook:
-    """What has been paid for, and what may be."""
+    """The record of paid calls, and the check of the daily cap."""
 
     def __init__(self, database: MusicDatabase, *, daily_cap_usd: float | None = None) -> None:
         self.database, self._cap = database, daily_cap_usd
 
     def latest(self, attempt: JobAttempt) -> PaidCall | None:
-        """Return the last call for the attempt's take of its step, or None."""
+        """Return the last call of the attempt's step and take, or None."""
         return next(iter(self._of_take(attempt)), None)
 
     def answered(self, attempt: JobAttempt) -> PaidCall | None:
-        """Return the last call for the attempt's take of its step whose answer is on record, or None. A later one may
-        have none: a worker that was frozen during its call records the answer when it wakes, however late."""
+        """Return the last call of the attempt's step and take that has an answer on record, or None.
+
+        A later call may lack one: a worker that was suspended during its call records the answer when it resumes.
+        """
         return next(iter(self._of_take(attempt, "accepted")), None)
 
     def lost(self, attempt: JobAttempt) -> list[PaidCall]:
-        """Return the calls for the attempt's take of its step of which nobody could know what became of them, the last
-        one first."""
+        """Return the calls of unknown outcome of the attempt's step and take, last one first."""
         return self._of_take(attempt, "lost")
 
     def _of_take(self, attempt: JobAttempt, outcome: str | None = None) -> list[PaidCall]:
@@ -64,13 +66,13 @@ class CallBook:
             return [PaidCall(*row) for row in cursor.rows(query.order_by(paid_calls.c.id.desc()))]
 
     def of_pipeline(self, pipeline_id: int) -> list[PaidCall]:
-        """Return every call of a pipeline, in order."""
+        """Return all calls of a pipeline, in order."""
         query = select(*CALL).where(paid_calls.c.pipeline_id == pipeline_id).order_by(paid_calls.c.id)
         with self.database.reading() as cursor:
             return [PaidCall(*row) for row in cursor.rows(query)]
 
     def begin(self, attempt: JobAttempt, intent: Intent) -> PaidCall:
-        """Record that a call is about to be made. Raises CapReached, StaleRun: it must not be made then."""
+        """Record that a call is about to be made. Raises CapReached, StaleRun: the call must then not be made."""
         now = self.database.clock.now()
         with self.database.transaction() as cursor:
             cursor.lock(_CAP_LOCK)
@@ -92,8 +94,11 @@ class CallBook:
         return PaidCall(*found)
 
     def settle(self, call: PaidCall, outcome: str, error: VendorError | None = None, answer: Any = None) -> None:
-        """Record what became of a call. Its outcome is a fact, whoever holds the run by now. That nobody can know it is
-        none, and replaces nothing: the worker that made the call may have told meanwhile."""
+        """Record the outcome of a call. It is a fact, no matter who holds the run by now.
+
+        "lost" and "held" are not facts and replace nothing: the worker that made the call may have recorded its
+        outcome.
+        """
         values = {
             "outcome": outcome,
             "answer": None if answer is None else as_text(answer),
@@ -117,7 +122,7 @@ class CallBook:
 
 
 class MusicJournal:
-    """`retake.paid.guard.Journal` of one attempt. `find` asks the vendor by the facts of the pending call."""
+    """The `retake.paid.guard.Journal` of one attempt. `find` looks up the pending call at the vendor by its facts."""
 
     def __init__(
         self,
@@ -167,12 +172,12 @@ class MusicJournal:
 
 
 def facts_of(call: PaidCall) -> dict[str, Any]:
-    """Return what the vendor can be asked by."""
+    """Return the facts by which the vendor can find the call."""
     return {"step": "imagine", "requested_at_utc": exact_stamp(call.requested_at), **(as_object(call.facts) or {})}
 
 
 def _spent(cursor: Cursor, day: str) -> float:
-    """Return what counts against the cap on a day ("2026-11-22", UTC)."""
+    """Return the spending in US dollars that counts against the cap on a day ("2026-11-22", UTC)."""
     counted = (paid_calls.c.day == day) & (paid_calls.c.outcome != "refused")
     row = cursor.row(select(func.coalesce(func.sum(paid_calls.c.price_usd), 0.0)).where(counted))
     return round(float(row[0]), 6) if row else 0.0

@@ -1,4 +1,4 @@
-"""The vendors' clients that the settings name, with the keys of the environment."""
+"""The clients of the vendors in the settings, with the keys from the environment."""
 
 from collections.abc import Callable
 from functools import cached_property
@@ -9,9 +9,9 @@ from retake.vendors import ChatModel, Downloader, Midjourney, VideoPlatform
 
 
 class RealMusicVendors:
-    """`retake.music.context.MusicVendors`. Thread safe: the clients that keep a session are made for each call.
+    """The real `retake.music.context.MusicVendors`. Thread-safe: clients with a session are created for each call.
 
-    `pause` waits so many seconds between two tries at a broken upload.
+    `pause` waits the given number of seconds between two attempts at a broken upload.
     """
 
     def __init__(self, settings: MusicSettings, keys: MusicKeys, pause: Callable[[float], object]) -> None:

@@ -25,13 +25,13 @@ from retake.ticking.process import StopSignal, exit_code_of, is_terminal
 
 DEMO_TRACK = "demo.wav"
 DEMO_CHAT, DEMO_USER = 1, 1
-"""The chat of the sandbox's Telegram that is told, and the user there whose taps count."""
+"""The chat that gets messages on the sandbox's Telegram, and the user there whose taps count."""
 
 _log = getLogger(__name__)
 
 
 class ServiceOptions(NamedTuple):
-    """What the command line says."""
+    """The command-line options."""
 
     sandbox: bool = False
     host: str | None = None
@@ -100,7 +100,7 @@ def _with_options(settings: MusicSettings, options: ServiceOptions) -> MusicSett
 def _sandbox(
     settings: MusicSettings, options: ServiceOptions, environ: Mapping[str, str]
 ) -> Iterator[tuple[MusicSettings, MusicKeys]]:
-    """Yield settings and keys for a sandbox: that of the environment, or one whose state is beside the bucket."""
+    """Yield settings and keys for a sandbox: the one in the environment, or one whose state is beside the bucket."""
     api_key = environ.get("MUSIC_API_KEY", "").strip()
     keys = SANDBOX_KEYS._replace(api=api_key or SANDBOX_KEYS.api)
     mask([api_key])
@@ -120,7 +120,7 @@ def _sandbox(
 
 
 def _check_database(database: str) -> None:
-    """Raise SettingsError where what the sandbox makes would be among what is real."""
+    """Raise SettingsError if the sandbox's data would end up among real data."""
     if database.startswith("postgresql:") and "127.0.0.1" not in database:
         raise SettingsError(
             "MUSIC.database is on a live server, where what the sandbox makes does not belong. Name a file for this "

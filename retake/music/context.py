@@ -1,4 +1,4 @@
-"""What a step works with: its attempt, the vendors, the files, and a way to stop in time."""
+"""What a step uses: its attempt, the vendors, the files, and a way to stop in time."""
 
 from collections.abc import Callable, Mapping
 from io import BytesIO
@@ -20,14 +20,14 @@ from retake.runs.run_handle import RunHandle
 from retake.vendors import ChatModel, Downloader, Midjourney, VideoPlatform
 
 FOLDER = "music/"
-"""Where the files of all pipelines are in the bucket: music/ID/NAME."""
+"""Prefix of the files of all pipelines in the bucket: music/ID/NAME."""
 
 PIECE_S = 0.25
-"""Seconds after which a pause looks whether the service stops."""
+"""Seconds between two checks, during a pause, whether the service is stopping."""
 
 
 class MusicVendors(Protocol):
-    """The clients, each made (and its library loaded) when it is first asked for."""
+    """The vendors' clients, each created (and its library loaded) on first use."""
 
     def midjourney(self) -> Midjourney: ...
 
@@ -46,7 +46,7 @@ class Workshop(NamedTuple):
     attempts: AttemptStore
     calls: CallBook
     vendors: MusicVendors
-    prices: Mapping[str, float]  # by step that pays, in US dollars
+    prices: Mapping[str, float]  # in US dollars, by the step that pays
     stopping: Callable[[], bool]
     random: Random
 
@@ -72,17 +72,17 @@ class JobContext:
         return self.attempt.step
 
     def check(self) -> None:
-        """Return if the attempt may go on. Raises Stopped, and StaleRun if it was taken away."""
+        """Return if the attempt may continue. Raises Stopped, and StaleRun if another attempt has taken its place."""
         if self.shop.stopping():
             raise Stopped("the service stops; the step goes on when it starts again")
         self._handle.check()
 
     def given_up(self) -> bool:
-        """Return whether the attempt is to end soon: `check` would raise."""
+        """Return whether the attempt should end soon: `check` would raise."""
         return self.shop.stopping() or self._handle.lost
 
     def pause(self, seconds: float) -> None:
-        """Wait, also while the clock is set back. Raises what `check` raises."""
+        """Wait, unaffected by steps of the clock. Raises what `check` raises."""
         self.check()
         while seconds > 0:
             self.clock.sleep(min(seconds, PIECE_S))
@@ -100,7 +100,7 @@ class JobContext:
     # --- files --------------------------------------------------------------------------------------------------
 
     def audio(self) -> Path:
-        """Return where the track is."""
+        """Return the path of the track."""
         return Path(self.settings.music.audio_folder) / self.row.audio
 
     def keep(self, name: str, kind: str, data: bytes) -> str:
@@ -108,9 +108,10 @@ class JobContext:
         return self.keep_file(name, kind, BytesIO(data))
 
     def keep_file(self, name: str, kind: str, file: BinaryIO) -> str:
-        """Save what `file` holds, without holding it in memory, and return the path under which the API serves it.
+        """Save the content of `file`, without loading it into memory, and return the path under which the API serves
+        it.
 
-        A redo has a name of its own, so that an earlier result is not replaced: "cover-2.png".
+        Each take has its own name, so that an earlier result is not replaced: "cover-2.png".
         """
         name = f"{name}-{self.row.take}.{kind}"
         self.check()
@@ -118,7 +119,7 @@ class JobContext:
         return f"/api/music/pipeline/{self.row.id}/media/{name}"
 
     def kept(self, url: str | None, what: str) -> bytes:
-        """Return the file that `keep` saved. Raises PollFailed if it is gone."""
+        """Return a file that `keep` saved. Raises PollFailed if it is gone."""
         key = _key_of(self.row, url, what)
         try:
             return self.shop.bucket.read(key)[0]
@@ -126,7 +127,7 @@ class JobContext:
             raise _gone(key, what) from None
 
     def kept_file(self, url: str | None, what: str) -> "KeptFile":
-        """Return a file that `keep_file` saved, to be read in parts. Raises PollFailed if it is gone."""
+        """Return a file that `keep_file` saved, for reading in parts. Raises PollFailed if it is gone."""
         key = _key_of(self.row, url, what)
         found = self.shop.bucket.find(key, [""])
         if not found:
@@ -150,7 +151,7 @@ class JobContext:
 
 
 class KeptFile:
-    """`retake.vendors.UploadSource` of a file in the bucket, of which one part at a time is in memory."""
+    """The `retake.vendors.UploadSource` of a file in the bucket. Only one part at a time is in memory."""
 
     def __init__(self, bucket: Bucket, key: str, what: str, size: int) -> None:
         self._bucket, self._key, self._what, self._size = bucket, key, what, size
@@ -160,7 +161,7 @@ class KeptFile:
         return self._size
 
     def read(self, start: int, length: int) -> bytes:
-        """Return `length` bytes from `start` on. Raises PollFailed if the file is gone."""
+        """Return `length` bytes from `start`. Raises PollFailed if the file is gone."""
         try:
             return read_range(self._bucket, self._key, start, start + length - 1)
         except NotFound:
@@ -183,7 +184,7 @@ def _gone(key: str, what: str) -> PollFailed:
 
 
 class StepPrices:
-    """`retake.paid.guard.Budget`: the cap is kept by the journal, in the transaction that records the call."""
+    """The `retake.paid.guard.Budget`. The journal enforces the cap, in the transaction that records the call."""
 
     def __init__(self, prices: Mapping[str, float]) -> None:
         self._prices = prices
@@ -192,18 +193,18 @@ class StepPrices:
         return self._prices[step]
 
     def reserve(self, step: str) -> None:
-        """Set nothing aside: recording the intent does."""
+        """Reserve nothing: recording the intent does."""
 
 
 class _RunHeld:
-    """`retake.paid.guard.Held`: the run on the ledger. A stop is no reason to give it up: once a call is on record as
-    begun, it is made."""
+    """The `retake.paid.guard.Held` of the run on the ledger. A stop does not interrupt a call that is recorded as
+    begun."""
 
     def __init__(self, handle: RunHandle) -> None:
         self.check = handle.check
 
     def left(self) -> None:
-        """Return None: a call that a worker makes after it was taken for dead belongs to an intent of its own."""
+        """Return None: a call that a worker makes after it was presumed dead belongs to an intent of its own."""
 
 
 class _Paying:
@@ -213,4 +214,4 @@ class _Paying:
         self.check_stop = context.check
 
     def kill_after(self, seconds: float) -> None:
-        """Do nothing: other steps are worked on in the same process."""
+        """Do nothing: other steps run in the same process."""

@@ -18,10 +18,10 @@ SETTING = "MUSIC.database"
 
 
 class MusicDatabase:
-    """The rows of music pipelines, and the ledger of their runs in the same database. Thread safe.
+    """The rows of music pipelines and the ledger of their runs, in one database. Thread-safe.
 
-    What is in one `transaction` is saved together or not at all, and nobody else changes anything meanwhile: on SQLite
-    by its one write lock, on PostgreSQL where rows are read `for_update`.
+    A `transaction` is saved as a whole or not at all, and isolated from other changes: on SQLite by its single write
+    lock, on PostgreSQL for rows that are read `for_update`.
     """
 
     def __init__(self, database: Database, clock: Clock) -> None:
@@ -33,7 +33,7 @@ class MusicDatabase:
 
     @property
     def name(self) -> str:
-        """Where it is, for people; without a password."""
+        """Its location for people, without a password."""
         return self.database.name
 
     @contextmanager
@@ -44,12 +44,12 @@ class MusicDatabase:
 
     @contextmanager
     def reading(self) -> Iterator["Cursor"]:
-        """Yield a cursor for queries, each of which sees what is committed. Raises StorageError."""
+        """Yield a cursor for queries, each of which sees committed data. Raises StorageError."""
         with self.database.cursor() as cursor:
             yield Cursor(self, cursor)
 
     def prepared(self, statement: ClauseElement, name: str) -> Prepared:
-        """Return the statement compiled; with a `name` it is kept, and must be the same each time."""
+        """Return the compiled statement. With a `name` it is cached, and must be the same each time."""
         if not name:
             return Prepared(statement, self.database.dialect)
         if name not in self._prepared:
@@ -64,14 +64,16 @@ class Cursor:
         self._database, self._cursor = database, cursor
 
     def rows(self, statement: ClauseElement, values: Mapping[str, Any] | None = None, *, name: str = "") -> list[Row]:
-        """Execute the statement and return its rows. `values` are those of its `bindparam`s; see `prepared`."""
+        """Execute the statement and return its rows. `values` are for its `bindparam`s; for `name` see `prepared`."""
         return self._database.prepared(statement, name).run(self._cursor, values or {})
 
     def readable(
         self, statement: ClauseElement, values: Mapping[str, Any] | None = None, *, name: str = ""
     ) -> list[Row]:
-        """Do the same as `rows`, but leave out each row that cannot be read, and log it once: what another program
-        wrote into one of them must not hold up the others."""
+        """Execute like `rows`, but leave out each row that cannot be read, and log it once.
+
+        What another program wrote into one row must not hold up the others.
+        """
         unreadable = self._database.database.unreadable
         return self._database.prepared(statement, name).run(self._cursor, values or {}, unreadable)
 
@@ -81,25 +83,27 @@ class Cursor:
         return found[0] if found else None
 
     def add(self, table: Table, values: Mapping[str, Any], *returned: ColumnElement[Any]) -> Row | None:
-        """Insert a row and return these columns of it, or None where one with the same key is there already. Waits for
-        another transaction that inserts the same one."""
+        """Insert a row and return these columns of it, or None if one with the same key exists.
+
+        Waits for a concurrent transaction that inserts the same key.
+        """
         dialect = sqlite if self._database.database.dialect.name == "sqlite" else postgresql
         statement = dialect.insert(table).values(values).on_conflict_do_nothing()
         return self.row(statement.returning(*(returned or table.primary_key.columns)))
 
     def lock(self, number: int) -> None:
-        """Let only one transaction at a time pass here. On SQLite there is only one writer anyway."""
+        """Take an advisory lock until the end of the transaction. SQLite needs none: it has only one writer."""
         if self._database.database.dialect.name == "postgresql":
             self.rows(text(f"SELECT pg_advisory_xact_lock({number})"))
 
     def change(self, statement: ClauseElement) -> int:
-        """Execute a change that returns nothing, and return the number of rows that it changed."""
+        """Execute a change that returns no rows, and return the number of rows changed."""
         self.rows(statement)
         return int(self._cursor.rowcount)
 
 
 def open_music_database(url: str, clock: Clock, *, read_only: bool = False) -> MusicDatabase:
-    """Open the database that MUSIC.database names, with its tables up to date.
+    """Open the database in MUSIC.database, with its tables up to date.
 
     With `read_only` nothing is created or changed, and a database that does not exist is empty. Raises SettingsError
     for a URL that cannot be used, StateError for tables of another version, StorageError.
@@ -122,7 +126,7 @@ def _for_reading(database: Database) -> Database:
     if found == SCHEMA.newest:
         return for_reading(database)
     if found is not None:
-        return for_reading(database, SCHEMA)  # which raises StateError
+        return for_reading(database, SCHEMA)  # raises StateError
     database.close()
     empty = nowhere()
     for schema in (ledger_schema(), SCHEMA):

@@ -1,7 +1,7 @@
-"""`python -m retake.music.demo FOLDER`: one track to a published video in the sandbox, as `make music` plays it.
+"""`python -m retake.music.demo FOLDER`: one track to a published video in the sandbox, as in `make music`.
 
-The chat API fails until a step has failed for good, and a tap on Telegram's button has it done again; the upload is cut
-in the middle, and goes on from there.
+The chat API fails until a step has failed for good, and a tap on Telegram's button retries it; the upload is cut off in
+the middle and resumed.
 """
 
 import io
@@ -38,7 +38,7 @@ _log = getLogger(__name__)
 
 
 def main(arguments: list[str]) -> int:
-    """Play the demo in the folder that is named, which is made."""
+    """Play the demo in the given folder, which is created."""
     folder = Path(arguments[0] if arguments else "demo/music")
     setup_logging(sys.stderr, human=True)
     return exit_code_of(lambda: _play(folder))
@@ -79,7 +79,7 @@ def _document(folder: Path) -> dict[str, Any]:
 
 @contextmanager
 def _service(config: Path, sandbox_url: str) -> Iterator[str]:
-    """Run the service in a thread of this process, and yield its address."""
+    """Run the service in a thread of this process, and yield its URL."""
     settings = sandboxed(load_music_settings({"RETAKE_CONFIG": str(config)}), sandbox_url)
     out, stopped = io.StringIO(), threading.Event()
 
@@ -96,7 +96,7 @@ def _service(config: Path, sandbox_url: str) -> Iterator[str]:
 
 
 class _Person:
-    """Looks at each result and says yes; by Telegram where there is a button for it, else by the API."""
+    """Approves each result: on Telegram if there is a button for it, else through the API."""
 
     def __init__(self, url: str, phone: TelegramPhone) -> None:
         headers = {"Authorization": f"Bearer {SANDBOX_KEYS.api}"}
@@ -104,7 +104,7 @@ class _Person:
         self._phone, self._number = phone, 0
 
     def publish(self) -> dict[str, Any]:
-        """Take a track from its start to YouTube; return the pipeline."""
+        """Take a track from the start to YouTube; return the pipeline."""
         with self._http:
             body = {"track_title": "Night Drive", "audio": "demo.wav", "style": "warm, slow"}
             self._number = self._http.post("", json=body).raise_for_status().json()["id"]
@@ -144,7 +144,7 @@ class _Person:
 
 
 def _account(shown: dict[str, Any], sandbox: Sandbox, config: Path) -> None:
-    """Print what happened, what Telegram was told, what is on YouTube, and what it would have cost."""
+    """Print what happened, the messages on Telegram, the video on YouTube, and the bill."""
     print(f"\nWhat happened (#{shown['id']}, {shown['track_title']})")  # noqa: T201
     for job in shown["jobs"]:
         line = f"  {job['started_at'][11:19]}  {job['step']:<8} attempt {job['attempt']}  {job['status']}"
@@ -176,7 +176,7 @@ def _say(what: str) -> None:
 
 
 def _until(look: Callable[[], Found | None], what: str) -> Found:
-    """Return what `look` returns, once that is something. Raises TimeoutError."""
+    """Return the first truthy result of `look`. Raises TimeoutError."""
     end = time.monotonic() + LONGEST_S
     while time.monotonic() < end:
         if found := look():

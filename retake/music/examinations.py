@@ -1,6 +1,7 @@
-"""What `retake check` looks at of the music pipelines: their rows, the files that these name, and their partners.
+"""What `retake check` examines of the music pipelines: their rows, the files named there, and the rows that belong to
+them.
 
-What upkeep repairs in a moment (a row without its run) is told only once it is older than that.
+What upkeep repairs within moments (a row without its run) is reported only if it is older than that.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +29,7 @@ from retake.strict_json import parse
 
 _PAGE = 500
 _PATIENCE = timedelta(hours=1)
-"""After that long the service would have repaired it, or sent it."""
+"""After this time the service would have repaired it, or sent it."""
 
 _MADE = ("cover_url", "video_url", "thumbnail_url")
 _DOCUMENTS = ("metadata_json", "review_json")
@@ -45,19 +46,19 @@ def examinations(settings: MusicSettings, clock: Clock) -> list[Examination]:
 
 
 class _MusicExamination(LockFree):
-    """What they have in common: the database."""
+    """The common base: access to the database."""
 
     def __init__(self, settings: MusicSettings, clock: Clock) -> None:
         self._settings, self._clock = settings, clock
 
     @cached_property
     def database(self) -> MusicDatabase:
-        """For reading; empty where there is none."""
+        """The database, read-only; empty if there is none."""
         return open_music_database(self._settings.music.database, self._clock, read_only=True)
 
 
 class MusicRows(_MusicExamination):
-    """Each pipeline: its state, files and documents, its attempts, its paid calls, its run."""
+    """Each pipeline: its state, files, documents, attempts, paid calls and run."""
 
     title, outside = "music pipelines", "music_pipelines"
 
@@ -106,7 +107,7 @@ class MusicRows(_MusicExamination):
 
 
 class MusicOrphans(_MusicExamination):
-    """Rows without the pipeline that they belong to, and messages that were never sent."""
+    """Rows whose pipeline does not exist, and messages that were never sent."""
 
     title = "rows beside the music pipelines"
 
@@ -154,7 +155,7 @@ class MusicFolders(_MusicExamination):
             yield found("music-files-without-pipeline", f"{FOLDER}{subject}/", f"{files} files, and no music-{subject}")
 
     def knows(self, key: str) -> bool:
-        """Return whether it is a file of a pipeline, or the database itself, where that lies in the bucket."""
+        """Return whether it is a file of a pipeline, or the database itself if that is in the bucket."""
         folder, _, name = key.removeprefix(FOLDER).partition("/")
         return key.startswith(FOLDER) and _is_id(folder) and bool(name)
 
@@ -164,7 +165,7 @@ def _is_id(text: str) -> bool:
 
 
 def _orphans(table: Table) -> Any:
-    """Return the query for how many rows of the table have no pipeline, and the id that the first of them names."""
+    """Return the query for the number of rows without a pipeline, and the lowest pipeline id that they name."""
     joined = table.outerjoin(pipelines, table.c.pipeline_id == pipelines.c.id)
     return select(func.count(), func.min(table.c.pipeline_id)).select_from(joined).where(pipelines.c.id.is_(None))
 
@@ -186,7 +187,7 @@ def _attempts(row: PipelineRow, jobs: Sequence[Job]) -> Iterator[CheckFinding]:
     for run, group in groupby(jobs, key=lambda job: (job.run_number, job.step)):
         of_run = [*group]
         numbers = [job.attempt for job in of_run]
-        failed = [0, *accumulate(job.status == "failed" for job in of_run)]  # an interrupted one is made again
+        failed = [0, *accumulate(job.status == "failed" for job in of_run)]  # an interrupted attempt is repeated
         if numbers != [1 + it for it in failed[:-1]]:
             what = f"the attempts of run {run[0]} at {shown(run[1])} are {', '.join(map(str, numbers[:20]))}"
             yield found("music-attempts-wrong", row.task_id, what)

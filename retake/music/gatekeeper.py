@@ -1,4 +1,4 @@
-"""What stands before the API: the key is checked, and the body read within bounds, before anything else is done."""
+"""The gate before the API: the key is checked, and the body read within limits, before anything else happens."""
 
 from retake.serving.body import (
     LARGEST_BODY,
@@ -13,14 +13,14 @@ from retake.serving.body import (
     with_whole_body,
 )
 
-LARGEST_UPDATE = 1_048_576  # bytes; Telegram repeats what is refused, so its bound is well above what it sends
+LARGEST_UPDATE = 1_048_576  # bytes; far above what Telegram sends, since it repeats what is refused
 
 
 class Gatekeeper:
-    """Passes a request on to `application`, its body whole, or answers 401, 403, 408 or 413.
+    """Passes a request on to `application` with its whole body, or responds 401, 403, 408 or 413.
 
     Below `prefix` the header must be "Authorization: Bearer " with the key. At `hook`, if given, the header
-    X-Telegram-Bot-Api-Secret-Token must be `hook_secret`. Both are compared in a time that tells nothing of them.
+    X-Telegram-Bot-Api-Secret-Token must be `hook_secret`. Both are compared in constant time.
     """
 
     def __init__(
@@ -42,6 +42,6 @@ class Gatekeeper:
         try:
             await with_whole_body(self._application, scope, receive, send, LARGEST_UPDATE if hooked else LARGEST_BODY)
         except TooLarge:
-            if hooked:  # no update is that large, and Telegram would send it for ever
+            if hooked:  # no update is that large, and Telegram would repeat it for ever
                 return await refuse(send, 200, "ignored: too large")
             return await refuse(send, 413, f"the body is larger than {LARGEST_BODY} bytes")

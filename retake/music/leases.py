@@ -1,4 +1,4 @@
-"""Leases in the database, for what one process does at a time: asking Telegram for updates, sending messages."""
+"""Leases in the database, for what one process does at a time: polling Telegram for updates, sending messages."""
 
 from datetime import timedelta
 
@@ -12,9 +12,9 @@ _AHEAD = timedelta(hours=1)
 
 
 def take_lease(database: MusicDatabase, name: str, holder: str, seconds: float) -> bool:
-    """Take or renew the lease for so many seconds; return whether `holder` has it now. Raises StorageError.
+    """Take or renew the lease for `seconds`; return whether `holder` has it now. Raises StorageError.
 
-    One that cannot be read, or that a clock which was far ahead has written, holds nobody up.
+    A lease that cannot be read, or that was written by a clock far ahead, is taken over.
     """
     now = database.clock.now()
     with database.transaction() as cursor:

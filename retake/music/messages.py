@@ -1,6 +1,6 @@
-"""What people are told on Telegram: one message an event, recorded with the change that it is about.
+"""The messages to people on Telegram: one per event, recorded together with the change that it announces.
 
-They are sent in order by `retake.music.outbox`. A message of a pending step is replied to with a note.
+`retake.music.outbox` sends them in order. People reply with a note to the message of a pending step.
 """
 
 from collections.abc import Sequence
@@ -27,11 +27,11 @@ _RESULTS = {
 }
 
 LONGEST = 3500
-"""Characters of a message; Telegram takes 4096."""
+"""Maximum number of characters of a message; Telegram accepts 4096."""
 
 
 def record(cursor: Cursor, row: PipelineRow, event: str, job_id: int, now: Any) -> None:
-    """Record what is to be told of `row`, which has just changed by the event; once, however often it is recorded."""
+    """Record the message about an event that has just changed `row`, unless it is on record."""
     about = (messages.c.pipeline_id == row.id) & (messages.c.event == event)
     known = cursor.row(select(messages.c.id).where(about & (messages.c.run_number == row.run_number)))
     if known:
@@ -50,7 +50,7 @@ def record(cursor: Cursor, row: PipelineRow, event: str, job_id: int, now: Any) 
 
 
 def message_of(row: PipelineRow, event: str, job_id: int) -> tuple[str, Buttons]:
-    """Return the text of a message, and its buttons: (label, callback data)."""
+    """Return the text of a message and its buttons: (label, callback data)."""
     what = f"{row.track_title} #{row.id}"
     if event == FAILED:
         step, _, reason = (row.failed_reason or "").partition(": ")

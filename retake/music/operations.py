@@ -1,4 +1,4 @@
-"""The music pipeline behind the port of `retake.operations`: all that the console needs of it."""
+"""The music pipeline behind the port of `retake.operations`: everything that the console needs from it."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -42,11 +42,11 @@ if TYPE_CHECKING:
     from retake.checking import Examination
 
 NEEDS_SHOWN = 10
-"""How many pipelines that wait for a person are named."""
+"""Maximum number of pipelines listed that wait for a person."""
 
 
 def open_operations(settings: MusicSettings, clock: Clock, bucket: Bucket) -> Operations:
-    """Return what an operator sees of music alone. `bucket` is all of it."""
+    """Return the operator's view of music alone. `bucket` is the whole bucket."""
     pipeline = MusicOperations(settings, bucket, clock)
     terms = with_music(
         Terms(
@@ -67,15 +67,15 @@ def open_operations(settings: MusicSettings, clock: Clock, bucket: Bucket) -> Op
 
 
 def with_music(terms: Terms, settings: MusicSettings) -> Terms:
-    """Return the terms of operations that music is one of the pipelines of."""
+    """Return the terms for operations that include the music pipeline."""
     return terms._replace(own_ledgers={**terms.own_ledgers, NAME: OwnLedger(settings.music.database, SETTING)})
 
 
 class MusicOperations:
-    """The pipelines of music as an operator sees them (`retake.operations.port.OperatedPipeline`).
+    """The operator's view of the music pipelines (`retake.operations.port.OperatedPipeline`).
 
-    `whole` is all of the bucket. The database is opened when it is first needed: for reading, and to carry out an order
-    for writing.
+    `whole` is the whole bucket. The database is opened when first needed: read-only, and for writing to carry out an
+    order.
     """
 
     name = NAME
@@ -94,11 +94,11 @@ class MusicOperations:
         section, _, field = name.rpartition(".")
         return section in SECTIONS and field in SECTIONS[section].fields
 
-    # --- what it tells ---
+    # --- queries ---
 
     @cached_property
     def database(self) -> MusicDatabase:
-        """For reading; empty where there is none. Raises SettingsError, StateError, StorageError."""
+        """The database, read-only; empty if there is none. Raises SettingsError, StateError, StorageError."""
         return open_music_database(self._settings.music.database, self._clock, read_only=True)
 
     def state(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
@@ -166,7 +166,7 @@ class MusicOperations:
         yield from checks(self._settings, self._clock)
 
     def _today(self) -> Today:
-        """The present day by the table of paid calls, with the cap of its own."""
+        """Return the spending of today, from the table of paid calls, with music's own cap."""
         day = self._clock.now().date().isoformat()
         with self.database.reading() as cursor:
             calls = [call for call, _, _ in calls_since(cursor, day) if call.day == day]
@@ -176,7 +176,7 @@ class MusicOperations:
         return Today(book, day, False, NAME, Limits(self._settings.music.daily_cap_usd))
 
     def _needs(self, found: Survey) -> Iterator[str]:
-        """What a person has to do: a line for each pipeline that waits for one, of very many the newest."""
+        """Yield what a person has to do: a line for each pipeline that waits for one, the newest first."""
         waiting = [f"{it.item_id} waits for your decision: {_told(it)}; {resolve_command(it.pipeline_id, it.step)}"
                    for it in found.awaiting]  # fmt: skip
         waiting += [f"{it.item_id} failed{_at(it)}: {_told(it)}; retake music retry {it.pipeline_id}"
@@ -190,7 +190,7 @@ class MusicOperations:
         if number > NEEDS_SHOWN:
             yield f"{number - NEEDS_SHOWN} more wait for you: retake music list"
 
-    # --- what it does ---
+    # --- orders ---
 
     def plan(self, order: ItemOrder) -> OrderPlan:
         pipeline_id = self._id_of(order)
@@ -237,12 +237,12 @@ def open_actions(settings: MusicSettings, clock: Clock) -> PipelineActions:
 
 
 def attempts_of(music: ServiceSettings) -> dict[MusicStep, int]:
-    """Return how many attempts each step has."""
+    """Return the maximum number of attempts of each step."""
     return {step: 1 if step is MusicStep.PUBLISH else music.step_max_retries + 1 for step in STEPS}
 
 
 def vendors_of(settings: MusicSettings) -> dict[str, str]:
-    """Return by step the vendor that it calls, as people know it."""
+    """Return the name, for people, of the vendor that each step calls."""
     pictures = settings.midjourney.provider
     by_step = {
         MusicStep.COVER: pictures,
@@ -254,7 +254,7 @@ def vendors_of(settings: MusicSettings) -> dict[str, str]:
 
 
 def call_documents(calls: list[tuple[PaidCall, int]]) -> list[dict[str, Any]]:
-    """Return paid calls as bills have them: docs/documents.md, "Paid call". A refused one is not billed."""
+    """Return paid calls as documents for bills: docs/documents.md, "Paid call". A refused call is not billed."""
     later = {(call.pipeline_id, call.step): call.id for call, _ in calls}  # the last one wins
     return [_document(call, attempt, later[call.pipeline_id, call.step]) for call, attempt in calls]
 
@@ -307,7 +307,7 @@ def _at(it: Trouble) -> str:
 
 
 def resolve_command(pipeline_id: int, step: str) -> str:
-    """Return what a person types to decide about a step of unknown outcome; "" is publishing."""
+    """Return the command with which a person decides on a step of unknown outcome; "" is publishing."""
     if step in ("", MusicStep.PUBLISH):
         return f"retake music resolve {pipeline_id} VIDEO_ID, or {pipeline_id} --again"
     return f"retake music resolve {pipeline_id} --again"

@@ -1,4 +1,4 @@
-"""The doctor's checks of what is music's own: keys, folder, ffmpeg, database, steps that nobody works on, vendors."""
+"""The doctor's checks of music: keys, folder, ffmpeg, database, stuck steps, vendors."""
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -23,12 +23,14 @@ from retake.runs.schema import version
 from retake.runs.states import FINAL, RunStatus
 
 LOOKED_AT = 50
-"""How many running steps are looked at, the newest first."""
+"""Maximum number of running steps checked, newest first."""
 
 
 def key_checks(environ: Mapping[str, str], music: str, checked: Collection[str] = ()) -> Iterator[Finding]:
-    """Yield which keys are set, never their values. `music` is MUSIC.telegram; `checked` are variables that the story's
-    checks have told of."""
+    """Yield which keys are set, never their values.
+
+    `music` is MUSIC.telegram; `checked` are variables that the story's checks have already reported.
+    """
     for name, (variable, purpose) in MUSIC_KEYS.items():
         if variable in checked:
             continue
@@ -41,7 +43,7 @@ def key_checks(environ: Mapping[str, str], music: str, checked: Collection[str] 
 
 
 def machine_checks(settings: MusicSettings) -> Iterator[Finding]:
-    """Check what the service needs of this machine: its libraries, ffmpeg, the folder of the tracks."""
+    """Check what the service needs on this machine: its libraries, ffmpeg, the audio folder."""
     try:
         require("music", "The music service")
         yield ok("music libraries", "the extra retake[music] is installed")
@@ -67,7 +69,7 @@ def _ffmpeg() -> Finding:
 
 
 def checks(settings: MusicSettings, clock: Clock) -> Iterator[Finding]:
-    """Check the database, and that somebody works on what runs. Raises nothing."""
+    """Check the database, and that running steps have workers. Raises nothing."""
     check = "music database"
     try:
         database = open_music_database(settings.music.database, clock, read_only=True)
@@ -87,7 +89,7 @@ def _tables(settings: MusicSettings, database: MusicDatabase) -> Finding:
 
 
 def _at_work(settings: MusicSettings, database: MusicDatabase) -> Finding:
-    """Return whether the steps that run have a worker, or will have one."""
+    """Return whether the running steps have a worker, or will get one."""
     store, now = PipelineStore(database), database.clock.now()
     running = store.listing([states.running(step) for step in states.STEPS], limit=LOOKED_AT)
     patience = timedelta(seconds=settings.music.stuck_seconds + 5)
@@ -115,14 +117,14 @@ def keys_set(environ: Mapping[str, str]) -> MusicKeys:
 
 
 class VendorClient(NamedTuple):
-    """A vendor to be asked how it is."""
+    """A vendor whose health is to be checked."""
 
     name: str
     open: Callable[[], Any]  # Healthy
 
 
 def vendor_checks(clients: list[VendorClient], *, test_request: bool) -> Iterator[Finding]:
-    """Check all vendors at the same time."""
+    """Check all vendors concurrently."""
     with ThreadPoolExecutor(max(1, len(clients))) as pool:
         yield from pool.map(lambda it: health_check(it.name, it.open), clients)
         if test_request:
@@ -130,7 +132,7 @@ def vendor_checks(clients: list[VendorClient], *, test_request: bool) -> Iterato
 
 
 def clients_of(settings: MusicSettings, keys: MusicKeys, pause: Callable[[float], object]) -> list[VendorClient]:
-    """Return the vendors whose keys are set, to be asked with less patience than a step has."""
+    """Return the vendors whose keys are set, with a shorter timeout than that of a step."""
     from retake.music.clients import RealMusicVendors
 
     timeout_s = min(PATIENCE_S, settings.workflow.call_timeout_seconds)

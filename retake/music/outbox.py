@@ -1,6 +1,6 @@
-"""Sends what people are to be told on Telegram: in order, once per event, whatever happens meanwhile.
+"""Sends messages to people on Telegram: in order and, except after a crash, once per event.
 
-A message that was sent when the machine died before it was recorded is sent twice: Telegram has no key to prevent that.
+A message is sent twice if the machine dies between sending and recording it: Telegram has no idempotency key.
 """
 
 from collections.abc import Callable
@@ -31,18 +31,21 @@ _NEXT = (
 
 
 class TelegramOutbox:
-    """The messages that wait to be sent. One process sends at a time; `holder` names it."""
+    """The messages that wait to be sent. One process at a time sends; `holder` names it."""
 
     def __init__(self, database: MusicDatabase, bot: TelegramBot, chat_id: int | str, holder: str) -> None:
         self._database, self._bot, self._chat_id, self._holder = database, bot, chat_id, holder
 
     def send(self, lease_s: float, stopping: Callable[[], bool] = lambda: False) -> float | None:
-        """Send what waits, in order. Return None once nothing waits or another process sends; else for how many seconds
-        to wait, since Telegram does not answer. One call takes less than `lease_s` seconds. Raises StorageError."""
+        """Send the waiting messages in order. Return None when none is left or another process sends, else the seconds
+        to wait.
+
+        It has to wait if Telegram does not answer. One call takes less than `lease_s` seconds. Raises StorageError.
+        """
         while not stopping():
             if self._next() is None or not take_lease(self._database, LEASE, self._holder, lease_s):
                 return None
-            if (row := self._next()) is None:  # another process has sent it before the lease was ours
+            if (row := self._next()) is None:  # another process sent it before we got the lease
                 return None
             number, text, buttons = row
             try:
@@ -73,7 +76,8 @@ class TelegramOutbox:
 
 
 def _pairs(buttons: str) -> list[tuple[str, str]]:
-    """Return the buttons of a row, by label and what a tap sends. Raises ValueError for what another program wrote."""
+    """Return the buttons of a row as pairs of label and callback data. Raises ValueError for what another program
+    wrote."""
     found = parse(buttons)
     if not isinstance(found, list) or not all(isinstance(it, list) and len(it) == 2 for it in found):
         raise ValueError("not a list of pairs")

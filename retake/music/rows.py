@@ -1,4 +1,4 @@
-"""The rows of the music database as values."""
+"""The rows of the music database as typed values."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -9,7 +9,7 @@ from retake.strict_json import parse
 
 
 class PipelineRow(NamedTuple):
-    """One track on its way to a video, a row of `pipelines`: docs/music.md, section "Tables"."""
+    """A track on its way to a video, a row of `pipelines`: docs/music.md, section "Tables"."""
 
     id: int
     track_title: str
@@ -47,11 +47,11 @@ class PipelineRow(NamedTuple):
 
     @property
     def run_key(self) -> str:
-        """The idempotency key of the present run: "music/7/3"."""
+        """The idempotency key of the current run: "music/7/3"."""
         return f"music/{self.id}/{self.run_number}"
 
     def standing(self, failed_step: str | None = None) -> Standing:
-        """Return what the rules look at; `failed_step` is that of the last failed attempt."""
+        """Return the input of the rules; `failed_step` is the step of the last failed attempt."""
         return Standing(self.state, self.youtube_video_id, failed_step, self.failed_reason)
 
     def shown(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class PipelineRow(NamedTuple):
 
 
 class Job(NamedTuple):
-    """One attempt at a step, a row of `pipeline_jobs`."""
+    """An attempt at a step, a row of `pipeline_jobs`."""
 
     id: int
     pipeline_id: int
@@ -98,7 +98,7 @@ class Job(NamedTuple):
 
 
 class PaidCall(NamedTuple):
-    """One paid call, a row of `paid_calls`."""
+    """A paid call, a row of `paid_calls`."""
 
     id: int
     pipeline_id: int
@@ -117,7 +117,7 @@ class PaidCall(NamedTuple):
 
 
 def as_object(text: str | None) -> Any:
-    """Return what a JSON column holds; None where it is null, or holds no JSON object."""
+    """Return the object in a JSON column, or None if it is null or not a JSON object."""
     if text is None:
         return None
     try:
@@ -128,12 +128,12 @@ def as_object(text: str | None) -> Any:
 
 
 def task_of(pipeline_id: int) -> str:
-    """Return the task of a pipeline's runs on the ledger: "music-7"."""
+    """Return the task id of a pipeline's runs on the ledger: "music-7"."""
     return f"music-{pipeline_id}"
 
 
 def pipeline_of_task(task_id: str) -> int | None:
-    """Return the pipeline that the task "music-7" is of, or None."""
+    """Return the pipeline id in the task id "music-7", or None."""
     number = task_id.removeprefix("music-")
     known = task_id != number and number.isascii() and number.isdecimal() and len(number) <= 10
     return int(number) if known else None

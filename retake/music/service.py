@@ -1,4 +1,4 @@
-"""The music service as one process: the API, and what works in the background."""
+"""The music service as one process: the API and the background threads."""
 
 import os
 import sys
@@ -37,10 +37,10 @@ from retake.serving.server import ApiServer, address_of, announce, listen
 from retake.vendors.telegram import TelegramBot
 
 STOP_S = 8.0
-"""Seconds after a signal within which the background ends; what has not is picked up at the next start."""
+"""Seconds after a signal within which the background work ends; unfinished work is resumed at the next start."""
 
 LISTEN_S = 0.5
-"""Seconds within which what only listens ends: an update that is not taken comes again."""
+"""Seconds within which threads that only listen end: an update that is not taken is sent again."""
 
 
 class ServiceParts(NamedTuple):
@@ -59,8 +59,8 @@ class ServiceWork(NamedTuple):
     """What a service does besides answering requests."""
 
     backgrounds: Sequence[Background]
-    listens: Sequence[Background]  # for updates of Telegram's, with nothing of its own to lose
-    wake: Callable[[], None]  # a step has been started
+    listens: Sequence[Background]  # poll for Telegram's updates, and have no work of their own to lose
+    wake: Callable[[], None]  # called when a step has been started
     webhook: Webhook | None
 
     def begin(self) -> None:
@@ -69,12 +69,12 @@ class ServiceWork(NamedTuple):
             it.start()
 
     def stop(self) -> None:
-        """Ask all threads to end."""
+        """Ask all threads to stop."""
         for it in (*self.backgrounds, *self.listens):
             it.stop()
 
     def join(self, until: float) -> None:
-        """Wait for them until this time of time.monotonic, or less."""
+        """Wait for them until this time of time.monotonic at the latest."""
         for it in self.backgrounds:
             it.join(max(0.0, until - time.monotonic()))
         for it in self.listens:
@@ -91,7 +91,7 @@ def open_parts(settings: MusicSettings, keys: MusicKeys, stopping: Callable[[], 
 
 
 def work_of(parts: ServiceParts) -> ServiceWork:
-    """Return what works in the background: workers, upkeep, alerts, Telegram."""
+    """Return the background work: workers, upkeep, alerts, Telegram."""
     settings = parts.settings
     shop = Workshop(
         settings,
@@ -116,7 +116,7 @@ def work_of(parts: ServiceParts) -> ServiceWork:
 
 
 def _with_telegram(work: ServiceWork, parts: ServiceParts) -> ServiceWork:
-    """Return the same, and what talks to Telegram."""
+    """Return the same work plus the Telegram threads."""
     settings, music = parts.settings, parts.settings.music
     assert music.telegram_chat_id is not None, "the settings were checked"
     call_s = settings.workflow.call_timeout_seconds
@@ -141,11 +141,10 @@ def _with_telegram(work: ServiceWork, parts: ServiceParts) -> ServiceWork:
 def run_service(
     settings: MusicSettings, keys: MusicKeys, *, signals: Callable[[], int], out: TextIO = sys.stdout
 ) -> int:
-    """Serve until a signal comes, and return the exit code.
+    """Serve until a signal arrives, and return the exit code.
 
-    `signals` returns how many signals have asked the process to stop; it ends within ten seconds of the first.
-    "Listening on URL" goes to `out` once requests are served. Raises PortTaken, SettingsError, StateError,
-    StorageError.
+    `signals` returns the number of signals so far; the process ends within ten seconds of the first. Prints "Listening
+    on URL" to `out` once requests are served. Raises PortTaken, SettingsError, StateError, StorageError.
     """
     music = settings.music
     names = ("MUSIC.host or --host", "MUSIC.port or --port")

@@ -40,7 +40,7 @@ from retake.settings.shared import (
 )
 
 CHUNK_UNIT = 262_144
-"""YouTube takes chunks whose size is a multiple of this, but for the last one."""
+"""YouTube accepts chunks whose size is a multiple of this, except the last one."""
 
 _PAUSE = from_zero(31_536_000)
 _WEBHOOK_SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}", re.ASCII)
@@ -166,11 +166,11 @@ SECTIONS = {
     "MODES": MODES,
     "MUSIC": schema_of(ServiceSettings),
 }
-"""The sections of the file that the music pipeline reads, by where they stand."""
+"""The sections of the settings file that the music pipeline reads."""
 
 
 class MusicSettings(NamedTuple):
-    """All settings of the music pipeline, checked. `source` is the file they were read from."""
+    """All settings of the music pipeline, validated. `source` is the file they were read from."""
 
     music: ServiceSettings = ServiceSettings()
     telegram: TelegramSettings = TelegramSettings()
@@ -186,13 +186,13 @@ class MusicSettings(NamedTuple):
     kpi: KpiSettings = KpiSettings()
     source: str = DEFAULT_FILE
     warnings: tuple[str, ...] = ()
-    missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
+    missing_secrets: tuple[tuple[str, str], ...] = ()  # alert channels whose secret is not set, each with its variable
 
 
 def load_music_settings(environ: Mapping[str, str]) -> MusicSettings:
     """Read the settings from the file that RETAKE_CONFIG names, or config/config.json in the current directory.
 
-    Raises SettingsError: no such file, not JSON, or every fault of what concerns music, one a line.
+    Raises SettingsError if the file is missing or not JSON, or with every fault that concerns music, one per line.
     """
     file = read_settings(
         environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, (*OF_STORY, *OF_IMAGES, *OF_WEB, "RETRYING")
@@ -229,7 +229,7 @@ def _contradictions(settings: MusicSettings) -> Iterator[str]:
 
 
 def sandboxed(settings: MusicSettings, base_url: str) -> MusicSettings:
-    """Return `settings` with every vendor replaced by its stand-in at `base_url`; no channel is told of its alerts."""
+    """Return `settings` with every vendor replaced by its stand-in at `base_url`, and without alert channels."""
     base = base_url.rstrip("/")
     return settings._replace(
         midjourney=settings.midjourney.in_sandbox(base),
@@ -241,7 +241,7 @@ def sandboxed(settings: MusicSettings, base_url: str) -> MusicSettings:
 
 
 class MusicKeys(NamedTuple):
-    """The secrets of the music pipeline; None for one that is not set."""
+    """The secrets of the music pipeline; None for each that is not set."""
 
     api: str | None = None
     openai: str | None = None
@@ -253,7 +253,7 @@ class MusicKeys(NamedTuple):
     telegram_webhook: str | None = None
 
     def __repr__(self) -> str:
-        """Name the keys that are set without showing them, since tracebacks show this."""
+        """Name the keys that are set without showing them: tracebacks contain this."""
         return f"MusicKeys({', '.join(name for name, key in self._asdict().items() if key)})"
 
 
@@ -267,14 +267,16 @@ MUSIC_KEYS = {
     "telegram": ("TELEGRAM_BOT_TOKEN", "for Telegram"),
     "telegram_webhook": ("TELEGRAM_WEBHOOK_SECRET", "for Telegram's webhook"),
 }
-"""By field of MusicKeys: its variable, and what the key is for."""
+"""By field of MusicKeys: its environment variable, and the purpose of the key."""
 
 SANDBOX_KEYS = MusicKeys(*("sandbox" for _ in MusicKeys._fields))._replace(telegram="1:sandbox")
 
 
 def read_music_keys(environ: Mapping[str, str], telegram: str) -> MusicKeys:
-    """Return the secrets; `telegram` is MUSIC.telegram. Raises SettingsError with a line for each that is missing or
-    has characters that no key has."""
+    """Return the secrets; `telegram` is MUSIC.telegram.
+
+    Raises SettingsError with a line for each that is missing or has characters that no key has.
+    """
     found, faults = {}, []
     for name, (variable, what_for) in MUSIC_KEYS.items():
         value = environ.get(variable, "").strip()

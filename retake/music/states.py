@@ -1,6 +1,6 @@
 """The states of a music pipeline and the rules by which it changes: docs/music.md, section "States".
 
-Every function here is pure. A refusal says why, and names the state: "… (state=cover_running)".
+All functions are pure. A refusal says why, and names the state: "… (state=cover_running)".
 """
 
 from enum import StrEnum
@@ -10,7 +10,7 @@ from retake.operations.port import Refusal
 
 
 class MusicStep(StrEnum):
-    """The steps, in their order."""
+    """The steps, in order."""
 
     COVER = "cover"
     VIDEO = "video"
@@ -29,14 +29,14 @@ STATES = (
     "publish_running",
     *(PUBLISHED, CANCELLED, FAILED, AWAITING_MANUAL),
 )
-"""All of them. `<step>_pending` waits for a person's yes, `awaiting_manual` for a person's decision."""
+"""All states. `<step>_pending` waits for a person's approval, `awaiting_manual` for a person's decision."""
 
 ENDED = frozenset({PUBLISHED, CANCELLED})
-"""The states that nothing leads out of."""
+"""The final states."""
 
 
 class Standing(NamedTuple):
-    """What the rules look at."""
+    """The input of the rules."""
 
     state: str
     youtube_video_id: str | None = None
@@ -45,12 +45,12 @@ class Standing(NamedTuple):
 
 
 def running(step: str) -> str:
-    """Return the state in which the step is worked on."""
+    """Return the state in which the step is being worked on."""
     return f"{step}_running"
 
 
 def pending(step: str) -> str:
-    """Return the state in which the step's result waits for a person's yes."""
+    """Return the state in which the step's result waits for a person's approval."""
     return f"{step}_pending"
 
 
@@ -61,32 +61,33 @@ def step_of(state: str) -> MusicStep | None:
 
 
 def approved(now: Standing, step: str | None = None) -> MusicStep:
-    """Return the step that begins with a person's yes to what is pending. Raises Refusal."""
+    """Return the step that starts when a person approves the pending one. Raises Refusal."""
     return STEPS[STEPS.index(_pending(now, step, "approved")) + 1]
 
 
 def sent_back(now: Standing, step: str | None = None) -> MusicStep:
-    """Return the step that is done again with a person's note. Raises Refusal."""
+    """Return the step to redo with a person's note. Raises Refusal."""
     return _pending(now, step, "sent back")
 
 
 def publishable(now: Standing) -> MusicStep:
-    """Return the step that publishes; only what has been reviewed is published. Raises Refusal."""
+    """Return the publishing step, which only follows a review. Raises Refusal."""
     if now.state != pending(MusicStep.REVIEW):
         raise Refusal(f"it can be published only after its review (state={now.state})")
     return MusicStep.PUBLISH
 
 
 def cancellable(now: Standing) -> None:
-    """Raises Refusal for what has ended, and while it may be published at any moment."""
+    """Raise Refusal if the pipeline has ended, or may be published at any moment."""
     if now.state in ENDED or now.state == running(MusicStep.PUBLISH):
         raise Refusal(f"it can no longer be cancelled (state={now.state})")
 
 
 def retried(now: Standing, *, again: bool = False) -> MusicStep:
-    """Return the failed step, which is to be done again with everything before it kept.
+    """Return the failed step, to be redone with everything before it kept.
 
-    With `again` its paid call is made again. Raises Refusal, of publishing too then: an upload is only ever continued.
+    With `again` its paid call is made again, which is refused for publishing: an upload is only ever continued. Raises
+    Refusal.
     """
     if now.state != FAILED:
         way = "; this one waits for your decision: resolve it" if now.state == AWAITING_MANUAL else ""
@@ -103,7 +104,7 @@ def retried(now: Standing, *, again: bool = False) -> MusicStep:
 
 
 def resolvable(now: Standing) -> MusicStep:
-    """Return the step that a person decides about: publishing, or the step that the reason names. Raises Refusal."""
+    """Return the step that a person decides on: the one that the reason names, else publishing. Raises Refusal."""
     if now.state != AWAITING_MANUAL:
         raise Refusal(f"nothing waits for a decision (state={now.state})")
     named = (now.failed_reason or "").partition(":")[0].strip()

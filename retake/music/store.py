@@ -1,7 +1,7 @@
-"""Pipelines in the database, and what people and programs outside do with them, each in one transaction.
+"""Pipelines in the database, and their changes by people and outside programs, each in one transaction.
 
-Whoever starts a step writes the row first and creates the run on the ledger after it; where a crash comes between the
-two, the service's upkeep creates the run (`retake.music.upkeep`), with the same idempotency key.
+A step is started by writing the row first and then creating the run on the ledger. After a crash between the two, the
+service's upkeep creates the run (`retake.music.upkeep`) with the same idempotency key.
 """
 
 import json
@@ -36,13 +36,13 @@ _log = getLogger(__name__)
 
 
 class UnknownPipeline(RetakeError):
-    """There is no such pipeline."""
+    """The pipeline does not exist."""
 
     exit_code = ExitCode.BAD_STATE
 
 
 class NewPipeline(NamedTuple):
-    """What a pipeline begins with."""
+    """The input of a new pipeline."""
 
     track_title: str
     audio: str
@@ -51,17 +51,17 @@ class NewPipeline(NamedTuple):
 
 
 class PipelineAction(NamedTuple):
-    """Something that people do with a pipeline."""
+    """An action of a person on a pipeline."""
 
     change: "Callable[[Cursor, PipelineRow], Mapping[str, Any]]"
-    """Returns the columns to set; checks everything before it writes anything. Raises Refusal."""
+    """Return the columns to set. Checks everything before it writes anything. Raises Refusal."""
 
     after: Callable[[MusicDatabase, PipelineRow], None] = lambda database, row: None
-    """What follows once that is saved."""
+    """What follows once the change is saved."""
 
 
 class Started(NamedTuple):
-    """A pipeline whose step has been started, or that was there already."""
+    """A pipeline whose step was started, or that already existed."""
 
     pipeline: PipelineRow
     new: bool = True
@@ -70,7 +70,7 @@ class Started(NamedTuple):
 class PipelineStore:
     """Pipelines and their attempts. Every method may raise StorageError.
 
-    With `telling`, what people are to be told is recorded with the change that it is about.
+    With `telling`, messages to people are recorded together with the change that they announce.
     """
 
     def __init__(self, database: MusicDatabase, *, telling: bool = False) -> None:
@@ -94,22 +94,24 @@ class PipelineStore:
         return [Job(*row) for row in found]
 
     def listing(self, state: Collection[str] = (), *, limit: int = 50) -> list[PipelineRow]:
-        """Return the newest pipelines first: those in one of the states, or all but the published and cancelled. Rows
-        that cannot be read are left out."""
+        """Return pipelines, newest first: those in one of the states, or all except the published and cancelled.
+
+        Rows that cannot be read are left out.
+        """
         wanted = _any_of(state) if state else not_(_any_of(states.ENDED))
         query = select(*PIPELINE).where(wanted).order_by(pipelines.c.id.desc()).limit(max(0, min(limit, MOST_LISTED)))
         with self.database.reading() as cursor:
             return [PipelineRow(*row) for row in cursor.readable(query)]
 
     def counts(self) -> dict[str, int]:
-        """Return how many pipelines are in each state that occurs."""
+        """Return the number of pipelines in each state that occurs."""
         with self.database.reading() as cursor:
             return dict(cursor.readable(_COUNTS, name="counts"))
 
     # --- changes ------------------------------------------------------------------------------------------------
 
     def create(self, new: NewPipeline) -> Started:
-        """Create a pipeline, whose cover is begun; or return the one with the same idempotency key."""
+        """Create a pipeline and start its cover, or return the one with the same idempotency key."""
         with self.database.transaction() as cursor:
             if new.idempotency_key is not None:
                 known = cursor.row(select(*PIPELINE).where(pipelines.c.idempotency_key == new.idempotency_key))
@@ -119,9 +121,9 @@ class PipelineStore:
             first = {"state": states.running(MusicStep.COVER), "run_number": 1, "take": 1}
             values = {**new._asdict(), **first, "created_at": now, "updated_at": now}
             row = cursor.add(pipelines, values, *PIPELINE)
-            if row is None:  # another process has been first, and has just committed
+            if row is None:  # another process was faster, and has just committed
                 known = cursor.row(select(*PIPELINE).where(pipelines.c.idempotency_key == new.idempotency_key))
-                assert known, "nothing else can be in conflict"
+                assert known, "only this key can conflict"
                 return Started(PipelineRow(*known), new=False)
             started = PipelineRow(*row)
         self._follow(begin_run, started)
@@ -134,15 +136,15 @@ class PipelineStore:
         return changed
 
     def _follow(self, after: Callable[[MusicDatabase, PipelineRow], None], row: PipelineRow) -> None:
-        """Do what follows a change that is saved. Whoever asked for it would repeat it after an error: upkeep does this
-        instead."""
+        """Do what follows a saved change. An error is only logged, since the caller would repeat the change: upkeep
+        does it then."""
         try:
             after(self.database, row)
         except StorageError as error:
             _log.warning("%s is %s, and its run follows later: %s", row.task_id, row.state, error)
 
     def abandon(self, row: PipelineRow) -> None:
-        """Cancel a pipeline whose present run was cancelled on the ledger; nothing if it has moved on."""
+        """Cancel a pipeline whose current run was cancelled on the ledger, unless it has moved on."""
 
         def change(cursor: Cursor, now: PipelineRow) -> Mapping[str, Any]:
             if (now.state, now.run_number) != (row.state, row.run_number):
@@ -153,7 +155,7 @@ class PipelineStore:
         self.change(row.id, change)
 
     def start_over(self, row: PipelineRow) -> None:
-        """Give a step that runs by its row another run: its present one has ended. Nothing if it has moved on."""
+        """Give a running step a new run, since its current one has ended, unless it has moved on."""
 
         def change(cursor: Cursor, now: PipelineRow) -> Mapping[str, Any]:
             moved_on = (now.state, now.run_number) != (row.state, row.run_number)
@@ -162,13 +164,14 @@ class PipelineStore:
         begin_run(self.database, self.change(row.id, change), "recovery")
 
     def change(self, pipeline_id: int, change: Callable[[Cursor, PipelineRow], Mapping[str, Any]]) -> PipelineRow:
-        """Set what `change(cursor, row)` returns, and return the row. What `change` raises undoes everything."""
+        """Set the columns that `change(cursor, row)` returns, and return the row. An exception in `change` rolls
+        everything back."""
         with self.database.transaction() as cursor:
             row = read_pipeline(cursor, pipeline_id, for_update=True)
             return self.set(cursor, row, change(cursor, row))
 
     def set(self, cursor: Cursor, row: PipelineRow, values: Mapping[str, Any]) -> PipelineRow:
-        """Set columns of a row that the transaction has read `for_update`, and return the row."""
+        """Set columns of a row that this transaction has read `for_update`, and return the row."""
         changed = {**values, "updated_at": self.clock.now()}
         saved = cursor.row(update(pipelines).where(pipelines.c.id == row.id).values(changed).returning(*PIPELINE))
         assert saved, "the row is locked"
@@ -185,7 +188,7 @@ def _any_of(wanted: Collection[str]) -> ColumnElement[bool]:
 
 
 def read_pipeline(cursor: Cursor, pipeline_id: int, *, for_update: bool = False) -> PipelineRow:
-    """Return the pipeline, which nobody else changes meanwhile with `for_update`. Raises UnknownPipeline."""
+    """Return the pipeline, locked if `for_update`. Raises UnknownPipeline."""
     query = _ONE.with_for_update() if for_update else _ONE
     row = cursor.row(query, {"of_pipeline": _bounded(pipeline_id)}, name="lock" if for_update else "get")
     if row is None:
@@ -201,27 +204,27 @@ def end_jobs(
     error: str | None = None,
     error_code: str | None = None,
 ) -> int:
-    """End the attempts of a pipeline that are on record as running, and return how many those were."""
+    """End a pipeline's attempts recorded as running, and return their number."""
     open_jobs = (pipeline_jobs.c.pipeline_id == pipeline_id) & (pipeline_jobs.c.status == "running")
     values = {"status": status, "finished_at": now, "error": error, "error_code": error_code}
     return cursor.change(update(pipeline_jobs).where(open_jobs).values(values))
 
 
 def begin_run(database: MusicDatabase, row: PipelineRow, actor: str = ACTOR) -> None:
-    """Create the run of the step that is running, unless it is there."""
+    """Create the run of the running step, unless it exists."""
     database.ledger.create_for_task(row.task_id, row.run_key, actor=actor, pipeline=NAME)
 
 
 def cancel_run(database: MusicDatabase, row: PipelineRow) -> None:
-    """Cancel the present run of a pipeline that was cancelled, if it has not ended."""
+    """Cancel the current run of a cancelled pipeline, unless it has ended."""
     run = database.ledger.find(row.run_key)
     if run and not run.ended and run.pipeline == NAME:
-        with suppress(StaleRun, IllegalTransition):  # it has moved meanwhile, and ends by itself
+        with suppress(StaleRun, IllegalTransition):  # it has moved on in the meantime, and will end
             database.ledger.move(run, Trigger.CANCEL_COMMAND, actor=ACTOR)
 
 
 def as_text(value: Any) -> str:
-    """Return a value for a JSON column."""
+    """Return a value as text for a JSON column."""
     return json.dumps(value, ensure_ascii=False)
 
 

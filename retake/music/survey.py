@@ -1,4 +1,4 @@
-"""What operators and alerts look at: all pipelines in a few bounded queries, each by an index."""
+"""What operators and alerts look at: all pipelines in a few bounded queries, each using an index."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,18 +17,18 @@ from retake.operations.attempts import StepAttempt
 from retake.operations.port import Present
 
 MOST = 1000
-"""Rows that one query returns at most, the newest."""
+"""Maximum number of rows of a query, newest first."""
 
 PAYING = (MusicStep.COVER, MusicStep.META, MusicStep.REVIEW)
-"""The steps that order something."""
+"""The steps that make paid calls."""
 
 
 class Trouble(NamedTuple):
-    """A pipeline that waits, and the attempt that it waits since."""
+    """A pipeline that waits, and the attempt since which it waits."""
 
     pipeline_id: int
     title: str
-    step: str  # "" where it is not on record
+    step: str  # "" if it is not on record
     occurrence: str
     at: datetime
     error: str
@@ -36,36 +36,36 @@ class Trouble(NamedTuple):
 
     @property
     def item_id(self) -> str:
-        """As operators call it: "music-7"."""
+        """Its name for operators: "music-7"."""
         return task_of(self.pipeline_id)
 
 
 class Survey(NamedTuple):
-    """How all pipelines stand."""
+    """The state of all pipelines."""
 
     counts: dict[str, int]  # by state
-    failed: tuple[Trouble, ...] = ()  # the newest first, as all that follow
-    awaiting: tuple[Trouble, ...] = ()  # for a person's decision
-    lost: tuple[Trouble, ...] = ()  # a call of unknown outcome, made again
-    capped: tuple[Trouble, ...] = ()  # until the next day
+    failed: tuple[Trouble, ...] = ()  # newest first, like the ones below
+    awaiting: tuple[Trouble, ...] = ()  # wait for a person's decision
+    lost: tuple[Trouble, ...] = ()  # repeat a call of unknown outcome
+    capped: tuple[Trouble, ...] = ()  # wait for the next day, because of the daily cap
 
     def number(self, *wanted: str) -> int:
-        """Return how many are in these states."""
+        """Return the number of pipelines in these states."""
         return sum(self.counts.get(state, 0) for state in wanted)
 
     @property
     def running(self) -> int:
-        """How many are at work, or wait for a worker."""
+        """The number of pipelines at work, or waiting for a worker."""
         return self.number(*map(states.running, STEPS))
 
     @property
     def pending(self) -> int:
-        """How many wait for a person's yes."""
+        """The number of pipelines that wait for a person's approval."""
         return self.number(*map(states.pending, STEPS))
 
 
 def survey(cursor: Cursor) -> Survey:
-    """Return how all pipelines stand. Raises StorageError."""
+    """Return the state of all pipelines. Raises StorageError."""
     counts = {str(state): int(number) for state, number in cursor.readable(_COUNTS, name="survey counts")}
 
     def at(state: str) -> tuple[Trouble, ...]:
@@ -84,7 +84,8 @@ def survey(cursor: Cursor) -> Survey:
 
 
 def under_way(cursor: Cursor, most: dict[MusicStep, int]) -> list[Present]:
-    """Return the pipelines at work, and at which attempt. `most` is how many attempts each step has."""
+    """Return the pipelines at work, each with its current attempt. `most` is the maximum number of attempts of each
+    step."""
     found = []
     for task, state, attempt in cursor.readable(_UNDER_WAY, name="survey under way"):
         if step := states.step_of(state):
@@ -93,20 +94,21 @@ def under_way(cursor: Cursor, most: dict[MusicStep, int]) -> list[Present]:
 
 
 def calls_since(cursor: Cursor, day: str) -> list[tuple[PaidCall, str, int]]:
-    """Return what counts on `day` or later, with the state of its pipeline and the number of the attempt that paid."""
+    """Return the calls that count on `day` or later, each with its pipeline's state and the number of the attempt that
+    paid."""
     rows = cursor.readable(_CALLS, {"first_day": day}, name="survey calls")
     found = [(PaidCall(*row[:-2]), row[-2], row[-1] or 1) for row in rows]
     return sorted(found, key=lambda it: it[0].id)
 
 
 def calls_of(cursor: Cursor, pipeline_id: int) -> list[tuple[PaidCall, int]]:
-    """Return what was paid for a pipeline, with the number of the attempt that paid."""
+    """Return the paid calls of a pipeline, each with the number of the attempt that paid."""
     rows = cursor.rows(_CALLS_OF, {"of_pipeline": pipeline_id}, name="survey calls of")
     return [(PaidCall(*row[:-1]), row[-1] or 1) for row in rows]
 
 
 class TelegramMessage(NamedTuple):
-    """What was told, or waits to be told."""
+    """A message that was sent, or waits to be sent."""
 
     id: int
     event: str
@@ -117,13 +119,13 @@ class TelegramMessage(NamedTuple):
     error: str | None
 
     def shown(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the message as JSON data."""
         sent = exact_stamp(self.sent_at) if self.sent_at else None
         return {**self._asdict(), "created_at": exact_stamp(self.created_at), "sent_at": sent}
 
 
 def messages_of(cursor: Cursor, pipeline_id: int) -> list[TelegramMessage]:
-    """Return what was told of a pipeline, in order; of very many the first."""
+    """Return the messages about a pipeline in order, the first `MOST` of them."""
     rows = cursor.rows(_MESSAGES, {"of_pipeline": pipeline_id}, name="survey messages")
     return [TelegramMessage(*row) for row in rows]
 
@@ -189,7 +191,7 @@ _CALLS = (
     select(*paid_calls.c, pipelines.c.state, pipeline_jobs.c.attempt)
     .select_from(_BILLED.join(pipelines, pipelines.c.id == paid_calls.c.pipeline_id))
     .where(paid_calls.c.day >= bindparam("first_day"), paid_calls.c.outcome != "refused")
-)  # in no order: for that of the ids SQLite would read every call there is
+)  # unordered: to order by id, SQLite would read every call there is
 _CALLS_OF = (
     select(*paid_calls.c, pipeline_jobs.c.attempt)
     .select_from(_BILLED)
@@ -208,7 +210,7 @@ _MESSAGES = (
 def _trouble(row: tuple[object, ...]) -> Trouble:
     pipeline_id, title, reason, changed, job, step, error, code = row
     named, _, words = str(reason or "").partition(": ")
-    step = named if named in STEPS else step  # the reason is what people read
+    step = named if named in STEPS else step  # the reason takes precedence: people read it
     assert isinstance(pipeline_id, int)
     assert isinstance(changed, datetime)
     told = words if named in STEPS else str(reason or error or "")

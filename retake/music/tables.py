@@ -1,6 +1,6 @@
 """The tables of the music pipelines, beside those of the ledger (`retake.runs.tables`) in the same database.
 
-Their columns are described in docs/music.md. Programs outside insert rows of their own, so every column has a default.
+docs/music.md describes their columns. Outside programs insert rows of their own, so every column has a default.
 """
 
 from pathlib import Path
@@ -31,7 +31,7 @@ from retake.runs.tables import UtcDateTime
 
 
 class Now(FunctionElement[Any]):
-    """The database's own time, in the form in which times are stored."""
+    """The database's own time, in the format in which times are stored."""
 
     inherit_cache = True
     type = UtcDateTime()
@@ -48,7 +48,7 @@ def _now_in_postgresql(element: Any, compiler: Any, **options: Any) -> str:
 
 
 class _Checked(TypeDecorator[Any]):
-    """A value as the driver has it, checked on SQLite, whose columns take any type."""
+    """A value whose type is checked on SQLite, where columns accept any type."""
 
     cache_ok = True
     kinds: tuple[type, ...] = ()
@@ -76,7 +76,7 @@ class Whole(_Checked):
 
 
 class Usd(_Checked):
-    """US dollars, as the driver's own floating-point number: SQLAlchemy's conversion wants a cursor of its own."""
+    """US dollars, as the driver's own float: SQLAlchemy's conversion requires its own cursor."""
 
     impl, kinds, wanted = Float, (float, int), "a number"
 
@@ -126,11 +126,11 @@ pipelines = Table(
     _text("upload_session", None),
     _moment("created_at"),
     _moment("updated_at"),
-    # What only the service reads:
+    # Read only by the service:
     _text("idempotency_key", None),
-    _number("run_number"),  # rises with each start of a step: a run with another number has lost the row
-    _number("take"),  # rises with each start of a step but a plain retry: paid calls and file names belong to a take
-    _text("note", None),  # a person's, to the take
+    _number("run_number"),  # fencing token, rises with each start of a step: a run with another number is stale
+    _number("take"),  # rises with each start of a step except plain retries; paid calls and file names belong to it
+    _text("note", None),  # a person's note for the take
     Column("current_job", Whole),  # the attempt that may write; 0 or null: none
     _text("nonce", None),  # the last line of the video's description
     Column("last_chunk_begun", Boolean, nullable=False, server_default=text("false")),
@@ -166,9 +166,9 @@ paid_calls = Table(
     _text("step"),
     _number("take"),
     _number("job_id"),
-    _text("facts", "{}"),  # JSON: what the vendor can be asked by
+    _text("facts", "{}"),  # JSON: by which the vendor can find the call
     Column("price_usd", Usd, nullable=False, server_default=text("0")),
-    _text("day"),  # UTC, on which it counts against the cap
+    _text("day"),  # the UTC day on which it counts against the cap
     _moment("requested_at"),
     _text("outcome", "pending"),  # then accepted, refused, wasted, lost or held; see retake.paid.guard
     _text("answer", None),  # JSON

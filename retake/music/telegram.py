@@ -1,7 +1,7 @@
 """Taps and replies on Telegram, each of which acts once, even across a crash.
 
-An update is recorded in the transaction that carries out what it asks for, with the answer to its tap. One that comes
-again, or whose answer was not sent, is answered and does nothing more.
+An update is recorded in the transaction that carries out what it asks for, with the answer to its tap. An update that
+comes again, or whose answer was not sent, is answered and does nothing more.
 """
 
 import re
@@ -25,11 +25,11 @@ from retake.runs.statements import Row
 from retake.vendors.telegram import TelegramBot, TelegramUpdate, TextReply, parsed
 
 KEPT = timedelta(days=5)
-"""How long updates are kept. Telegram keeps those that it could not deliver for a day, and counts from another number
-after a week without any."""
+"""How long updates are kept. Telegram keeps undelivered updates for a day, and restarts its numbering after a week
+without any."""
 
 ANSWERED_WITHIN = timedelta(minutes=10)
-"""How long it is tried to answer a tap; Telegram takes answers for less."""
+"""How long answering a tap is retried; Telegram accepts answers for a shorter time."""
 
 LONGEST_NOTE = 1000
 
@@ -40,7 +40,7 @@ _log = getLogger(__name__)
 
 
 class Wish(NamedTuple):
-    """What an update asks for."""
+    """The order in an update."""
 
     pipeline_id: int
     action: PipelineAction
@@ -48,7 +48,7 @@ class Wish(NamedTuple):
 
 
 class Acted(NamedTuple):
-    """What an update has done; `new` is False for one that was on record."""
+    """The effect of an update; `new` is False for one that was on record."""
 
     row: PipelineRow | None = None
     action: PipelineAction | None = None
@@ -56,7 +56,8 @@ class Acted(NamedTuple):
 
 
 class TelegramInbox:
-    """Takes updates. Thread safe; several processes may take the same one. `chat_id` is the chat that is told."""
+    """Takes updates. Thread-safe; several processes may take the same update. `chat_id` is the chat that gets the
+    messages."""
 
     def __init__(
         self, actions: PipelineActions, bot: TelegramBot, allowed: Collection[int], chat_id: int | str | None = None
@@ -67,14 +68,14 @@ class TelegramInbox:
 
     @property
     def offset(self) -> int | None:
-        """The update to ask for next; None if none was taken lately. Raises StorageError."""
+        """The next update to ask for, or None if none was taken recently. Raises StorageError."""
         lately = _lately(self.database.clock.now())
         with self.database.reading() as cursor:
             row = cursor.row(select(func.max(updates.c.update_id)).where(lately))
         return None if row is None or row[0] is None else int(row[0]) + 1
 
     def take(self, raw: object) -> None:
-        """Do what an update asks for, once, and answer it. Anything is taken. Raises StorageError."""
+        """Do what an update asks for, once, and answer it. Accepts anything. Raises StorageError."""
         found = parsed(raw)
         if found is None:
             _log.warning("an update of Telegram's cannot be read; it is passed over")
@@ -85,11 +86,11 @@ class TelegramInbox:
         self._answer(self._taps(updates.c.update_id == found.update_id, again=not acted.new))
 
     def answer(self) -> None:
-        """Answer the taps that are not answered yet."""
+        """Answer the taps that have not been answered yet."""
         self._answer(self._taps(true()))
 
     def _taps(self, about: ColumnElement[bool], *, again: bool = False) -> list[Row]:
-        """Return the taps that are to be answered; with `again` those that were answered too."""
+        """Return the taps to answer; with `again` including those already answered."""
         asked = about & updates.c.callback_id.is_not(None)
         if not again:
             asked &= updates.c.answered_at.is_(None)
@@ -113,7 +114,7 @@ class TelegramInbox:
             cursor.change(changed.values(answered_at=self.database.clock.now()))
 
     def _acted(self, found: TelegramUpdate) -> Acted:
-        """Carry out and record an update, unless it is on record; return what has been done."""
+        """Carry out and record an update, unless it is on record; return its effect."""
         with self.database.transaction() as cursor:
             if not self._recorded(cursor, found):
                 return Acted(new=False)
@@ -126,16 +127,16 @@ class TelegramInbox:
                     row = read_pipeline(cursor, wish.pipeline_id, for_update=True)
                     row = self._actions.set(cursor, row, wish.action.change(cursor, row))
                     done, answer = Acted(row, wish.action), _answer(wish, row)
-            except (Refusal, UnknownPipeline, StateError) as error:  # nothing was written
+            except (Refusal, UnknownPipeline, StateError) as error:  # no change was made
                 answer = str(error)
             cursor.change(update(updates).where(updates.c.update_id == found.update_id).values(answer=answer[:200]))
             return done
 
     def _recorded(self, cursor: Cursor, found: TelegramUpdate) -> bool:
-        """Record an update, and return whether it is new. Those that are too old to come again are deleted.
+        """Record an update, and return whether it is new. Delete updates too old to come again.
 
-        One that comes again although it does not count for the offset was recorded by a clock that was wrong. It counts
-        from now on, or Telegram would give it without end.
+        An update that comes again although it does not count for the offset was recorded by a wrong clock. It counts
+        from now on: otherwise Telegram would send it again and again.
         """
         now, callback_id = self.database.clock.now(), found.tap.id if found.tap else None
         values = {"update_id": found.update_id, "callback_id": callback_id, "received_at": now}
@@ -147,7 +148,7 @@ class TelegramInbox:
         return True
 
     def _wish(self, cursor: Cursor, found: TelegramUpdate) -> Wish | None:
-        """Return what the update asks for, or None. Raises Refusal."""
+        """Return the order in the update, or None. Raises Refusal."""
         if found.tap is None and found.reply is None:
             return None
         if found.user_id not in self._allowed:
@@ -171,10 +172,10 @@ class TelegramInbox:
 
     def _of_reply(self, cursor: Cursor, reply: TextReply) -> Wish | None:
         numbered = self._chat_id is not None and not str(self._chat_id).startswith("@")
-        if numbered and str(reply.chat_id) != str(self._chat_id):  # each chat may have a message of that number
+        if numbered and str(reply.chat_id) != str(self._chat_id):  # message ids are unique only within a chat
             return None
         about = (messages.c.message_id == reply.to_message_id) & (messages.c.event == PENDING)
-        last = messages.c.id.desc()  # a group that became a supergroup counts again
+        last = messages.c.id.desc()  # a group that became a supergroup restarts its message ids
         row = cursor.row(select(messages.c.pipeline_id, messages.c.job_id).where(about).order_by(last).limit(1))
         note = several_lines(reply.text).strip()[:LONGEST_NOTE]
         if row is None or not note:
@@ -183,15 +184,15 @@ class TelegramInbox:
 
 
 def _answer(wish: Wish, row: PipelineRow) -> str:
-    """Return the answer to a tap: the step that begins."""
+    """Return the answer to a tap: the step that starts."""
     return f"#{row.id} is cancelled" if wish.verb == "cancel" else f"#{row.id}: {row.step} begins"
 
 
 def _lately(now: datetime) -> ColumnElement[bool]:
-    """Return the condition of updates that were taken lately, by a clock that was right."""
+    """Return the condition for updates taken recently, by a clock that was right."""
     return (updates.c.received_at > now - KEPT) & (updates.c.received_at < now + KEPT)
 
 
 def is_fatal(error: RetakeError) -> bool:
-    """Return whether the same request would be refused again: for what it says, not for the bot or the chat."""
+    """Return whether the same request would be refused again, because of its content and not of the bot or the chat."""
     return isinstance(error, VendorError) and error.code in (Code.INVALID_INPUT, Code.REJECTED)

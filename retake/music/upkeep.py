@@ -1,4 +1,4 @@
-"""What keeps rows and runs together: a crash may come between the two writes of a change.
+"""Upkeep of rows and runs, which a crash between the two writes of a change may leave inconsistent.
 
 the row                   its run                what happens
 ───────────────────────   ────────────────────   ─────────────────────────────────────────────
@@ -46,14 +46,14 @@ _PAGE = 200
 
 
 class Upkeep:
-    """Brings rows and runs together again. Several processes may do so at the same time."""
+    """Brings rows and runs back in line. Several processes may do so at the same time."""
 
     def __init__(self, store: PipelineStore, recovery: Recovery) -> None:
         self._store, self._recovery = store, recovery
         self._attempts = AttemptStore(store)
 
     def look(self) -> int:
-        """Repair what a crash has left, and return how many pipelines that were. Raises StorageError."""
+        """Repair what a crash has left, and return the number of pipelines repaired. Raises StorageError."""
         self._recovery.sweep()
         database = self._store.database
         with database.reading() as cursor:
@@ -62,7 +62,7 @@ class Upkeep:
         return sum(self._repair(PipelineRow(*row), run_id) for *row, run_id in found)
 
     def _repair(self, pipeline: PipelineRow, run_id: str | None) -> bool:
-        """Return whether that was possible; what cannot be done for one pipeline does not hold up the others."""
+        """Return whether the repair succeeded; a pipeline that cannot be repaired does not hold up the others."""
         ledger = self._store.database.ledger
         try:
             if run_id is None:
@@ -94,8 +94,10 @@ class Upkeep:
 
 
 def _cancelled(cursor: Cursor) -> Iterator[Row]:
-    """Yield the cancelled pipelines whose present run waits, each with the id of that run. The runs come first: few
-    wait, and pipelines that were cancelled stay for ever."""
+    """Yield the cancelled pipelines whose current run waits, each with that run's id.
+
+    The query begins with the runs: few of them wait, while cancelled pipelines stay for ever.
+    """
     runs = cursor.readable(_WAITING, name="waiting")
     waiting = {key: run_id for _, key, run_id in runs}
     of = sorted({it for task_id, *_ in runs if (it := pipeline_of_task(task_id)) is not None and it <= LARGEST_ID})

@@ -26,7 +26,7 @@ _log = getLogger(__name__)
 
 
 def policy_of(step: MusicStep, music: ServiceSettings) -> RetryPolicy:
-    """Return how often a step is tried: publishing once, since an upload is not repeated blindly."""
+    """Return the retry policy of a step. Publishing is never retried, since an upload must not be repeated blindly."""
     retries = 0 if step is MusicStep.PUBLISH else music.step_max_retries
     return RetryPolicy(retries, Intervals(tuple(music.step_retry_backoff_sec)))
 
@@ -38,7 +38,7 @@ class StepJob:
         self._shop = shop
 
     def __call__(self, handle: RunHandle) -> dict[str, Any] | None:
-        """Return what the ledger is to note of the step's result; None where the row has moved on."""
+        """Return the step's result for the ledger, or None if the row has moved on."""
         handle.check()
         attempt = self._shop.attempts.begin(handle.run)
         if attempt is None:
@@ -63,13 +63,13 @@ class StepJob:
         return {"step": attempt.step.value, "job": attempt.job.id, "attempt": attempt.job.attempt, "text": text}
 
     def _failed(self, attempt: JobAttempt, error: CodedError) -> Decided:
-        """Decide for the row and for the ledger whether the step is tried again."""
+        """Decide, for the row and for the ledger, whether the step is retried."""
         policy = policy_of(attempt.step, self._shop.settings.music)
         decision = policy.decide(error, attempt.job.attempt, self._shop.random.random)
         again = isinstance(decision, Retry)
         try:
             self._shop.attempts.fail(attempt, str(error), error.code, again=again)
-        except StorageError as away:  # the next attempt tells the row, or upkeep does
+        except StorageError as away:  # the next attempt updates the row, or upkeep does
             _log.warning("%s: its failure is not in its row yet: %s", attempt.run.task_id, away)
         return _decided(attempt, error, decision)
 
@@ -78,13 +78,13 @@ class StepJob:
         return _decided(attempt, error.error, GiveUp("a person decides", used_up=False))
 
     def _postponed(self, attempt: JobAttempt, error: CapReached) -> Postponed:
-        """Let the step wait for the next day; no attempt is used up."""
+        """Postpone the step to the next day; no attempt is used up."""
         self._shop.attempts.interrupt(attempt, str(error), CAP_REACHED)
         return until_next_day(error, self._shop.clock.now())
 
 
 def as_coded(error: Exception) -> CodedError:
-    """Return what a step raised as an error with a code. What a media tool cannot do is tried again."""
+    """Return an error of a step as one with a code. Failures of media tools are retried."""
     if isinstance(error, MediaError):
         return CodedError(Code.MEDIA, str(error))
     found = coded(error)
@@ -97,7 +97,7 @@ def as_coded(error: Exception) -> CodedError:
 def workers(
     database: MusicDatabase, shop: Workshop, *, name: str, heartbeat_s: float | None = None
 ) -> tuple[Callable[[], Worker], Recovery]:
-    """Return what makes a worker, and the recovery that all of them share."""
+    """Return a factory of workers, and the recovery that they share."""
     music = shop.settings.music
     recovery = Recovery(database.ledger, shop.clock, patience_s=music.stuck_seconds, pipeline=NAME)
 

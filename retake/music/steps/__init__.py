@@ -1,6 +1,6 @@
-"""The six steps. Each is a function of a context that returns the columns which it fills.
+"""The six steps. Each is a function of a context that returns the columns it fills.
 
-A step may be started again after a crash at any point: it looks at the row and the journal before it pays or publishes.
+A step may be restarted after a crash at any point: it checks the row and the journal before it pays or publishes.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,4 +21,4 @@ STEP_WORK: Mapping[MusicStep, Callable[[JobContext], Mapping[str, Any]]] = {
     MusicStep.REVIEW: make_review,
     MusicStep.PUBLISH: publish,
 }
-"""By step: what does it."""
+"""The function of each step."""

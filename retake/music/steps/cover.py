@@ -1,7 +1,7 @@
-"""The cover: one imagine, polled until its picture is there; the picture is saved as soon as it is.
+"""The cover: one imagine, polled until its picture is ready; the picture is saved as soon as it is.
 
-A task that the vendor has accepted is polled by every later attempt. Another one is ordered only once it ended as
-failed, or a person gave it up.
+A task that the vendor has accepted is polled by every later attempt. Another one is ordered only after it has failed,
+or a person gave it up.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ _log = getLogger(__name__)
 
 
 class AwaitsPerson(Exception):
-    """Nobody can tell what became of a call; a person decides."""
+    """The outcome of a call is unknown; a person has to decide."""
 
     def __init__(self, error: OutcomeUnknown | PollFailed) -> None:
         super().__init__(str(error))
@@ -33,9 +33,9 @@ class AwaitsPerson(Exception):
 
 
 def make_cover(context: JobContext) -> Mapping[str, Any]:
-    """Return the cover's path, once it is in the bucket. Raises VendorError, CapReached, AwaitsPerson, Stopped."""
+    """Return the cover's path once it is in the bucket. Raises VendorError, CapReached, AwaitsPerson, Stopped."""
     calls, latest = context.shop.calls, context.shop.calls.latest(context.attempt)
-    if latest and latest.outcome in ("pending", "held"):  # of an attempt that died
+    if latest and latest.outcome in ("pending", "held"):  # left by an attempt that died
         call = _guarded(context, PaidCallGuard.reconcile)
     elif calls.answered(context.attempt) or _listed_late(context):
         call = _accepted(context)
@@ -54,8 +54,8 @@ def _ordered(context: JobContext) -> PaidCall:
 
 
 def _guarded(context: JobContext, work: Callable[[PaidCallGuard], None]) -> PaidCall:
-    """Return the call whose answer is on record after `work`: the present one, or an earlier one of a worker that was
-    frozen during it and has woken."""
+    """Run `work` and return the call whose answer is on record: this one, or an earlier one of a worker that was
+    suspended during it and has resumed."""
     journal = MusicJournal(context.shop.calls, context.attempt, context.shop.vendors.midjourney().find)
     on_unknown = context.settings.workflow.on_unknown_outcome
     try:
@@ -67,7 +67,7 @@ def _guarded(context: JobContext, work: Callable[[PaidCallGuard], None]) -> Paid
 
 
 def _listed_late(context: JobContext) -> bool:
-    """Return whether the vendor's history has an order by now that it did not have when the answer was lost."""
+    """Return whether the vendor's history now has an order that it did not have when the answer was lost."""
     for call in context.shop.calls.lost(context.attempt):
         task = context.shop.vendors.midjourney().find(facts_of(call))
         if task is not None:
@@ -84,7 +84,7 @@ def _accepted(context: JobContext) -> PaidCall:
 
 
 def _awaited(context: JobContext, call: PaidCall) -> Mapping[str, Any]:
-    """Return the task's result. Raises TaskFailed, whereupon it is ordered again, and PollFailed."""
+    """Return the task's result. Raises PollFailed, and TaskFailed, after which it is ordered again."""
     music, midjourney, task_id = context.settings.music, context.shop.vendors.midjourney(), _task_of(call)
     left = countdown(music.image_timeout_seconds, context.clock)
     while True:
@@ -106,7 +106,7 @@ def _downloaded(context: JobContext, call: PaidCall, result: Mapping[str, Any]) 
     downloader, most = context.shop.vendors.downloader(), context.settings.workflow.max_picture_bytes
     try:
         return first_picture(result, downloader, most, quarters)
-    except LinkExpired:  # asked again, the vendor gives a new link
+    except LinkExpired:  # polled again, the vendor returns a new link
         return first_picture(_awaited(context, call), downloader, most, quarters)
 
 

@@ -1,9 +1,9 @@
-"""Publishing, which is never done twice.
+"""Publishing, which never happens twice.
 
-An upload's session makes no video until its last byte is there, and tells what became of it afterwards. So its URI is
-in the row before the first byte is sent, and whoever goes on asks it first. Where the session is gone, the row says
-whether its last chunk was begun: if not, nothing was published; if so, the video is looked for by the nonce in its
-description, and a person decides where it is not found.
+An upload session makes no video until its last byte has arrived, and reports its outcome afterwards. So its URI is in
+the row before the first byte is sent, and whoever continues asks it first. If the session is gone, the row says whether
+its last chunk was begun: if not, nothing was published; if so, the video is searched for by the nonce in its
+description, and if it is not found a person decides.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from retake.runs.worker import coded
 from retake.vendors import VideoDetails
 
 LOOK_PAUSE_S = 10.0
-"""Seconds between two looks for a video: a new one may take a while to be listed."""
+"""Seconds between two searches for a video: a new one may take a while to be listed."""
 
 _log = getLogger(__name__)
 
@@ -34,7 +34,7 @@ def publish(context: JobContext) -> Mapping[str, Any]:
     video_id = row.youtube_video_id
     if video_id is None:
         video_id = _uploaded(context)
-        context.save(youtube_video_id=video_id)  # upload_session stays: a worker that wakes up finds it taken
+        context.save(youtube_video_id=video_id)  # upload_session stays: a worker that resumes finds it taken
         _log.info("%s: published as %s", row.task_id, video_id, extra={"step": "publish"})
     return {"youtube_video_id": video_id, "warning": _thumbnail_set(context, video_id)}
 
@@ -51,7 +51,7 @@ def _uploaded(context: JobContext) -> str:
             row = context.present()
             if row.last_chunk_begun:
                 return _found(context, row, gone)
-            if kept is None:  # an attempt starts one session
+            if kept is None:  # this attempt has already started a session
                 raise
         _log.info("%s: its upload was given up by YouTube unfinished; a new one is started", row.task_id)
         row = context.save(upload_session=None, last_chunk_begun=False)
@@ -91,7 +91,7 @@ def _found(context: JobContext, row: PipelineRow, gone: SessionGone) -> str:
 
 
 def _thumbnail_set(context: JobContext, video_id: str) -> str | None:
-    """Set the thumbnail, repeated like a step; return what went wrong, or None."""
+    """Set the thumbnail, with the retries of a step; return what went wrong, or None."""
     music, youtube = context.settings.music, context.shop.vendors.youtube()
     pauses, attempt = Intervals(music.step_retry_backoff_sec), 1
     while True:
@@ -100,7 +100,7 @@ def _thumbnail_set(context: JobContext, video_id: str) -> str | None:
             youtube.set_thumbnail(video_id, context.kept(context.row.thumbnail_url, "thumbnail"))
         except (Stopped, StaleRun):
             raise
-        except Exception as failure:  # noqa: BLE001  the video is published, whatever becomes of its thumbnail
+        except Exception as failure:  # noqa: BLE001  the video is published, with or without a thumbnail
             error = coded(failure)
             _log.warning("%s: the thumbnail is not set: %s", context.row.task_id, error)
             if error.error_class is not ErrorClass.TEMPORARY or attempt > music.step_max_retries:
@@ -112,14 +112,14 @@ def _thumbnail_set(context: JobContext, video_id: str) -> str | None:
 
 
 class UploadLog:
-    """`retake.vendors.UploadHooks`: what the row must say before anything is sent."""
+    """The `retake.vendors.UploadHooks`: records in the row what must be there before anything is sent."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._last_chunk_begun = False
 
     def check(self) -> None:
-        """Raises Stopped, StaleRun: nothing more is sent then."""
+        """Raise Stopped or StaleRun if nothing more may be sent."""
         self._context.check()
         self._context.present()
 

@@ -1,6 +1,6 @@
 """Title, description and tags, and the review: one chat call each.
 
-An answer is on record before it is used, so that it is not paid for again after a crash.
+An answer is recorded before it is used, so that it is not paid for again after a crash.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,14 +20,14 @@ Texts = dict[str, Any]
 
 
 def make_meta(context: JobContext) -> Mapping[str, Any]:
-    """Return what YouTube is to be told. Raises VendorError, CapReached, Stopped."""
+    """Return the video's metadata for YouTube. Raises VendorError, CapReached, Stopped."""
     row = context.row
     asked = meta_messages(row.track_title, row.style, row.note)
     return {"metadata_json": _written(context, asked, lambda answer: fit_meta(answer, row.track_title))}
 
 
 def make_review(context: JobContext) -> Mapping[str, Any]:
-    """Return the review, which advises: it stops nothing. Raises as `make_meta`."""
+    """Return the review. It only advises, and never blocks publishing. Raises as `make_meta`."""
     row = context.row
     meta = as_object(row.metadata_json) or {}
     return {"review_json": _written(context, review_messages(row.track_title, row.style, meta, row.note), fit_review)}
@@ -35,7 +35,7 @@ def make_review(context: JobContext) -> Mapping[str, Any]:
 
 def _written(context: JobContext, asked: tuple[str, str], fitted: Callable[[Texts], Texts]) -> str:
     calls, journal = context.shop.calls, MusicJournal(context.shop.calls, context.attempt)
-    if journal.pending:  # of an attempt that died: nobody can ask for its answer
+    if journal.pending:  # left by an attempt that died: its answer cannot be retrieved
         journal.lost(OutcomeUnknown(Code.NETWORK, _DIED))
     if calls.answered(context.attempt) is None:
         _ask(context, asked, journal)

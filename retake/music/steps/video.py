@@ -1,4 +1,4 @@
-"""The video, a waveform of the track over its cover, and the thumbnail: made on this machine."""
+"""The video, a waveform of the track over its cover, and the thumbnail, both made on this machine."""
 
 import os
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ from retake.music.context import JobContext
 from retake.music.texts import colour_in
 
 MOST_AUDIO_BYTES = 200 * 10**6
-LOOK_S = 120.0
-RENDER_S = 4 * 3600.0
+LOOK_S = 120.0  # time limit of decoding the track
+RENDER_S = 4 * 3600.0  # time limit of rendering the video
 
 
 def make_video(context: JobContext) -> Mapping[str, Any]:
-    """Return the video's path, once it is in the bucket. Raises VendorError, MediaError, Stopped."""
+    """Return the video's path once it is in the bucket. Raises VendorError, MediaError, Stopped."""
     audio, cover = _sound(context), context.kept(context.row.cover_url, "cover")
     colour = colour_in(context.row.note or "") or WHITE
     with ffmpeg.scratch() as folder:
@@ -30,16 +30,17 @@ def make_video(context: JobContext) -> Mapping[str, Any]:
 
 
 def make_thumbnail(context: JobContext) -> Mapping[str, Any]:
-    """Return the thumbnail's path: the cover with the note's words, or the track's title. Raises as `make_video`."""
+    """Return the thumbnail's path: the cover with the words of the note, or the track's title. Raises as
+    `make_video`."""
     cover = context.kept(context.row.cover_url, "cover")
     words = context.row.note or context.row.track_title
     return {"thumbnail_url": context.keep("thumb", "jpg", thumbnail(cover, words))}
 
 
 def _sound(context: JobContext) -> Path:
-    """Return the track. Raises PollFailed, which no retry repairs, for one that cannot be used."""
+    """Return the track's path. Raises PollFailed, which no retry repairs, for a track that cannot be used."""
     path, name = context.audio(), context.row.audio
-    if not os.path.isfile(path):  # False also for a name that no file can have
+    if not os.path.isfile(path):  # also False for an impossible file name
         raise PollFailed(Code.MISSING, f"MUSIC.audio_folder has no {name}; put it there and retry")
     if (size := path.stat().st_size) > MOST_AUDIO_BYTES:
         raise PollFailed(Code.INVALID_INPUT, f"{name} has {size} bytes; at most {MOST_AUDIO_BYTES} are taken")

@@ -1,9 +1,9 @@
 """One robot on a test clock, against a world that fails as ordered: `retake robots play`.
 
-orders.py      the ordered failures, and the sequence in which they occur timeline.py    what happened, with the time of
-each event: waits, breaker, actions, alerts worlds.py      the work that each kind of robot is given: to fetch, set up,
-link, create, validate performance.py the play: pieces of work, one after another, until every ordered failure has
-occurred
+orders.py      the ordered failures, and the sequence in which they occur
+timeline.py    what happened, with the time of each event: waits, breaker, actions, alerts
+worlds.py      the work that each kind of robot is given: to fetch, set up, link, create, validate
+performance.py the play: pieces of work, one after another, until every ordered failure has occurred
 
 Nothing waits, and nothing outside the process is called. The robots, breakers, locks and alerts are the real ones.
 """
