@@ -10,7 +10,7 @@ from retake.errors import StorageError
 
 T = TypeVar("T")
 
-_AT_ONCE = 8
+_MAX_THREADS = 8
 
 
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
@@ -20,7 +20,7 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
         return [call() for call in calls]
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(min(_AT_ONCE, len(calls))) as pool:
+    with ThreadPoolExecutor(min(_MAX_THREADS, len(calls))) as pool:
         return list(pool.map(lambda call: call(), calls))
 
 

@@ -141,7 +141,7 @@ class _WrappedRoom:
         self._room.release()
 
 
-_READING = ("read", "list", "find", "lease", "holder", "join", "now")
+_READS = ("read", "list", "find", "lease", "holder", "join", "now")
 
 
 class LeasedBucket(Wrapper):
@@ -159,7 +159,7 @@ class LeasedBucket(Wrapper):
         self._lease.release()
 
     def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
-        if operation not in _READING:
+        if operation not in _READS:
             self._lease.check()
         return call()
 

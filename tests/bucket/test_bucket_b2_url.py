@@ -57,7 +57,7 @@ def test_a_key_for_one_bucket_saves_a_call(sandbox: B2Sandbox, bucket: B2Bucket)
 def test_more_versions_than_fit_a_page_are_all_listed(
     bucket: B2Bucket, program: Plain, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retake.bucket.b2.calls.PAGE", 3)
+    monkeypatch.setattr("retake.bucket.b2.calls.PAGE_SIZE", 3)
     for number in range(7):
         program.put("a", b"%d" % number)
         bucket.write(f"b{number}", b"", ABSENT)

@@ -17,7 +17,7 @@ from typing import Any
 _log = getLogger(__name__)
 
 KEPT_S = 23 * 3600.0  # an hour less than B2's authorisation holds
-_MOST = 64 * 1024  # bytes of a file that is ours
+_MAX_FILE_BYTES = 64 * 1024  # bytes of a file that is ours
 _ACCOUNT = (
     "account_id",
     "auth_token",
@@ -62,7 +62,7 @@ class KeptAuthorization:
             with open(file, "rb") as opened:
                 about = os.fstat(file)
                 private = stat.S_ISREG(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o077
-                kept = json.loads(opened.read(_MOST)) if private else None
+                kept = json.loads(opened.read(_MAX_FILE_BYTES)) if private else None
         except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(kept, dict) or not isinstance(account := kept.get("account"), dict):

@@ -193,7 +193,7 @@ class B2Bucket(B2Looks, ServiceBucket):
 
 
 _KEYS = ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY")
-_LONGEST_PREFIX = 100  # bytes; a name on B2 has at most 1,024, a key 900
+_MAX_PREFIX_BYTES = 100  # bytes; a name on B2 has at most 1,024, a key 900
 
 
 class B2Place(NamedTuple):
@@ -218,7 +218,7 @@ def parse_url(url: str) -> B2Place:
         raise SettingsError(f"STORAGE.url: {url!r} names no B2 bucket; use b2://BUCKET/PREFIX, perhaps with ?realm=URL")
     if "@" in parts.netloc:
         raise SettingsError(f"STORAGE.url: keys do not belong in it; set {' and '.join(_KEYS)} in the environment")
-    if prefix and not (is_key(prefix) and len(prefix.encode()) <= _LONGEST_PREFIX):
+    if prefix and not (is_key(prefix) and len(prefix.encode()) <= _MAX_PREFIX_BYTES):
         raise SettingsError(f"STORAGE.url: names on B2 cannot begin with {prefix!r}")
     return B2Place(parts.netloc, f"{prefix}/" if prefix else "", options.get("realm") or "production")
 

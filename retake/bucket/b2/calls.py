@@ -26,8 +26,8 @@ from retake.bucket.contract import PIECE, name_stem
 from retake.bucket.scanning import outermost
 from retake.errors import StorageError
 
-PAGE = 1000  # versions; a longer page is charged as several calls (b2_list_file_versions)
-FEW = 40  # versions of a first page that may go on to what nobody asked for
+PAGE_SIZE = 1000  # versions; a longer page is charged as several calls (b2_list_file_versions)
+FIRST_PAGE_SIZE = 40  # versions of a first page that may go on to what nobody asked for
 
 
 class B2Calls:
@@ -55,7 +55,7 @@ class B2Calls:
             return
         name, version_id = max(prefix, start) or None, None
         while True:
-            page = self._page(prefix or None, name, version_id, PAGE)
+            page = self._page(prefix or None, name, version_id, PAGE_SIZE)
             yield [version for version in map(version_of, page["files"]) if version]
             name, version_id = page.get("nextFileName"), page.get("nextFileId")
             if not name:
@@ -83,14 +83,14 @@ class B2Calls:
         """Return every version of every name that begins with one of `prefixes`, by name. Class C: one call where few
         names stand between them, and never more than one beyond those for each of them."""
         wanted = outermost(prefixes)
-        shared, count = _shared(wanted[0], wanted[-1]), PAGE if len(wanted) == 1 else FEW
+        shared, count = _common_prefix(wanted[0], wanted[-1]), PAGE_SIZE if len(wanted) == 1 else FIRST_PAGE_SIZE
         start, version_id = wanted[0], None
         found: list[Version] = []
         while True:
             page = self._page(shared or None, start, version_id, count)
             versions = filter(None, map(version_of, page["files"]))
             found.extend(it for it in versions if it.name.startswith(tuple(wanted)))
-            start, version_id, count = page.get("nextFileName"), page.get("nextFileId"), PAGE
+            start, version_id, count = page.get("nextFileName"), page.get("nextFileId"), PAGE_SIZE
             wanted = [it for it in wanted if start and (it > start or start.startswith(it))]  # the others are passed
             if not wanted:
                 return found
@@ -118,7 +118,7 @@ class B2Calls:
         """
         size, part_size = size_of(file), self.connection.part_size
         if size > part_size:
-            return _one(upload_large(self.connection, name, file, info, part_size))
+            return _stored(upload_large(self.connection, name, file, info, part_size))
         digest = sha1_of(file)
         data = FilePart(file, 0, size) if size > PIECE else _whole(file)
 
@@ -127,7 +127,7 @@ class B2Calls:
 
         # B2 says 503 when a part of it is busy; another upload URL, which b2sdk fetches, leads to another part.
         pauses, again = (0.0, *PAUSES_S[:-1]), is_refused if once else is_transient
-        return _one(self.connection.call(f"store {name}", call, pauses=pauses, again=again))
+        return _stored(self.connection.call(f"store {name}", call, pauses=pauses, again=again))
 
     def copy(self, source: Version, name: str, info: dict[str, str]) -> Version:
         """Store one more version of `name` with the content of `source`, without downloading it. Class C.
@@ -148,7 +148,7 @@ class B2Calls:
                 file_info=info,
             )
 
-        return _one(self.connection.call(f"copy {source.name} to {name}", call))
+        return _stored(self.connection.call(f"copy {source.name} to {name}", call))
 
     def download(self, version: Version) -> bytes:
         """Return the content of `version`. Class B. Raises Gone."""
@@ -197,7 +197,7 @@ class B2Calls:
         return self.connection.call(f"list {prefix or 'everything'}", call)
 
 
-def _shared(first: str, last: str) -> str:
+def _common_prefix(first: str, last: str) -> str:
     """Return what all texts between two begin with."""
     differ = (number for number, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
     return first[: next(differ, min(len(first), len(last)))]
@@ -208,7 +208,7 @@ def _whole(file: BinaryIO) -> bytes:
     return file.read()
 
 
-def _one(answer: Any) -> Version:
+def _stored(answer: Any) -> Version:
     version = version_of(answer)
     if version is None:
         raise StorageError(f"B2 stored something else than a file: {answer.get('action')!r}")

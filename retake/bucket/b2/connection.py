@@ -30,7 +30,7 @@ from retake.errors import StorageError, StorageKeyRefused
 T = TypeVar("T")
 
 
-SLOWEST = 256 * 1024  # bytes a second; a connection that is slower cannot carry videos
+MIN_BYTES_PER_S = 256 * 1024  # bytes a second; a connection that is slower cannot carry videos
 CONNECT_S, READ_S = 10.0, 20.0  # seconds to connect, and between two packets
 
 
@@ -119,12 +119,12 @@ class B2Connection:
     def within(self, seconds: float | None = None, *, size: int = 0) -> Iterator[None]:
         """Give all calls in the block one deadline, counted from here. In a block within another, the outer one's.
 
-        To send a file of `size` bytes there is a second more for each `SLOWEST` of them beyond the first MiB.
+        To send a file of `size` bytes there is a second more for each `MIN_BYTES_PER_S` of them beyond the first MiB.
         """
         if self._until is not None:
             yield
             return
-        more = max(0, size - PIECE) / SLOWEST
+        more = max(0, size - PIECE) / MIN_BYTES_PER_S
         self._present.until = self._now() + (self._deadline_s if seconds is None else seconds) + more
         try:
             yield
@@ -169,7 +169,7 @@ class B2Connection:
                 except call_errors() as error:
                     if is_gone(error):
                         raise Gone(what) from error
-                    forgotten = is_no_bucket(error) and self._forgotten()  # of a bucket that has been made again
+                    forgotten = is_no_bucket(error) and self._forget_kept()  # of a bucket that has been made again
                     attempt.wait_at_least(retry_after_s(error))
                     if attempt.last or not (forgotten or again(error)):
                         problem = f"cannot {what} in the bucket {self._bucket}: {explain(error, self._bucket)}"
@@ -202,7 +202,7 @@ class B2Connection:
                 self.bucket_id, self._session = known, session
             return self._session
 
-    def _forgotten(self) -> bool:
+    def _forget_kept(self) -> bool:
         """Forget what was kept, so that the next call signs in; return whether it was what we signed in by."""
         with self._lock:
             resumed, self._resumed = self._resumed, False

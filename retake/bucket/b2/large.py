@@ -82,8 +82,8 @@ def upload_large(
 
     file_id: str = connection.call(f"begin to store {name}", start)["fileId"]
     try:
-        sums = [_sent(connection, name, file_id, number, part) for number, part in _parts(file, part_size)]
-        return _finished(connection, name, file_id, sums)
+        sums = [_send_part(connection, name, file_id, number, part) for number, part in _parts(file, part_size)]
+        return _finish(connection, name, file_id, sums)
     except BaseException:
         with suppress(StorageError):
             _cancel(connection, name, file_id)
@@ -97,7 +97,7 @@ def _parts(file: BinaryIO, part_size: int) -> Iterator[tuple[int, FilePart]]:
         yield number, FilePart(file, start, min(part_size, size - start))
 
 
-def _sent(connection: B2Connection, name: str, file_id: str, number: int, part: FilePart) -> str:
+def _send_part(connection: B2Connection, name: str, file_id: str, number: int, part: FilePart) -> str:
     """Send one part and return its SHA-1, with which B2 has compared what arrived."""
     digest = sha1_of(part)  # type: ignore[arg-type]  # a raw file reads as much as it is asked for here
 
@@ -107,11 +107,11 @@ def _sent(connection: B2Connection, name: str, file_id: str, number: int, part: 
     try:
         connection.call(f"store part {number} of {name}", call, pauses=_PAUSES_S)
     except Gone:
-        raise _given_up(name) from None
+        raise _given_up_error(name) from None
     return digest
 
 
-def _finished(connection: B2Connection, name: str, file_id: str, sums: list[str]) -> dict[str, Any]:
+def _finish(connection: B2Connection, name: str, file_id: str, sums: list[str]) -> dict[str, Any]:
     """Make the file appear. If the answer is lost and B2 then refuses a second time, look whether it is there."""
     try:
         answer: dict[str, Any] = connection.call(
@@ -125,12 +125,12 @@ def _finished(connection: B2Connection, name: str, file_id: str, sums: list[str]
             if found.get("action") == "upload":
                 return found
         if isinstance(error, Gone):
-            raise _given_up(name) from None
+            raise _given_up_error(name) from None
         raise
     return answer
 
 
-def _given_up(name: str) -> StorageError:
+def _given_up_error(name: str) -> StorageError:
     return StorageError(f"{name} was given up by another program while it was stored: try again")
 
 

@@ -20,10 +20,10 @@ from retake.bucket.scanning import DRAFT, Remnant
 from retake.clock import SystemClock
 from retake.errors import LeaseLost
 
-_OWN = ".retake/"
+_OWN_FOLDER = ".retake/"
 _SHORT = LeaseTerms(ttl_s=30.0, skew_s=5.0, margin_s=5.0)
 
-_here = threading.Lock()  # writers of one process wait for each other here rather than at B2
+_one_writer = threading.Lock()  # writers of one process wait for each other here rather than at B2
 
 
 class Fencing:
@@ -37,7 +37,7 @@ class Fencing:
     def under(self, lease: Lease) -> Lease:
         """Return `lease`; until it is released, writes carry its token."""
         self._token, self._since = lease.token, (self._calls.date or 0.0) + 1  # B2's dates are in whole seconds
-        return _FencedLease(lease, self._no_longer_under)
+        return _FencedLease(lease, self._release)
 
     def token_for(self, state: State) -> int:
         """Return the token that our next write over `state` carries: without a lease, the highest that is there.
@@ -61,7 +61,7 @@ class Fencing:
         if self._token is not None or expect is ANY:
             yield
             return
-        with _here:
+        with _one_writer:
             store = B2ClaimStore(self._calls, f"{self._place}writes/")
             lease = wait_for(store, "writes", self._calls.left, terms=_SHORT, clock=SystemClock())
             try:
@@ -69,7 +69,7 @@ class Fencing:
             finally:
                 lease.release()
 
-    def _no_longer_under(self, token: int) -> None:
+    def _release(self, token: int) -> None:
         if self._token == token:
             self._token = None
 
@@ -171,7 +171,7 @@ class B2Leases(ClaimLeases):
         from retake.bucket.b2.large import abandoned
 
         yield from super().remains()
-        prefix = self._place.removesuffix(_OWN)
+        prefix = self._place.removesuffix(_OWN_FOLDER)
         for it in abandoned(self._calls.connection, prefix):
             yield Remnant(it.name.removeprefix(prefix), DRAFT, 0, it.begun_at, removable=True)
 
@@ -180,6 +180,6 @@ class B2Leases(ClaimLeases):
         if remnant.kind == DRAFT:
             from retake.bucket.b2.large import cancel_abandoned
 
-            cancel_abandoned(self._calls.connection, self._place.removesuffix(_OWN) + remnant.name)
+            cancel_abandoned(self._calls.connection, self._place.removesuffix(_OWN_FOLDER) + remnant.name)
         else:
             super().clear(remnant)

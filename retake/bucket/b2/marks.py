@@ -19,7 +19,7 @@ MARK = "retake"
 OVER = "retake-over"
 """Names in file_info, where B2 allows ten, and 7,000 bytes with their values (b2_upload_file)."""
 
-MOST_REPLACED = 20  # ids of about 90 bytes each
+MAX_REPLACED = 20  # ids of about 90 bytes each
 LONGEST_CHANGE_S = 600.0  # of another program, from reading a file to writing it back
 
 

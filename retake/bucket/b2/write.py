@@ -8,7 +8,7 @@ from typing import BinaryIO, NamedTuple
 from retake.bucket import ABSENT, ANY, Conflict, Expect
 from retake.bucket.b2.calls import B2Calls
 from retake.bucket.b2.connection import Gone
-from retake.bucket.b2.marks import MOST_REPLACED, Mark, State, Version, state_of, tag_of
+from retake.bucket.b2.marks import MAX_REPLACED, Mark, State, Version, state_of, tag_of
 from retake.errors import LeaseLost, StorageError
 
 _log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class WriteSteps:
 
     def look(self, name: str) -> State:
         """Return what is there under `name`."""
-        return _judged(self._calls.versions_of(name))
+        return _logged_state(self._calls.versions_of(name))
 
     def look_repeatedly(self, name: str) -> Iterator[State]:
         """Yield what is there under `name`, again and again.
@@ -62,7 +62,9 @@ class WriteSteps:
         if not beside.startswith(name):
             return self.look(name), self.look(beside)
         found = self._calls.versions(name)
-        return _judged(it for it in found if it.name == name), _judged(it for it in found if it.name == beside)
+        return _logged_state(it for it in found if it.name == name), _logged_state(
+            it for it in found if it.name == beside
+        )
 
     def compare(self, name: str, before: State, expect: str | Expect) -> None:
         """Raise Conflict if what is there is not what is expected, LeaseLost if a later holder wrote it."""
@@ -90,9 +92,9 @@ class WriteSteps:
             sequence=before.best.sequence + 1 if before.best else 1,
             forced=forced,
             nonce=urandom(9).hex(),
-            over=tuple(version.id for version in replaced[-MOST_REPLACED:]),
+            over=tuple(version.id for version in replaced[-MAX_REPLACED:]),
         )
-        self.remove(replaced[:-MOST_REPLACED])  # our mark has no room for them, so they would be news again
+        self.remove(replaced[:-MAX_REPLACED])  # our mark has no room for them, so they would be news again
         store(mark)
         return SentVersion(name, mark, before)
 
@@ -157,7 +159,7 @@ def present_last(versions: Iterable[Version]) -> list[Version]:
     return sorted(versions, key=lambda version: version == present)
 
 
-def _judged(versions: Iterable[Version]) -> State:
+def _logged_state(versions: Iterable[Version]) -> State:
     """Return what `versions`, all of one name, amount to."""
     state = state_of(versions)
     for version in state.late:

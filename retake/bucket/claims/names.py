@@ -18,7 +18,7 @@ from retake.errors import StorageError
 
 _NAME = re.compile(r"(\d{12,18})(?:\.([0-9a-f]{16}~[^./]*)\.(\d{4,}|end))?")
 _HANDED = re.compile(r"(\d{12,18})\.([0-9a-f]{16}~[^./\s]*)")
-_LONGEST = 200  # bytes of a lease's name, quoted; longer ones are cut and distinguished by a hash
+_MAX_NAME_BYTES = 200  # bytes of a lease's name, quoted; longer ones are cut and distinguished by a hash
 
 
 class Record(NamedTuple):
@@ -61,7 +61,7 @@ class Stem(NamedTuple):
 def place_of(lease: str) -> str:
     """Return the folder of the lease's records. Raises ValueError if the name is not a key."""
     name = quote(check_key(lease), safe="")
-    if len(name) > _LONGEST:
+    if len(name) > _MAX_NAME_BYTES:
         from hashlib import sha256
 
         name = f"{name[:100]}~{sha256(name.encode()).hexdigest()[:32]}"

@@ -11,7 +11,7 @@ from retake.bucket.claims.store import Claims, ClaimStore, Stamped
 from retake.bucket.scanning import CLAIM, SCRATCH, STRANGER, Remnant
 
 _LEFTOVER_S = 24 * 3600.0  # a scratch object this old has no writer any more
-_OWN = ".retake/"
+_OWN_FOLDER = ".retake/"
 _PARTED = re.compile(r"((?:writes/)?)(leases/[^/]+/|scratch/)(.*)", re.DOTALL)
 
 
@@ -31,7 +31,7 @@ def claims_left(store: ClaimStore, terms: LeaseTerms) -> Iterator[Remnant]:
         if parted[2] != "scratch/":
             places.setdefault((parted[1], parted[2]), []).append(it._replace(name=parted[2] + parted[3]))
         elif seen.date - it.stamp > _LEFTOVER_S:
-            yield Remnant(_OWN + it.name, SCRATCH, 0, it.stamp, removable=True)
+            yield Remnant(_OWN_FOLDER + it.name, SCRATCH, 0, it.stamp, removable=True)
     for (above, place), found in sorted(places.items()):
         yield from _left_of(above, place, found, seen.date, terms)
 
@@ -40,13 +40,13 @@ def _left_of(above: str, place: str, found: list[Stamped], now: float, terms: Le
     ours = [it for it in found if is_claim(place, it.name)]
     for it in found:
         if it not in ours:
-            yield Remnant(f"{_OWN}{above}{it.name}", STRANGER, 0, it.stamp, removable=False)
+            yield Remnant(f"{_OWN_FOLDER}{above}{it.name}", STRANGER, 0, it.stamp, removable=False)
     records = parse(place, Claims(tuple(ours), now))
     open_claims = [it for it in records if it.token > last_end(records)]
     if open_claims and not live(records, now, terms):
         newest = max(open_claims, key=lambda it: (it.stamp, it.name))
         removable = lease_of(place) is not None and len(ours) == len(found)
-        yield Remnant(f"{_OWN}{above}{newest.name}", CLAIM, 0, newest.stamp, removable=removable)
+        yield Remnant(f"{_OWN_FOLDER}{above}{newest.name}", CLAIM, 0, newest.stamp, removable=removable)
 
 
 def clear_claims(connect: Callable[[str], ClaimStore], remnant: Remnant, clock: LeaseClock, terms: LeaseTerms) -> None:
@@ -54,7 +54,7 @@ def clear_claims(connect: Callable[[str], ClaimStore], remnant: Remnant, clock: 
 
     A lease that ran out is taken and released, as its next holder would do it, which keeps its token. Raises LeaseHeld.
     """
-    parted = _PARTED.fullmatch(remnant.name.removeprefix(_OWN))
+    parted = _PARTED.fullmatch(remnant.name.removeprefix(_OWN_FOLDER))
     if parted is None:
         raise ValueError(f"{remnant.name} is not ours")
     store = connect(parted[1])

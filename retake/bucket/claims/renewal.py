@@ -11,7 +11,7 @@ from retake.errors import LeaseLost, RetakeError
 
 _log = logging.getLogger(__name__)
 
-_ENDS_S = 0.1  # how long it may take to end for `RenewalThread.away`
+_STOP_WAIT_S = 0.1  # how long it may take to end for `RenewalThread.away`
 
 
 class Renewable(Protocol):
@@ -60,7 +60,7 @@ class RenewalThread:
         """Have no thread during the block, if it can end at once. One that waits for the store at the moment is left to
         end by itself, and the one that is started after the block waits for it."""
         stopped = self._stop.is_set()
-        self.stop(_ENDS_S)
+        self.stop(_STOP_WAIT_S)
         try:
             yield
         finally:
@@ -77,9 +77,9 @@ class RenewalThread:
             before.join()
         pause = self._lease.due()
         while pause is not None and not stop.wait(pause):
-            pause = self._renewed()
+            pause = self._renew()
 
-    def _renewed(self) -> float | None:
+    def _renew(self) -> float | None:
         """Renew the lease; return the seconds until that is to be done again, or None."""
         try:
             self._store = self._store or self._connect()

@@ -65,7 +65,7 @@ class DirectoryMarks(DirectoryLeases):
         with storage_errors(f"mark {key} in {self.url}"):
             self._tree.make_folders(key, of_mark=True)
             with suppress(FileNotFoundError):
-                if old and _is_renamed(old, path):
+                if old and _try_rename(old, path):
                     return
             _touch(path, self._file_mode)
             if old and stat_file(old):
@@ -290,7 +290,7 @@ class DirectoryWriter:
         path = self._tree.path(key)
         with self._locked():
             self._compare(key, expect)
-            _rename(draft, path, expect)
+            _name_draft(draft, path, expect)
         if synced:
             sync_folder(os.path.dirname(path))  # from here on the name is durable too
         return draft.version
@@ -335,7 +335,7 @@ class DirectoryWriter:
         with self._locked():
             for source, target in moves:
                 self._compare(target, ANY)  # which removes an empty folder of that name
-                if not _renamed(self._tree.path(source), self._tree.path(target)):
+                if not _rename_object(self._tree.path(source), self._tree.path(target)):
                     elsewhere.append((source, target))
         for folder in order:
             sync_folder(folder)
@@ -388,7 +388,7 @@ def _targets_first(moves: Iterable[tuple[str, str]], folder_of: Callable[[str], 
     return order
 
 
-def _rename(draft: Draft, path: str, expect: str | Expect) -> None:
+def _name_draft(draft: Draft, path: str, expect: str | Expect) -> None:
     if expect is not ABSENT:
         os.rename(draft.path, path)  # one step: readers see the old file or the new one
         return
@@ -398,11 +398,11 @@ def _rename(draft: Draft, path: str, expect: str | Expect) -> None:
         raise Conflict(f"{path} has just been created by another program; nothing was changed") from None
 
 
-def _renamed(path: str, target: str) -> bool:
+def _rename_object(path: str, target: str) -> bool:
     """Give the file a new name, unless that is on another disk. A version is never used twice, so it gets a new one."""
     with suppress(PermissionError):  # another program's file; its time stays
         restamp(path)
-    if not _is_renamed(path, target):
+    if not _try_rename(path, target):
         return False
     left = stat_file(path)
     if left and os.path.samestat(left, os.lstat(target)):  # two names of one file, and renaming it does nothing
@@ -412,14 +412,14 @@ def _renamed(path: str, target: str) -> bool:
 
 def _exchange(draft: Draft, path: str, beside: str, expect: str | Expect) -> bool:
     if isinstance(expect, Expect):
-        _rename(draft, path, expect)
+        _name_draft(draft, path, expect)
         return True
     from retake.bucket.directory.rename_exchange import displace
 
     return displace(draft.path, path, beside, expect)
 
 
-def _is_renamed(path: str, target: str) -> bool:
+def _try_rename(path: str, target: str) -> bool:
     """Rename a file in one step, unless it would go to another disk; return whether it was."""
     try:
         os.rename(path, target)

@@ -99,7 +99,7 @@ def stat_file(path: str) -> os.stat_result | None:
 def write_draft(folder: str, pieces: Iterable[bytes], mode: int) -> Draft:
     """Create a file in `folder` that holds `pieces` in a row, durable when this returns. Raises OSError."""
     with _new_file(folder, mode) as (path, file):
-        return Draft(path, _filled(file, pieces))
+        return Draft(path, _fill(file, pieces))
 
 
 def pieces_of(file: BinaryIO) -> Iterator[bytes]:
@@ -132,7 +132,7 @@ def fill_draft(path: str, data: bytes) -> Draft:
     """Put `data` into the file that `reserve` made, durable when this returns. Raises OSError."""
     file = os.open(path, os.O_WRONLY | os.O_NOFOLLOW)
     try:
-        return Draft(path, _filled(file, [data]))
+        return Draft(path, _fill(file, [data]))
     finally:
         os.close(file)
 
@@ -160,7 +160,7 @@ def set_mode(file: int, mode: int) -> None:
         os.fchmod(file, mode)
 
 
-def _filled(file: int, pieces: Iterable[bytes]) -> str:
+def _fill(file: int, pieces: Iterable[bytes]) -> str:
     """Put `pieces` into the file, make it durable and return its version."""
     _write_all(file, pieces)
     restamp(file)
@@ -360,11 +360,11 @@ class Tree:
     def make_folders(self, *keys: str, of_mark: bool = False) -> None:
         """Make the folders above each of `keys`, which are to be written, durably; with `of_mark`, one that is made for
         the key alone need not be. Raises OSError."""
-        made = [it for key in keys for it in self._made(key)]
+        made = [it for key in keys for it in self._make_missing(key)]
         if not (of_mark and len(made) == 1):
             self._sync(made)
 
-    def _made(self, key: str) -> list[str]:
+    def _make_missing(self, key: str) -> list[str]:
         if self.observer and key != LEASES:
             self.observer.changed()
         self.refuse_links(key)

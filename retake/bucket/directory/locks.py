@@ -70,9 +70,9 @@ def _command(pid: int) -> str:
     return line if len(line) <= 120 else f"{line[:119]}…"
 
 
-_WIDTH = 256  # bytes of the record, always the same, so that one pwrite replaces all of it
-_DIGITS = 20
-_LONGEST = 250  # bytes of a name in a file system, without ".lock"
+_RECORD_BYTES = 256  # bytes of the record, always the same, so that one pwrite replaces all of it
+_TOKEN_DIGITS = 20
+_MAX_NAME_BYTES = 250  # bytes of a name in a file system, without ".lock"
 _PATIENCE_S = 60.0  # a write holds its lock for milliseconds: after a minute, its process is frozen
 _PAUSE_S = 0.002
 
@@ -112,7 +112,7 @@ class DirectoryLease:
 def lock_path(folder: str, name: str) -> str:
     """Return the path of the lock file of the lease `name`. Raises ValueError if the name is not a key."""
     plain = check_key(name).replace("%", "%25").replace("/", "%2F")
-    if len(plain.encode()) > _LONGEST:
+    if len(plain.encode()) > _MAX_NAME_BYTES:
         from hashlib import sha256
 
         plain = f"%~{sha256(plain.encode()).hexdigest()}"  # no other name has a "%" before a "~"
@@ -254,9 +254,9 @@ def _raise_token(file: int, path: str, owner: str, clock: Clock) -> int:
     """
     now = clock.now()
     token = max((_read_token(file) or 0) + 1, int(now.timestamp() * 1000))
-    record = f"{token:0{_DIGITS}d} {stamp(now)} {' '.join(owner.split())}".encode("utf-8", "replace")
+    record = f"{token:0{_TOKEN_DIGITS}d} {stamp(now)} {' '.join(owner.split())}".encode("utf-8", "replace")
     fresh = os.fstat(file).st_size == 0
-    os.pwrite(file, record[: _WIDTH - 1].ljust(_WIDTH - 1) + b"\n", 0)
+    os.pwrite(file, record[: _RECORD_BYTES - 1].ljust(_RECORD_BYTES - 1) + b"\n", 0)
     if not fresh:  # a power cut may take a new file away whole, since its name is not synced: then the clock is enough
         os.fsync(file)
     return token
@@ -264,8 +264,8 @@ def _raise_token(file: int, path: str, owner: str, clock: Clock) -> int:
 
 def _read_token(file: int) -> int | None:
     """Return the token in the file, or None if the file is empty or damaged."""
-    digits = os.pread(file, _DIGITS, 0)
-    token = int(digits) if len(digits) == _DIGITS and digits.isdigit() else 0
+    digits = os.pread(file, _TOKEN_DIGITS, 0)
+    token = int(digits) if len(digits) == _TOKEN_DIGITS and digits.isdigit() else 0
     return token if 0 < token < 2**62 else None
 
 
@@ -278,7 +278,7 @@ def _describe_record(path: str, name: str) -> str:
 def _last_holder(path: str) -> tuple[str, str]:
     """Return when the lease was taken and who took it, as recorded in the file."""
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW)) as file:
-        words = file.read(_WIDTH)[_DIGITS + 1 :].decode("utf-8", "replace").strip()
+        words = file.read(_RECORD_BYTES)[_TOKEN_DIGITS + 1 :].decode("utf-8", "replace").strip()
     since, _, owner = words.partition(" ")
     return since, owner or "somebody"
 

@@ -19,7 +19,7 @@ from retake.errors import SettingsError, StorageError, StorageKeyRefused
 
 T = TypeVar("T")
 
-_making = threading.Lock()
+_session_lock = threading.Lock()
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # the last one repeats
 
 _ADVICE = {
@@ -69,7 +69,7 @@ def parse_url(url: str) -> S3Place:
     """Parse s3://BUCKET/PREFIX?endpoint=URL&region=NAME. Raises SettingsError."""
     place, _, options = url.partition("?")
     if "@" in place.removeprefix("s3://").partition("/")[0] or "@" in unquote(options):
-        raise SettingsError(f"STORAGE.url: keys belong in the environment, not into the URL or its endpoint; {_SHAPE}")
+        raise SettingsError(f"STORAGE.url: keys belong in the environment, not into the URL or its endpoint; {_FORM}")
     try:
         parts = urlsplit(url)
         query = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
@@ -77,19 +77,19 @@ def parse_url(url: str) -> S3Place:
         if prefix:
             check_key(prefix)
     except ValueError as error:
-        raise SettingsError(f"STORAGE.url: {url!r} names no bucket ({error}); {_SHAPE}") from error
+        raise SettingsError(f"STORAGE.url: {url!r} names no bucket ({error}); {_FORM}") from error
     if not parts.netloc or ":" in parts.netloc or parts.fragment:
-        raise SettingsError(f"STORAGE.url: this names no bucket, and keys belong in the environment; {_SHAPE}")
+        raise SettingsError(f"STORAGE.url: this names no bucket, and keys belong in the environment; {_FORM}")
     unknown = sorted(set(query) - {"endpoint", "region"})
     if unknown:
-        raise SettingsError(f"STORAGE.url: unknown {', '.join(unknown)}; {_SHAPE}")
+        raise SettingsError(f"STORAGE.url: unknown {', '.join(unknown)}; {_FORM}")
     endpoint = query.get("endpoint") or None
     if endpoint and not endpoint.startswith(("http://", "https://")):
-        raise SettingsError(f"STORAGE.url: the endpoint {endpoint!r} is not a URL; {_SHAPE}")
+        raise SettingsError(f"STORAGE.url: the endpoint {endpoint!r} is not a URL; {_FORM}")
     return S3Place(parts.netloc, f"{prefix}/" if prefix else "", endpoint, query.get("region") or None)
 
 
-_SHAPE = "use s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
+_FORM = "use s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
 
 def date_of(answer: dict[str, Any]) -> float | None:
@@ -119,7 +119,7 @@ def connect(place: S3Place, *, connect_s: float, read_s: float) -> Any:
         response_checksum_validation="when_required",
     )
     try:
-        with _making:
+        with _session_lock:
             session = _session()
             region = place.region or session.get_config_variable("region") or "us-east-1"
             client = session.create_client("s3", endpoint_url=place.endpoint, region_name=region, config=config)
@@ -127,7 +127,7 @@ def connect(place: S3Place, *, connect_s: float, read_s: float) -> Any:
         if keys is None:
             raise SettingsError("no key for the bucket: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
     except (BotoCoreError, ValueError) as error:
-        raise SettingsError(f"STORAGE.url: {error}; {_SHAPE}") from error
+        raise SettingsError(f"STORAGE.url: {error}; {_FORM}") from error
     return client
 
 
@@ -164,14 +164,14 @@ class S3Client:
             if "Body" in answer:
                 answer["Body"] = answer["Body"].read()
         except ClientError as error:
-            raise self._answered(error.response, str(error)) from error
+            raise self._error_of(error.response, str(error)) from error
         except NoCredentialsError as error:
             raise SettingsError(f"no key for the bucket: {error}") from error
         except (BotoCoreError, HTTPClientError, OSError) as error:
             raise AnswerLost(f"{error}; {_UNREACHABLE}") from error
         return answer
 
-    def _answered(self, response: dict[str, Any], text: str) -> Exception:
+    def _error_of(self, response: dict[str, Any], text: str) -> Exception:
         status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
         code = str(response.get("Error", {}).get("Code") or status)
         if status >= 500 and status != 501:

@@ -32,7 +32,7 @@ _known: dict[S3Place, Conditions] = {}
 def conditions(client: S3Client, place: S3Place) -> Conditions:
     """Return what the store honours, as the bucket remembers it, or else tried out. Raises StorageError."""
     if place not in _known:
-        _known[place] = _recalled(client, place) or _try_out(client, place)
+        _known[place] = _recall(client, place) or _try_out(client, place)
     return _known[place]
 
 
@@ -41,7 +41,7 @@ def forget() -> None:
     _known.clear()
 
 
-def _recalled(client: S3Client, place: S3Place) -> Conditions | None:
+def _recall(client: S3Client, place: S3Place) -> Conditions | None:
     """Return what was found not long ago, or None. Raises StorageError."""
     try:
         answer = client.ask("read what the store honours", "get_object", Key=_key(place))
