@@ -65,14 +65,14 @@ def open_bucket(
 ) -> Bucket:
     """Return the bucket that `url` (the settings key `STORAGE.url`) names. Nothing is read or written yet.
 
-    `file:PATH` is a directory. The first write makes it, in a folder that must exist.
+    `file:PATH` is a directory. The first write creates it; its parent folder must exist.
     `b2://BUCKET/PREFIX` is a place on Backblaze B2, with the keys in the environment; `?realm=URL` names another realm.
     `s3://BUCKET/PREFIX?endpoint=URL&region=NAME` is a place in a store that speaks S3's protocol.
 
-    With `dead_mans_switch` the kernel ends this process when a lease that it took has expired: see
-    retake.bucket.claims.lease. A directory's leases do not expire. `umask` is what files and folders of a directory
-    withhold from other users; `follow_links` allows its folders to be symbolic links. With `keep_authorization` later
-    processes need not sign in at B2 (retake.bucket.b2.authorization).
+    With `dead_mans_switch` the kernel kills this process when a lease that it took expires (see
+    retake.bucket.claims.lease). A directory's leases do not expire. `umask` restricts the files and folders that a
+    directory bucket creates; `follow_links` allows its folders to be symbolic links. `keep_authorization` saves later
+    processes from signing in to B2 again (retake.bucket.b2.authorization).
 
     Raises SettingsError for a URL that names no bucket, or one whose libraries are not installed.
 
@@ -112,7 +112,7 @@ def _kill_timer(dead_mans_switch: bool) -> "Callable[[float], None]":
 
 
 def this_process() -> str:
-    """Return the name under which this process takes leases, for people: host:pid.
+    """Return the owner that this process names in its leases, for people to read: host:pid.
 
     >>> lease = open_bucket("file:posters").lease("posters", this_process())
     >>> lease.release()
@@ -121,8 +121,8 @@ def this_process() -> str:
 
 
 def open_configured(storage: "StorageSettings", workflow: "Workflow", *, dead_mans_switch: bool = False) -> Bucket:
-    """Open the bucket that STORAGE names, with leases by WORKFLOW. With the switch, the kernel ends this process when
-    its lease runs out. Raises SettingsError."""
+    """Open the bucket that STORAGE names, with the lease terms of WORKFLOW. `dead_mans_switch` is that of
+    `open_bucket`. Raises SettingsError."""
     from retake.logs import diagnosing
 
     ttl, skew = workflow.lock_ttl_seconds, workflow.lock_skew_seconds

@@ -1,4 +1,4 @@
-"""The contract of a bucket. Every backend and every wrapper keeps it; tests/bucket/contract.py checks it.
+"""The contract of a bucket, which every backend and every wrapper keeps. tests/bucket/contract.py checks it.
 
 A bucket maps keys (see `check_key`) to whole byte strings, and hands out leases:
 
@@ -37,7 +37,7 @@ ANY = Expect.ANY
 
 
 class NotFound(Exception):
-    """No object has that key, which is `args[0]`. Callers expect this: it is not a RetakeError."""
+    """No object has the key `args[0]`. Not a RetakeError, because callers expect it."""
 
 
 class Conflict(StorageError):
@@ -87,9 +87,9 @@ class Objects(Protocol):
             bucket.find("archive/20260101-0930.", ("json", "png", "mp4"))
             bucket.find("spend/20260101-0930.json", [""])
 
-        The cost does not depend on what else the bucket holds. A directory looks up each name and reads no folder,
-        which `list` does; B2 and S3 list what begins with `stem`, one request for each 1,000 objects, so put all that
-        the names have in common into it.
+        The cost does not depend on what else the bucket holds. A directory looks up each name and, unlike `list`, reads
+        no folder. B2 and S3 list what begins with `stem`, one request for each 1,000 objects, so `stem` should be
+        everything that the names have in common.
         """
         ...
 
@@ -106,7 +106,7 @@ class Objects(Protocol):
         ...
 
     def now(self) -> datetime | None:
-        """Return the time by the store's clock, to the second; None if it has none of its own or does not tell."""
+        """Return the time by the store's clock, to the second, or None if the store has no clock or does not tell."""
         ...
 
 
@@ -129,7 +129,7 @@ class Leases(Protocol):
         """End the lease `name`, for an operator who knows that its holder is gone; `owner` is the operator.
 
         Returns a fencing token: the old holder's is lower, every later one is higher. Raises LeaseHeld, which names the
-        processes, if living processes hold a lock of the kernel: only their end frees it.
+        processes, if living processes hold a kernel lock: only their exit frees it.
         """
         ...
 
@@ -138,11 +138,11 @@ class Leases(Protocol):
         ...
 
     def alone(self, name: str) -> AbstractContextManager[None]:
-        """Make one `read` and the `write` based on it exclusive among all who do the same inside `alone(name)`.
+        """Make one `read` and the `write` based on it exclusive among all blocks inside `alone(name)`.
 
-        Backends that compare and write in one step need nothing for this. An S3 store that ignores conditional headers
-        takes a short lease and waits for it: keep the block to one read and one write. Raises StorageError, also at the
-        end of a block that outlasted the lease: what it wrote may have been overwritten.
+        Backends that compare and write in one step do nothing here. An S3 store that ignores conditional headers waits
+        for a short lease, so keep the block to one read and one write. Raises StorageError, also at the end of a block
+        that outlasted the lease: what it wrote may have been overwritten.
         """
         ...
 
@@ -151,7 +151,7 @@ class Bucket(Objects, Leases, Protocol):
     """Objects and leases in one place."""
 
     def part(self, prefix: str) -> "Bucket":
-        """Return what lies below `prefix`, which ends in "/", as a bucket with keys and leases of its own."""
+        """Return the objects below `prefix`, which ends in "/", as a bucket with its own keys and leases."""
         ...
 
 
@@ -171,7 +171,7 @@ class Room(Protocol):
 
 
 class Lease(Protocol):
-    """The right to change what a name stands for, held by one process and the scripts that it runs at a time."""
+    """The right to change what a name stands for, held by one process at a time together with the scripts it runs."""
 
     token: int
     """The fencing token. It rises with every holder and is never reused."""
@@ -181,8 +181,8 @@ class Lease(Protocol):
         ...
 
     def left(self) -> float | None:
-        """Return for how many seconds the lease is certainly still held, counted from the last `check` and without a
-        renewal. None if it does not expire."""
+        """Return the seconds for which the lease is certainly still held without a renewal, counted from the last
+        `check`. None if it does not expire."""
         ...
 
     def handover(self) -> "Handover":
@@ -196,16 +196,16 @@ class Lease(Protocol):
 
 @runtime_checkable
 class RenewedLease(Protocol):
-    """What a lease offers besides the contract that a thread of this process renews."""
+    """A lease that a thread of this process renews."""
 
     def without_thread(self) -> AbstractContextManager[None]:
-        """Renew nothing meanwhile, and have no thread if it can end at once, so that the process can be forked. Meant
-        for milliseconds."""
+        """Stop renewing during the block, and stop the thread if it can end at once, so that the process can be forked.
+        Keep the block to milliseconds."""
         ...
 
 
 def without_thread(lease: Lease) -> AbstractContextManager[None]:
-    """Have no thread renew the lease meanwhile (see `RenewedLease`)."""
+    """Stop the thread that renews the lease, if there is one, during the block (see `RenewedLease.without_thread`)."""
     return lease.without_thread() if isinstance(lease, RenewedLease) else nullcontext()
 
 
@@ -217,23 +217,23 @@ class Handover(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Who holds a lease, as far as the bucket tells."""
+    """The recorded holder of a lease."""
 
     owner: str  # as given to `lease`: "host:pid"
-    since: datetime | None  # when it took the lease, or last renewed it if only that is recorded
-    until: datetime | None  # when it expires unless renewed; None: when the process and its scripts have ended
+    since: datetime | None  # when the lease was taken, or last renewed if only that is recorded
+    until: datetime | None  # when it expires unless renewed; None: when the process and its scripts end
 
 
 class LeaseTerms(NamedTuple):
     """How long leases on B2 and S3 last. A directory's leases do not expire and need no terms."""
 
-    ttl_s: float = 120.0  # without a renewal
-    skew_s: float = 30.0  # by how much two clocks of the store may differ, including the rounding of its time stamps
-    margin_s: float = 5.0  # how long before the end its holder stops
+    ttl_s: float = 120.0  # time to live without a renewal
+    skew_s: float = 30.0  # the most that two clocks of the store may differ, including the rounding of its time stamps
+    margin_s: float = 5.0  # how long before the end the holder stops
 
 
 _PLAIN = re.compile(r"[\w+~=-][\w.+~=-]{0,249}(?:/[\w+~=-][\w.+~=-]{0,249})*", re.ASCII)
-"""Keys that need no further check, as nearly all are: a listing of 100,000 checks each."""
+"""The fast path of `check_key`, which accepts nearly all keys: a listing of 100,000 objects checks each one."""
 
 
 def check_key(key: str) -> str:
@@ -277,7 +277,7 @@ def is_key(name: str) -> bool:
 
 
 class Sight(Protocol):
-    """What a look at several objects found (see `Looks`). Names that it was not made for are asked of the bucket."""
+    """The result of a look at several objects (see `Looks`). Names that it does not cover are read from the bucket."""
 
     def read(self, key: str) -> tuple[bytes, str]:
         """See `Bucket.read`."""
@@ -290,31 +290,31 @@ class Sight(Protocol):
 
 @runtime_checkable
 class Looks(Protocol):
-    """What a bucket offers besides the contract where each request takes its time and has its price: a look at all
-    that is needed at once, in few requests and side by side:
+    """An optional capability of a bucket whose requests are slow and cost money: look at many objects in few,
+    concurrent requests.
 
     view = look(bucket, ["config/a.json", "config/b.json"], ["666/"])
     lease, view = lease_and_look(bucket, "story", "host:4711", ["config/a.json"], ["666/"])
     """
 
     def look(self, keys: Sequence[str], prefixes: Sequence[str]) -> Sight:
-        """Look at the objects `keys` and at all below `prefixes`."""
+        """Read the objects `keys` and list everything below `prefixes`."""
         ...
 
     def lease_and_look(
         self, name: str, owner: str, keys: Sequence[str], prefixes: Sequence[str]
     ) -> tuple["Lease", Sight]:
-        """Take a lease (see `Leases.lease`), and look at what it guards: no earlier holder has changed that since."""
+        """Take a lease (see `Leases.lease`) and look at what it guards: no earlier holder has changed that since."""
         ...
 
     def prepare_lease(self, name: str) -> None:
-        """Ask already what `lease_and_look` asks first. Raises StorageError."""
+        """Send the first requests of a later `lease_and_look` now. Raises StorageError."""
         ...
 
 
 def offers_looks(bucket: Bucket) -> TypeGuard[Looks]:
-    """Return `isinstance(bucket, Looks)`, remembered by class: isinstance goes through the protocol each time, and from
-    Python 3.12 on it loads inspect."""
+    """Return `isinstance(bucket, Looks)`, but by the class, whose result Python caches: isinstance walks the protocol
+    each time, and from Python 3.12 on it loads inspect."""
     return issubclass(type(bucket), Looks)
 
 
@@ -334,45 +334,45 @@ def lease_and_look(
 
 @runtime_checkable
 class RangedReads(Protocol):
-    """What a bucket offers besides the contract, for files that are too large to be read whole:
+    """An optional capability of a bucket, for files that are too large to be read whole.
 
     part = read_range(bucket, key, 0, 2**20 - 1)
     """
 
     def read_range(self, key: str, first: int, last: int) -> bytes:
-        """Return the bytes from `first` to `last`; fewer, or none, where the object ends before. Raises NotFound."""
+        """Return the bytes `first` to `last`, both included; fewer, or none, where the object ends. Raises NotFound."""
         ...
 
 
 def read_range(bucket: Bucket, key: str, first: int, last: int) -> bytes:
-    """Return a part of an object (see `RangedReads`). A bucket that offers no parts is read whole. Raises NotFound."""
+    """Return a part of an object (see `RangedReads`); without ranged reads it is read whole. Raises NotFound."""
     if isinstance(bucket, RangedReads):
         return bucket.read_range(key, first, last)
     return bucket.read(key)[0][first : last + 1]
 
 
 PIECE = 2**20
-"""How many bytes of a large file are in memory at a time where it is copied, compared or sent a piece at a time."""
+"""Bytes of a large file that are in memory at a time while it is copied, compared or sent."""
 
 
 @runtime_checkable
 class FileWrites(Protocol):
-    """What a bucket offers besides the contract, for files that are too large to be held in memory:
+    """An optional capability of a bucket, for files that are too large for memory.
 
     with open(path, "rb") as file:
         write_file(bucket, key, file, ANY)
     """
 
     def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
-        """Write like `Bucket.write` all that `file` holds, with about `PIECE` bytes of it in memory at a time.
+        """Write the whole of `file` like `Bucket.write`, with about `PIECE` bytes of it in memory at a time.
 
-        `file` can seek. It is read from its beginning, perhaps more than once, and must not change meanwhile.
+        `file` must be seekable. It is read from its beginning, perhaps more than once, and must not change meanwhile.
         """
         ...
 
 
 def write_file(bucket: Bucket, key: str, file: BinaryIO, expect: str | Expect) -> str:
-    """Write what `file` holds (see `FileWrites`). For a bucket that takes no files it is read whole."""
+    """Write the whole of `file` (see `FileWrites`). For a bucket without that capability it is read into memory."""
     if isinstance(bucket, FileWrites):
         return bucket.write_file(key, file, expect)
     file.seek(0)
@@ -388,10 +388,10 @@ def name_stem(name: str) -> str:
 
 @runtime_checkable
 class SharedWrites(Protocol):
-    """What a bucket offers besides the contract, for an object that a program without Retake's locks writes too.
+    """Writing an object that a program without Retake's locks writes too.
 
-    One document needs it, config_public.json, which the publisher writes. Every backend offers it, and
-    tests/bucket/contract.py checks it with the rest:
+    One document needs it, config_public.json, which the publisher writes. It is not part of `Bucket`, but every backend
+    offers it, and tests/bucket/contract.py checks it with the rest:
 
         shared_writes(bucket).replace(key, data, version, aside=f"{key}.displaced-0")
     """
@@ -419,16 +419,16 @@ def shared_writes(bucket: Bucket) -> SharedWrites:
     return bucket
 
 
-# --- what need not outlast a power cut, so that nothing waits for the disk -------------------------------------------
+# --- writes that need not survive a power cut, so that nothing waits for the disk -------------------------------------
 #
-# A crash of the program takes away none of it. After a power cut, which ends all programs, the system may have what was
-# there some seconds before. It is for what is found out, or done again, by whoever comes next; each use says why that
-# is so. On B2 and S3 each of these is a write like any other.
+# A crash of the program loses none of them. A power cut may bring back the state of some seconds before. They are for
+# what the next process finds out or does again anyway; each use says why that is so. On B2 and S3 they are ordinary
+# writes.
 
 
 @runtime_checkable
 class UnsyncedWrites(Protocol):
-    """Writes of whose names the disk may be told later:
+    """Writes whose names reach the disk later:
 
     version = write_unsynced(bucket, "config/topics.json", data, ANY)
     """
@@ -442,7 +442,7 @@ class UnsyncedWrites(Protocol):
 
 
 def write_unsynced(bucket: Bucket, key: str, data: bytes, expect: str | Expect) -> str:
-    """Write what need not outlast a power cut (see `UnsyncedWrites`), durably where the bucket offers nothing else."""
+    """Write what need not survive a power cut (see `UnsyncedWrites`); durably if the bucket offers nothing else."""
     if isinstance(bucket, UnsyncedWrites):
         return bucket.write_unsynced(key, data, expect)
     return bucket.write(key, data, expect)
@@ -450,7 +450,7 @@ def write_unsynced(bucket: Bucket, key: str, data: bytes, expect: str | Expect) 
 
 @runtime_checkable
 class NewFolders(Protocol):
-    """Folders that are made before anything lies in them: their names wait for the disk together, not one by one."""
+    """Folders that are made before anything is in them, so that their names reach the disk together, not one by one."""
 
     def make_folders(self, prefixes: Sequence[str]) -> None:
         """Make the folders `prefixes`, each of which ends in "/", durably."""
@@ -458,28 +458,28 @@ class NewFolders(Protocol):
 
 
 def make_folders(bucket: Bucket, prefixes: Sequence[str]) -> None:
-    """Make folders of which a new bucket is going to need all (see `NewFolders`). A bucket without folders has them."""
+    """Make the folders that a new bucket will need (see `NewFolders`); does nothing in a bucket without folders."""
     if isinstance(bucket, NewFolders):
         bucket.make_folders(prefixes)
 
 
 @runtime_checkable
 class Marks(Protocol):
-    """Empty objects whose names say what can be found out otherwise:
+    """Empty objects whose names index what can also be found out otherwise:
 
     mark(bucket, "runs/index/open/story.run-0123456789abcdef")
     """
 
     may_forget_marks: bool
-    """Whether a power cut may take away the marks of the last seconds: nothing waits for the disk."""
+    """Whether a power cut may lose the marks of the last seconds, because nothing waits for the disk."""
 
     def mark(self, key: str, instead_of: str | None = None) -> None:
-        """Have an object `key`, an empty one if it is new, and no longer one called `instead_of`."""
+        """Make sure that `key` exists, as an empty object if it is new, and that `instead_of` does not."""
         ...
 
 
 def mark(bucket: Bucket, key: str, instead_of: str | None = None) -> None:
-    """Leave a mark (see `Marks`). In a bucket that does not offer it, it is written, and then the other deleted."""
+    """Leave a mark (see `Marks`). A bucket without marks writes `key` and then deletes `instead_of`."""
     if isinstance(bucket, Marks):
         bucket.mark(key, instead_of)
     else:

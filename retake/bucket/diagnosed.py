@@ -1,4 +1,4 @@
-"""A bucket whose operations are logged one by one, with how long each took and how it ended: the diagnostic mode."""
+"""A bucket that logs each operation with its duration and outcome, for the diagnostic mode."""
 
 import time
 from collections.abc import Callable
@@ -15,7 +15,7 @@ _log = getLogger("retake.diagnosis.bucket")
 
 
 class DiagnosedBucket(Wrapper):
-    """Log each operation on `bucket` (see `Wrapper.around`) and its number; what is stored is not shown."""
+    """Log each operation on `bucket` (see `Wrapper.around`) and its number, but never the content."""
 
     def __init__(self, bucket: Bucket) -> None:
         super().__init__(bucket)
@@ -35,7 +35,7 @@ class DiagnosedBucket(Wrapper):
         return result
 
     def _tell(self, operation: str, key: str, began: float, ending: str) -> None:
-        self._number += 1  # about right where channels share it: it is only told
+        self._number += 1  # not exact where channels share the bucket; it is only logged
         seconds = round(time.monotonic() - began, 4)
         fields = {"operation": operation, "key": key, "outcome": ending, "seconds": seconds, "number": self._number}
         text = f"{operation} {key}".rstrip()
@@ -43,7 +43,7 @@ class DiagnosedBucket(Wrapper):
 
 
 def _ending(result: object) -> str:
-    """Return what an operation came to: how many bytes were read, how many objects listed."""
+    """Return the outcome of an operation: how many bytes were read, how many objects listed."""
     match result:
         case (bytes() as data, str()):
             return count(len(data), "byte")

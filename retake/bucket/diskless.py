@@ -8,7 +8,7 @@ from retake.bucket.scanning import Scans
 
 
 class NoDisk:
-    """What buckets without a disk of their own have in common: nothing can be set aside, and nothing need be."""
+    """A mixin for buckets without a disk of their own, which have no room to reserve."""
 
     def set_aside(self: Objects, key: str, size: int) -> Room:
         """See `Bucket.set_aside`."""
@@ -16,7 +16,7 @@ class NoDisk:
 
 
 class ServiceBucket(NoDisk):
-    """What buckets on a service have in common: one way to write, and listing instead of looking names up."""
+    """A mixin for buckets on a service: writes go through `write_file`, and `find` lists."""
 
     def write(self: FileWrites, key: str, data: bytes, expect: str | Expect) -> str:
         return self.write_file(key, BytesIO(data), expect)

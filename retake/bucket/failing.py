@@ -1,6 +1,6 @@
-"""A bucket that fails on demand, for tests and simulations: what if the k-th operation never returns?
+"""A bucket that fails on demand, for tests and simulations.
 
-To try every point at which a program can die, run it once to count them, then once for each:
+To try every point at which a program can die, run it once to count the operations, then once for each:
 
     counted = FailingBucket(MemoryBucket())
     run(counted)
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Crash(BaseException):  # no `except Exception` may catch what stands for the death of the process
-    """The process died here: its bucket does nothing any more, not even for its `finally` clauses."""
+    """The process died here: from now on its bucket does nothing, not even for `finally` clauses."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Fault:
     error: Callable[[], BaseException] = lambda: StorageError("failed on demand")
     _: KW_ONLY
     number: int = 1  # of the operations that match, the first is 1
-    times: int = 1  # how many in a row from there on
-    after: bool = False  # after the operation has taken effect, rather than before
+    times: int = 1  # how many fail in a row
+    after: bool = False  # fail after the operation has taken effect, rather than before
     operation: str | None = None  # "read", "write", … (see `Wrapper.around`); None: any
     key: str | None = None  # the key, prefix or lease, for "copy" the target; None: any
 
@@ -80,7 +80,7 @@ class FailingBucket(Wrapper):
                 self._fail(fault)
         try:
             return call()
-        finally:  # also if the operation failed by itself
+        finally:  # even if the operation itself failed
             for fault in due:
                 self._fail(fault)
 

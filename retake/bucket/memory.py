@@ -1,4 +1,4 @@
-"""A bucket in memory, for tests and simulations. It keeps the whole contract.
+"""A bucket in memory, for tests and simulations, that keeps the whole contract.
 
 store = MemoryStore()
 ours, theirs = MemoryBucket(store), MemoryBucket(store)
@@ -54,7 +54,7 @@ class MemoryStore:
         return found
 
     def put(self, key: str, data: bytes) -> _Object:
-        """Store an object with a version that was never used before."""
+        """Store an object with a new version."""
         self._writes += 1
         self.objects[key] = _Object(bytes(data), str(self._writes), self._clock.now().timestamp())
         return self.objects[key]
@@ -66,7 +66,7 @@ class MemoryStore:
             raise Conflict(f"{key} is not what was expected; nothing was changed")
 
     def put_back(self, key: str, new: _Object, displaced: _Object, aside: str) -> None:
-        """Undo an exchange. As on a directory, what was written between the two steps keeps a name of its own."""
+        """Undo an exchange. As in a directory, an object written between the two steps is kept under its own name."""
         second = self.objects.get(key)
         if second is None:
             return
@@ -83,7 +83,7 @@ class MemoryStore:
             return MemoryLease(self, name, self._tokens, owner, stamp(self._clock.now()))
 
     def end_leases(self) -> None:
-        """Free all leases, as if every process that holds one, and its scripts, had died."""
+        """Free all leases, as if every holder and its scripts had died."""
         with self.lock:
             self.holders.clear()
 
@@ -104,7 +104,7 @@ class MemoryLease:
             raise LeaseLost(f"the lease {self._name!r} was released, or its holder died")
 
     def left(self) -> float | None:
-        """Return None: it does not expire."""
+        """Return None: this lease does not expire."""
         return None
 
     def handover(self) -> Handover:

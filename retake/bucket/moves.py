@@ -1,4 +1,4 @@
-"""Move objects: within the store where it can do that, else by copies that are compared before anything is deleted."""
+"""Move objects: within the store where it can do that, else by copies that are compared before a source is deleted."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest
@@ -11,7 +11,7 @@ from retake.errors import StorageError
 
 @runtime_checkable
 class Moves(Protocol):
-    """What a bucket offers besides the contract, so that moving files sends none of their content through the program:
+    """An optional capability of a bucket: moving files without sending their content through the program.
 
     move(bucket, [("666/a.json", "555/a.json"), ("666/a.mp4", "555/a.mp4")])
     """
@@ -21,7 +21,7 @@ class Moves(Protocol):
 
         A directory renames each file. B2 and S3 copy all objects within the store, compare all by the digests that the
         store keeps, and only then delete the sources. A crash leaves each object whole under its source, its target, or
-        both; moving what is left at the sources ends the move.
+        both; moving what is left at the sources completes the move.
 
         Raises NotFound (a source), ValueError for a key that occurs twice, and StorageError with no source deleted if
         a copy is not the same.
@@ -30,7 +30,7 @@ class Moves(Protocol):
 
 
 def move(bucket: Bucket, moves: Sequence[tuple[str, str]]) -> None:
-    """Move objects (see `Moves`). In a bucket that does not offer it they are copied, compared and then deleted."""
+    """Move objects (see `Moves`). In a bucket without moves they are copied, compared and then deleted."""
     if isinstance(bucket, Moves):
         bucket.move(moves)
     else:
@@ -50,14 +50,14 @@ def copy_and_delete(bucket: Bucket, moves: Sequence[tuple[str, str]]) -> None:
 
 
 def check_moves(moves: Sequence[tuple[str, str]]) -> None:
-    """Raise ValueError unless every key in `moves` is one, and is in one place only."""
+    """Raise ValueError unless every key in `moves` is valid and occurs once."""
     keys = [check_key(key) for each in moves for key in each]
     if len(keys) != len(set(keys)):
         raise ValueError(f"the same key twice: {', '.join(keys)}")
 
 
 def same_content(bucket: Bucket, one: str, other: str) -> bool:
-    """Whether two objects hold the same bytes, by reading both a piece at a time. Raises NotFound."""
+    """Return whether two objects hold the same bytes, by reading both a piece at a time. Raises NotFound."""
     return all(ours == theirs for ours, theirs in zip_longest(_pieces(bucket, one), _pieces(bucket, other)))
 
 
@@ -70,5 +70,5 @@ def _pieces(bucket: Bucket, key: str) -> Iterator[bytes]:
 
 
 def not_the_same(source: str, target: str) -> StorageError:
-    """Return the error for a copy that is not what it was made of."""
+    """Return the error for a copy that differs from its source."""
     return StorageError(f"the copy of {source} at {target} is not the same; nothing was deleted")

@@ -1,4 +1,4 @@
-"""Requests to a far store that do not depend on each other: sent side by side, they take as long as the slowest."""
+"""Concurrent requests to a remote store: those that do not depend on each other take as long as the slowest."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -14,8 +14,8 @@ _MAX_THREADS = 8
 
 
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Return what each of `calls` returns, in their order. If some fail, raises what the first of them in that order
-    raised, once all that have begun have ended; of more than eight the rest may then not be made."""
+    """Make `calls`, up to eight at a time, and return their results in order. If some fail, raises the error of the
+    first in that order once all that have begun have ended; calls that had not begun are not made."""
     if len(calls) < 2:
         return [call() for call in calls]
     from concurrent.futures import ThreadPoolExecutor
@@ -26,7 +26,7 @@ def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
 
 @contextmanager
 def meanwhile(call: Callable[[], T]) -> Iterator[Callable[[], T]]:
-    """Carry out `call` during the block; what is yielded returns its result, or raises what it raised."""
+    """Make `call` in a thread during the block. The yielded function returns its result or raises its error."""
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(1) as pool:
@@ -35,8 +35,8 @@ def meanwhile(call: Callable[[], T]) -> Iterator[Callable[[], T]]:
 
 @contextmanager
 def lease_prepared(bucket: Looks, name: str) -> Iterator[None]:
-    """Prepare, during the block, that the lease is taken after it (see `Looks.prepare_lease`)."""
+    """Prepare during the block to take the lease after it (see `Looks.prepare_lease`)."""
     with meanwhile(partial(bucket.prepare_lease, name)) as ended:
         yield
-        with suppress(StorageError):  # who takes the lease is told
+        with suppress(StorageError):  # taking the lease meets the same error
             ended()

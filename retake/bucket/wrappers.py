@@ -1,4 +1,4 @@
-"""Buckets around a bucket: what wrappers share, one that counts, one under a lease, one below a prefix."""
+"""Wrappers around a bucket: their base class, one that counts, one under a lease, one below a prefix."""
 
 import threading
 from collections import Counter
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class _WrappedLeases:
-    """Pass every operation on leases, what they leave behind, and what spares a disk to wait, on to `bucket`."""
+    """Pass operations on leases and remains, and writes that need not be durable, on to `bucket`."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
@@ -34,7 +34,7 @@ class _WrappedLeases:
         self.may_forget_marks: bool = getattr(bucket, "may_forget_marks", False)
 
     def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
-        """Carry out one operation by `call`, and return its result. Subclasses override this.
+        """Make one operation by calling `call`, and return its result. Subclasses override this.
 
         `operation` is "read", "write", "replace", "set aside", "list", "find", "delete", "copy", "lease", "holder",
         "break", "join", "now", "mark", "move" or "folders". `key` is its key, prefix, stem or lease; for "copy" it is
@@ -145,8 +145,7 @@ _READS = ("read", "list", "find", "lease", "holder", "join", "now")
 
 
 class LeasedBucket(Wrapper):
-    """`bucket`, which is only changed under `lease`. Changes raise LeaseLost once the lease is lost. A `with` block
-    releases it at its end."""
+    """`bucket`, changed only under `lease`: changes raise LeaseLost once it is lost. A `with` block releases it."""
 
     def __init__(self, bucket: Bucket, lease: Lease) -> None:
         super().__init__(bucket)
@@ -179,7 +178,7 @@ class CountingBucket(Wrapper):
 
 
 class _PrefixedLeases:
-    """The leases of `bucket` below `prefix`, and what need not outlast a power cut."""
+    """The leases of `bucket` below `prefix`, and writes that need not survive a power cut."""
 
     def __init__(self, bucket: Bucket, prefix: str) -> None:
         self.bucket = bucket

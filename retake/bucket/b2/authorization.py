@@ -1,9 +1,10 @@
-"""The authorisation of a key, kept for the processes that come later in a file that only its user can read.
+"""A cache of B2's authorisation for later processes, in a file that only its user can read.
 
-Signing in is a call of class C, two with a key for all buckets, and a tick is one process or several. What B2 answers
-holds for 24 hours, so it is kept for nearly as long. The file has the token, which lets whoever reads it act as the key
-does until then, and never the key; its name is a digest of the key, so another key has another file. One that others
-could have read or written is not used. b2sdk signs in again where B2 refuses the token.
+Signing in costs one call of class C, or two with a key for all buckets, and each tick starts one or more processes.
+B2's answer is valid for 24 hours, so it is kept for nearly as long. The file holds the token, which lets anyone who
+reads it act as the key until it expires, but never the key itself. The file's name is a digest of the key, so each key
+has its own file. A file that other users could have read or written is ignored. b2sdk signs in again when B2 refuses
+the token.
 """
 
 import json
@@ -17,7 +18,7 @@ from typing import Any
 _log = getLogger(__name__)
 
 KEPT_S = 23 * 3600.0  # an hour less than B2's authorisation holds
-_MAX_FILE_BYTES = 64 * 1024  # bytes of a file that is ours
+_MAX_FILE_BYTES = 64 * 1024  # read from the file; ours are smaller
 _ACCOUNT = (
     "account_id",
     "auth_token",
@@ -28,12 +29,12 @@ _ACCOUNT = (
     "s3_api_url",
     "allowed",
 )
-"""What `AbstractAccountInfo.set_auth_data` takes besides the key and the realm."""
+"""The arguments of `AbstractAccountInfo.set_auth_data` except the key and the realm."""
 
 
 def cache_folder(environ: Mapping[str, str]) -> str | None:
-    """Return the folder for what a user's processes keep: $XDG_CACHE_HOME/retake or ~/.cache/retake; None where the
-    environment names no such place.
+    """Return the user's cache folder, $XDG_CACHE_HOME/retake or ~/.cache/retake, or None if the environment names
+    neither.
 
     >>> cache_folder({"HOME": "/srv/ann"})
     '/srv/ann/.cache/retake'
@@ -45,7 +46,7 @@ def cache_folder(environ: Mapping[str, str]) -> str | None:
 
 
 class KeptAuthorization:
-    """The file in `folder` for the key `key_id`, `key` at `realm`. A cache: no method raises where the disk fails."""
+    """The cache file in `folder` for the key `key_id`, `key` at `realm`. No method raises if the disk fails."""
 
     def __init__(self, folder: str, realm: str, key_id: str, key: str) -> None:
         from hashlib import sha256
@@ -55,8 +56,8 @@ class KeptAuthorization:
         self.path = os.path.join(folder, f"b2-{digest[:40]}.json")
 
     def read(self, now: float) -> dict[str, Any] | None:
-        """Return what `write` was given; None if there is nothing, or it is too old by the clock `now` (seconds since
-        the epoch), or others could have read it."""
+        """Return what `write` stored. None if there is nothing, if it is too old at `now` (seconds since the epoch), or
+        if other users could have read it."""
         try:
             file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
             with open(file, "rb") as opened:
@@ -72,11 +73,11 @@ class KeptAuthorization:
         return kept if fresh and isinstance(names, dict) and account.keys() == set(_ACCOUNT) else None
 
     def write(self, kept: Mapping[str, Any]) -> None:
-        """Put `kept` in the place of the file."""
+        """Replace the file with `kept`."""
         draft = f"{self.path}.{os.getpid()}"
         try:
             os.makedirs(self._folder, 0o700, exist_ok=True)
-            with suppress(FileNotFoundError):  # of a process that had our number and died
+            with suppress(FileNotFoundError):  # left by a dead process with our id
                 os.unlink(draft)
             file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             with open(file, "wb") as opened:
@@ -86,15 +87,15 @@ class KeptAuthorization:
             _log.debug("the authorisation is not kept: %s", error)
 
     def forget(self) -> None:
-        """Remove the file."""
+        """Delete the file."""
         with suppress(OSError):
             os.unlink(self.path)
 
 
 def account_info(kept: KeptAuthorization | None, now: Callable[[], float]) -> Any:
-    """Return b2sdk's account info, which keeps what B2 answers when it signs in, and the ids of buckets by their names.
+    """Return an account info for b2sdk that stores B2's answer to signing in, and the ids of buckets, in `kept`.
 
-    Its `resume(realm, key_id, key)` returns whether it could sign in by what is kept, without asking B2. `now()` is in
+    Its `resume(realm, key_id, key)` restores them and returns whether that worked, without a call to B2. `now()` is in
     seconds since the epoch.
     """
     from b2sdk.v3 import InMemoryAccountInfo

@@ -1,10 +1,10 @@
 """A bucket on Backblaze B2, by its native API.
 
 An object is the file of the same name below the prefix. B2 keeps every upload as a version, has no conditional writes,
-and lists versions of the same second in any order. What we write into each version decides which one is present (see
-marks.py), so a write lists, compares, uploads and lists again (see write.py).
+and lists versions of the same second in any order. So a mark that we write into each version decides which one is
+present (see marks.py), and a write lists, compares, uploads and lists again (see write.py).
 
-Below `<prefix>.retake/` are the claims of the leases.
+The claims of the leases are below `<prefix>.retake/`.
 """
 
 import os
@@ -43,8 +43,8 @@ from retake.errors import SettingsError, StorageError
 class B2Bucket(B2Looks, ServiceBucket):
     """The bucket of `calls` below `prefix`, which is "" or ends in "/". Thread safe.
 
-    Writes carry the token of the lease that was taken or joined last through this object, so one object serves one
-    lease. Without a lease, a write that expects something takes a short one for itself.
+    Writes carry the token of the lease that was last taken or joined through this object, so one object serves one
+    lease. Without a lease, a conditional write takes a short one for itself.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class B2Bucket(B2Looks, ServiceBucket):
     def read(self, key: str) -> tuple[bytes, str]:
         with self._calls.within():
             for present, version in self._present(key):
-                with suppress(Gone):  # replaced since: what replaced it is there
+                with suppress(Gone):  # replaced since: look again
                     return self._calls.download(present), version
             raise AssertionError
 
@@ -79,7 +79,7 @@ class B2Bucket(B2Looks, ServiceBucket):
             raise AssertionError
 
     def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
-        """See `FileWrites.write_file`. A file above B2's recommended part size becomes a large file of B2's."""
+        """See `FileWrites.write_file`. A file above B2's recommended part size is uploaded as a B2 large file."""
         name, steps = self._name(key), self._steps
         with self._calls.within(size=file.seek(0, os.SEEK_END)), self._fencing.alone(expect):
             before = steps.look(name)
@@ -95,9 +95,9 @@ class B2Bucket(B2Looks, ServiceBucket):
         """See `SharedWrites.replace`.
 
         B2 keeps what another program uploads at the same time, so nothing has to be put back: our version is removed
-        again. All versions but the newest are kept under names that begin with `aside`. Ours is too if another
-        program's hides it: that one may have been made from an older version, because a reader by name gets any of the
-        versions of one second.
+        again. All versions but the newest are kept under names that begin with `aside`. So is ours if another program's
+        version hides it, because that one may be based on an older version: a reader by name gets any of the versions
+        of one second.
         """
         name, beside, steps = self._name(key), self._name(aside), self._steps
         if name == beside:
@@ -160,29 +160,29 @@ class B2Bucket(B2Looks, ServiceBucket):
                 steps.remove(present_last(versions))
 
     def part(self, prefix: str) -> Bucket:
-        """See `Bucket.part`. A part's writes carry the token of its own lease, so it is an object of its own."""
+        """See `Bucket.part`. A part's writes carry the token of its own lease, so it is a bucket object of its own."""
         url = f"{self.url}#{prefix.rstrip('/')}"
         return B2Bucket(url, self._calls, self._prefix + prefix, lease_terms=self._terms, kill_timer=self._kill_timer)
 
     def now(self) -> datetime | None:
-        self._calls.versions_of(f"{self._prefix}.retake/now")  # nothing is there: only the date of the answer counts
+        self._calls.versions_of(f"{self._prefix}.retake/now")  # does not exist: only the date of the answer counts
         date = self._calls.date
         return None if date is None else datetime.fromtimestamp(date, UTC)
 
     def scan(self, prefix: str, after: str = "") -> Iterator[Entry]:
-        """See `Scans.scan`. B2 lists by name, so that the versions of one name stand together."""
+        """See `Scans.scan`. B2 lists by name, so the versions of one name are adjacent."""
         start = self._prefix + check_prefix(prefix)
         pages = self._calls.pages(start, after and self._prefix + after)
         for _, versions in groupby(chain.from_iterable(pages), key=lambda it: it.name):
             yield from (entry for entry in entry_of(state_of(versions), self._prefix) if entry.key > after)
 
     def versions_from(self, start: str) -> Iterator[Sequence[tuple[str, str]]]:
-        """See `PagedVersions.versions_from`. Each version that B2 keeps of a name is listed."""
+        """See `PagedVersions.versions_from`. Every version of a name is listed."""
         for page in self._calls.pages(self._prefix, self._prefix + start):
             yield [(version.name.removeprefix(self._prefix), version.id) for version in page]
 
     def _present(self, key: str) -> Iterator[tuple[Version, str]]:
-        """Yield the object and its version, again and again. Raises NotFound, StorageError."""
+        """Yield the object and its version, looked up anew each time. Raises NotFound, StorageError."""
         for state in self._steps.look_repeatedly(self._name(key)):
             if state.present is None or state.version is None:
                 raise NotFound(key)
@@ -193,7 +193,7 @@ class B2Bucket(B2Looks, ServiceBucket):
 
 
 _KEYS = ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY")
-_MAX_PREFIX_BYTES = 100  # bytes; a name on B2 has at most 1,024, a key 900
+_MAX_PREFIX_BYTES = 100  # a name on B2 has at most 1,024 bytes, a key 900
 
 
 class B2Place(NamedTuple):
@@ -235,10 +235,9 @@ def open_b2(
     """Return the bucket that `url` names, with the keys in `environ`, by default this process's. Nothing is sent to B2
     yet.
 
-    Where `environ` is given and names a home or a folder for caches, B2's authorisation is kept there for later
-    processes (see authorization.py).
-    No operation takes longer than `deadline_s`, including pauses, except for one call that is being answered then.
-    Raises SettingsError.
+    If `environ` is given and names a home or a cache folder, B2's authorisation is kept there for later processes (see
+    authorization.py). No operation takes longer than `deadline_s`, including pauses, except for a call that is being
+    answered at that moment. Raises SettingsError.
     """
     place, folder = parse_url(url), cache_folder(environ or {})
     environ = os.environ if environ is None else environ

@@ -4,8 +4,8 @@
     with calls.within():                   # one operation: its calls share a deadline
         versions = calls.versions("story/config/config_gen.json")
 
-A call that changes something may have been carried out although its answer was lost; it is then carried out again, so
-an upload may be stored twice. Classes are those of Backblaze's price list (retake.bucket.b2.price).
+If the answer to a change is lost, the call is repeated although it may have taken effect, so an upload may be stored
+twice. Classes are those of Backblaze's price list (retake.bucket.b2.price).
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ from retake.bucket.scanning import outermost
 from retake.errors import StorageError
 
 PAGE_SIZE = 1000  # versions; a longer page is charged as several calls (b2_list_file_versions)
-FIRST_PAGE_SIZE = 40  # versions of a first page that may go on to what nobody asked for
+FIRST_PAGE_SIZE = 40  # versions, where a page may contain names that nobody asked for
 
 
 class B2Calls:
@@ -43,15 +43,15 @@ class B2Calls:
         return self.connection.date
 
     def versions(self, prefix: str) -> list[Version]:
-        """Return every version of every name that begins with `prefix`, by name. Class C, one call for each 1,000."""
+        """Return every version of every name that begins with `prefix`, by name. Class C, one call per 1,000."""
         found: list[Version] = []
         for page in self.pages(prefix):
             found.extend(page)
         return found
 
     def pages(self, prefix: str, start: str = "") -> Iterator[list[Version]]:
-        """Yield the same page by page, from the name `start` on. Class C, one call for each."""
-        if start > prefix and not start.startswith(prefix):  # B2 refuses to begin after all that it is to list
+        """Yield the same page by page, from the name `start` on. Class C, one call per page."""
+        if start > prefix and not start.startswith(prefix):  # B2 refuses to begin after the last name
             return
         name, version_id = max(prefix, start) or None, None
         while True:
@@ -71,7 +71,7 @@ class B2Calls:
         return found
 
     def versions_of_all(self, names: Iterable[str]) -> dict[str, list[Version]]:
-        """Return every version of each of `names`. Class C, one call for those that differ in their suffix only."""
+        """Return every version of each of `names`. Class C, one call for names that differ only in their suffix."""
         wanted: dict[str, list[Version]] = {name: [] for name in names}
         for stem in sorted({name_stem(name) for name in wanted}):
             for version in self.versions(stem):
@@ -80,8 +80,8 @@ class B2Calls:
         return wanted
 
     def versions_below(self, prefixes: Iterable[str]) -> list[Version]:
-        """Return every version of every name that begins with one of `prefixes`, by name. Class C: one call where few
-        names stand between them, and never more than one beyond those for each of them."""
+        """Return every version of every name that begins with one of `prefixes`, by name. Class C: one call if few
+        other names are between them, and never more than one call above listing each of them."""
         wanted = outermost(prefixes)
         shared, count = _common_prefix(wanted[0], wanted[-1]), PAGE_SIZE if len(wanted) == 1 else FIRST_PAGE_SIZE
         start, version_id = wanted[0], None
@@ -91,14 +91,14 @@ class B2Calls:
             versions = filter(None, map(version_of, page["files"]))
             found.extend(it for it in versions if it.name.startswith(tuple(wanted)))
             start, version_id, count = page.get("nextFileName"), page.get("nextFileId"), PAGE_SIZE
-            wanted = [it for it in wanted if start and (it > start or start.startswith(it))]  # the others are passed
+            wanted = [it for it in wanted if start and (it > start or start.startswith(it))]  # the others are complete
             if not wanted:
                 return found
             if not start.startswith(wanted[0]):
                 start, version_id = wanted[0], None
 
     def prepare_upload(self) -> None:
-        """Ask for the URL that the next upload needs, unless one is there. Class A."""
+        """Fetch the URL that the next upload needs, unless there is one. Class A."""
 
         def call(session: Any) -> None:
             account, bucket_id = session.account_info, self.connection.bucket_id
@@ -111,10 +111,10 @@ class B2Calls:
         self.connection.call("ask where to upload", call)
 
     def upload(self, name: str, file: BinaryIO, info: dict[str, str], *, once: bool = False) -> Version:
-        """Store one more version of `name`, with what `file` holds. Class A; above B2's recommended part size, where it
-        is sent in parts, there is one call of class C more.
+        """Store one more version of `name`, with the content of `file`. Class A, and one call of class C for a file
+        above B2's recommended part size, which is sent in parts.
 
-        With `once`, try again only where B2 itself says that it stored nothing.
+        With `once`, try again only if B2 itself says that it stored nothing.
         """
         size, part_size = size_of(file), self.connection.part_size
         if size > part_size:
@@ -125,7 +125,7 @@ class B2Calls:
         def call(session: Any) -> Any:
             return session.upload_file(self.connection.bucket_id, name, size, "b2/x-auto", digest, info, data)
 
-        # B2 says 503 when a part of it is busy; another upload URL, which b2sdk fetches, leads to another part.
+        # B2 answers 503 when one of its pods is busy; another upload URL, which b2sdk fetches, leads to another pod.
         pauses, again = (0.0, *PAUSES_S[:-1]), is_refused if once else is_transient
         return _stored(self.connection.call(f"store {name}", call, pauses=pauses, again=again))
 
@@ -136,7 +136,7 @@ class B2Calls:
         """
         from b2sdk.v3 import MetadataDirectiveMode
 
-        if source.large_sha1:  # the SHA-1 of a file that was uploaded in parts is kept beside its mark
+        if source.large_sha1:  # only file_info has the SHA-1 of a file that was uploaded in parts
             info = {**info, LARGE_FILE_SHA1: source.large_sha1}
 
         def call(session: Any) -> Any:
@@ -165,7 +165,7 @@ class B2Calls:
         return self.connection.call(f"read {version.name}", call)
 
     def same_content(self, one: Version, other: Version) -> bool:
-        """Whether two versions hold the same bytes: by the digests that B2 keeps, or else by reading both. Raises
+        """Return whether two versions hold the same bytes, by the digests that B2 keeps or else by reading both. Raises
         Gone."""
         if one.size != other.size or (one.digest and other.digest):
             return (one.size, one.digest) == (other.size, other.digest)
@@ -186,7 +186,7 @@ class B2Calls:
         return self.connection.call(f"read {version.name}", call)
 
     def delete(self, version_id: str, name: str) -> None:
-        """Delete one version. One that does not exist is not an error. Class A."""
+        """Delete one version; it is not an error if it does not exist. Class A."""
         with suppress(Gone):
             self.connection.call(f"remove {name}", lambda session: session.delete_file_version(version_id, name))
 
@@ -198,7 +198,7 @@ class B2Calls:
 
 
 def _common_prefix(first: str, last: str) -> str:
-    """Return what all texts between two begin with."""
+    """Return the longest prefix of both, and so of every text between them."""
     differ = (number for number, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
     return first[: next(differ, min(len(first), len(last)))]
 

@@ -1,9 +1,9 @@
 """The connection to one bucket on B2: authorised on first use, with calls repeated within a deadline.
 
-b2sdk itself makes up to 20 attempts and pauses up to 64 s between them (`B2Http._translate_and_retry`): an outage of B2
-would keep a tick busy for many minutes. `open_session` changes this by b2sdk's class attributes and
-`B2Session.B2HTTP_CLASS`, so that a call is one attempt within the time that the caller has left;
-tests/bucket/test_bucket_b2_calls.py notices if a release of b2sdk ignores them.
+b2sdk itself makes up to 20 attempts and pauses up to 64 s between them (`B2Http._translate_and_retry`), so an outage of
+B2 would keep a tick busy for many minutes. `open_session` overrides this by b2sdk's class attributes and
+`B2Session.B2HTTP_CLASS`: a call is one attempt within the time that the caller has left.
+tests/bucket/test_bucket_b2_calls.py fails if a release of b2sdk ignores the overrides.
 """
 
 import os
@@ -30,19 +30,19 @@ from retake.errors import StorageError, StorageKeyRefused
 T = TypeVar("T")
 
 
-MIN_BYTES_PER_S = 256 * 1024  # bytes a second; a connection that is slower cannot carry videos
+MIN_BYTES_PER_S = 256 * 1024  # a slower connection cannot carry videos
 CONNECT_S, READ_S = 10.0, 20.0  # seconds to connect, and between two packets
 
 
 class DateWatch:
-    """Note the date of each answer, as a callback of b2sdk."""
+    """A callback for b2sdk that records the date of each answer."""
 
     def __init__(self) -> None:
         self._seen = threading.local()
 
     @property
     def date(self) -> float | None:
-        """The date of this thread's latest answer, in seconds since the epoch; None if there is none."""
+        """The date of this thread's latest answer, in seconds since the epoch, or None."""
         return getattr(self._seen, "date", None)
 
     def pre_request(self, method: str, url: str, headers: Mapping[str, str]) -> None:
@@ -58,7 +58,7 @@ class DateWatch:
 
 
 def open_session(account: Any, left: Callable[[], float], watch: DateWatch) -> Any:
-    """Return a `B2Session` for the account info `account`. `left()` returns how many seconds the present call may
+    """Return a `B2Session` for the account info `account`. `left()` returns the seconds that the current call may
     take."""
     from b2sdk.v3 import B2Http, B2HttpApiConfig, B2Session, DummyCache
 
@@ -86,7 +86,7 @@ TRIES = len(PAUSES_S) + 1
 
 
 class Gone(Exception):
-    """The file version that was asked for is no longer there. Callers expect this: it is not a RetakeError."""
+    """The requested file version no longer exists. Not a RetakeError, because callers expect it."""
 
 
 class B2Connection:
@@ -113,13 +113,13 @@ class B2Connection:
         self._watch = DateWatch()
         self._lock = threading.Lock()
         self._session: Any = None
-        self._process = os.getpid()  # that the session is of
+        self._process = os.getpid()  # the process that opened the session
 
     @contextmanager
     def within(self, seconds: float | None = None, *, size: int = 0) -> Iterator[None]:
-        """Give all calls in the block one deadline, counted from here. In a block within another, the outer one's.
+        """Give all calls in the block one deadline, counted from now. A nested block keeps the outer deadline.
 
-        To send a file of `size` bytes there is a second more for each `MIN_BYTES_PER_S` of them beyond the first MiB.
+        A file of `size` bytes adds the time that it takes at `MIN_BYTES_PER_S`, without the first MiB.
         """
         if self._until is not None:
             yield
@@ -137,7 +137,7 @@ class B2Connection:
 
     @property
     def part_size(self) -> int:
-        """Up to which size B2 recommends to store a file in one piece, and in parts of which size above; bytes."""
+        """B2's recommended part size in bytes. A larger file is stored in parts of this size."""
         with self._lock:
             session = self._session
         if session is None:
@@ -159,7 +159,7 @@ class B2Connection:
     ) -> T:
         """Return the result of `call`, which gets an authorised session. Raises Gone, StorageError.
 
-        `what` completes "cannot …". `pauses` are the seconds between attempts, unless B2 asks for more; `again` tells
+        `what` completes "cannot …". `pauses` are the seconds between attempts, unless B2 asks for more. `again` says
         whether an error permits another attempt.
         """
         with self.within():
@@ -169,7 +169,7 @@ class B2Connection:
                 except call_errors() as error:
                     if is_gone(error):
                         raise Gone(what) from error
-                    forgotten = is_no_bucket(error) and self._forget_kept()  # of a bucket that has been made again
+                    forgotten = is_no_bucket(error) and self._forget_kept()  # the bucket may have been made anew
                     attempt.wait_at_least(retry_after_s(error))
                     if attempt.last or not (forgotten or again(error)):
                         problem = f"cannot {what} in the bucket {self._bucket}: {explain(error, self._bucket)}"
@@ -184,10 +184,10 @@ class B2Connection:
         return self._clock.now().timestamp()
 
     def _connected(self) -> Any:
-        """Return the session. The first use costs one call of class C, and one more if the key is for all buckets;
-        nothing where the authorisation was kept."""
+        """Return the session. The first use costs one call of class C, and one more if the key is for all buckets, or
+        nothing if the authorisation was kept."""
         with self._lock:
-            if self._process != os.getpid():  # over connections from before a fork one would read the parent's answers
+            if self._process != os.getpid():  # after a fork, old connections would deliver the parent's answers
                 self._process, self._session = os.getpid(), None
             if self._session is None:
                 account = account_info(self._kept, self._now)
@@ -203,7 +203,7 @@ class B2Connection:
             return self._session
 
     def _forget_kept(self) -> bool:
-        """Forget what was kept, so that the next call signs in; return whether it was what we signed in by."""
+        """Forget the kept authorisation, so that the next call signs in. Return whether this session had used it."""
         with self._lock:
             resumed, self._resumed = self._resumed, False
             if resumed and self._kept:

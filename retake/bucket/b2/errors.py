@@ -1,4 +1,4 @@
-"""B2's errors, as b2sdk raises them: which are transient, and what to tell people about the others.
+"""B2's errors as b2sdk raises them: which are transient, and what people can do about the others.
 
 b2sdk's `interpret_b2_error` maps B2's codes to classes.
 """
@@ -7,7 +7,7 @@ from retake.errors import redact
 
 
 def call_errors() -> tuple[type[Exception], ...]:
-    """Return the types of everything that b2sdk raises when B2 or the network is at fault."""
+    """Return the types of all errors that b2sdk raises when B2 or the network is at fault."""
     from b2sdk.v3.exception import B2Error
     from requests import RequestException
 
@@ -15,20 +15,20 @@ def call_errors() -> tuple[type[Exception], ...]:
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether the same call may succeed in a moment. A change may have been carried out all the same."""
+    """Return whether the same call may succeed in a moment. A change may have taken effect all the same."""
     from b2sdk.v3.exception import B2Error, Unauthorized, UnknownError, UnknownHost
 
     if not isinstance(error, B2Error) or isinstance(error, UnknownHost):
-        return True  # an error of requests, or no JSON: the connection, or a proxy
+        return True  # an error of requests, or not JSON: the connection or a proxy failed
     if isinstance(error, UnknownError):
-        return not str(error)[:3].isdecimal()  # an error of the connection that b2sdk does not know
+        return not str(error)[:3].isdecimal()  # a connection error that b2sdk does not know has no HTTP status
     if isinstance(error, Unauthorized):
         return False  # b2sdk has fetched a new token already
     return bool(error.should_retry_http() or error.should_retry_upload())
 
 
 def is_refused(error: Exception) -> bool:
-    """Whether B2 itself says that it did nothing, and that another attempt may help."""
+    """Return whether B2 itself says that it did nothing and that another attempt may help."""
     from b2sdk.v3.exception import ServiceError, TooManyRequests
 
     return isinstance(error, TooManyRequests) or (
@@ -37,33 +37,33 @@ def is_refused(error: Exception) -> bool:
 
 
 def is_key_refused(error: Exception) -> bool:
-    """Whether the key is to blame: unknown, expired, or without the capability."""
+    """Return whether the key is at fault: unknown, expired, or without the capability."""
     from b2sdk.v3.exception import InvalidAuthToken, Unauthorized
 
     return isinstance(error, (InvalidAuthToken, Unauthorized))
 
 
 def is_gone(error: Exception) -> bool:
-    """Whether the file version does not exist, or no longer exists."""
+    """Return whether the file version does not exist."""
     from b2sdk.v3.exception import FileNotPresent
 
     return isinstance(error, FileNotPresent)
 
 
 def is_no_bucket(error: Exception) -> bool:
-    """Whether B2 does not know the bucket, or its id."""
+    """Return whether B2 does not know the bucket or its id."""
     from b2sdk.v3 import exception as b2
 
     return isinstance(error, b2.NonExistentBucket | b2.BucketIdNotFound | b2.RestrictedBucket)
 
 
 def retry_after_s(error: Exception) -> float:
-    """Return for how many seconds B2 asks to wait."""
+    """Return the seconds that B2 asks to wait."""
     return float(getattr(error, "retry_after_seconds", None) or 0)
 
 
 def explain(error: Exception, bucket: str) -> str:
-    """Return what is wrong with the call and what a person can do about it."""
+    """Return what went wrong and what a person can do about it."""
     from b2sdk.v3 import exception as b2
 
     said = redact(str(error))

@@ -1,7 +1,7 @@
-"""Large files of B2: a file above the recommended part size is sent part by part, and is there once it is finished.
+"""Large files on B2: a file above the recommended part size is sent in parts and appears once it is finished.
 
-A part whose answer is lost is sent again, alone. An upload that fails is cancelled, one that a crash left after a day:
-unfinished files cost storage, though no reader sees them.
+A part whose answer is lost is sent again, alone. An upload that fails is cancelled at once, and one that a crash left
+behind is cancelled after a day: unfinished files cost storage, though no reader sees them.
 """
 
 import os
@@ -15,12 +15,12 @@ from retake.bucket.b2.connection import PAUSES_S, B2Connection, Gone
 from retake.bucket.contract import PIECE
 from retake.errors import StorageError
 
-LEFTOVER_S = 24 * 3600.0  # an unfinished file this old has no writer any more
+LEFTOVER_S = 24 * 3600.0  # the writer of an unfinished file this old is gone
 
 LARGE_FILE_SHA1 = "large_file_sha1"
-"""Where file_info has the SHA-1 of a large file, for which B2 itself keeps none (b2_start_large_file)."""
+"""The name in file_info of the SHA-1 of a large file, for which B2 itself keeps none (b2_start_large_file)."""
 
-_PAUSES_S = (0.0, *PAUSES_S[:-1])  # a busy part of B2 says 503; another upload URL leads to another part
+_PAUSES_S = (0.0, *PAUSES_S[:-1])  # a busy pod of B2 answers 503; another upload URL leads to another pod
 
 
 class FilePart(RawIOBase):
@@ -60,7 +60,7 @@ def size_of(file: BinaryIO) -> int:
 
 
 def sha1_of(file: BinaryIO) -> str:
-    """Return the SHA-1 of all that `file` holds, read `PIECE` bytes at a time."""
+    """Return the SHA-1 of the content of `file`, read `PIECE` bytes at a time."""
     from hashlib import sha1
 
     digest = sha1(usedforsecurity=False)
@@ -98,8 +98,8 @@ def _parts(file: BinaryIO, part_size: int) -> Iterator[tuple[int, FilePart]]:
 
 
 def _send_part(connection: B2Connection, name: str, file_id: str, number: int, part: FilePart) -> str:
-    """Send one part and return its SHA-1, with which B2 has compared what arrived."""
-    digest = sha1_of(part)  # type: ignore[arg-type]  # a raw file reads as much as it is asked for here
+    """Send one part and return its SHA-1, which B2 has checked against what arrived."""
+    digest = sha1_of(part)  # type: ignore[arg-type]  # this raw file never reads less than it could
 
     def call(session: Any) -> Any:
         return session.upload_part(file_id, number, len(part), digest, part)
@@ -112,7 +112,7 @@ def _send_part(connection: B2Connection, name: str, file_id: str, number: int, p
 
 
 def _finish(connection: B2Connection, name: str, file_id: str, sums: list[str]) -> dict[str, Any]:
-    """Make the file appear. If the answer is lost and B2 then refuses a second time, look whether it is there."""
+    """Make the file appear. If the answer is lost and B2 refuses the second attempt, check whether it exists."""
     try:
         answer: dict[str, Any] = connection.call(
             f"store {name}", lambda session: session.finish_large_file(file_id, sums)
@@ -140,7 +140,7 @@ def _cancel(connection: B2Connection, name: str, file_id: str) -> None:
 
 
 class AbandonedFile(NamedTuple):
-    """An unfinished file that has no writer any more."""
+    """An unfinished file whose writer is gone."""
 
     name: str
     file_id: str
@@ -148,8 +148,8 @@ class AbandonedFile(NamedTuple):
 
 
 def abandoned(connection: B2Connection, prefix: str) -> Iterator[AbandonedFile]:
-    """Yield the unfinished files whose names begin with `prefix` and that were begun over a day ago. Class C, one call
-    for each 100."""
+    """Yield the unfinished files whose names begin with `prefix` and that were begun more than a day ago. Class C, one
+    call per 100."""
     start = None
     while True:
         page = connection.call(
@@ -169,7 +169,7 @@ def _unfinished(connection: B2Connection, prefix: str, start: str | None, sessio
 
 
 def cancel_abandoned(connection: B2Connection, name: str) -> None:
-    """Give up the unfinished files of exactly this name that have no writer any more."""
+    """Cancel the unfinished files of exactly this name whose writers are gone."""
     for found in abandoned(connection, name):
         if found.name == name:
             _cancel(connection, name, found.file_id)

@@ -1,4 +1,4 @@
-"""The leases of a bucket on B2, by claims: small files that are never overwritten, and one consistent listing.
+"""The leases of a bucket on B2, built from claims: small files that are never overwritten, and a consistent listing.
 
 B2 refuses conditional headers on its S3 API (501) and has none on its native one. So claims here are never made by
 create-if-absent, whatever a server answers.
@@ -23,19 +23,19 @@ from retake.errors import LeaseLost
 _OWN_FOLDER = ".retake/"
 _SHORT = LeaseTerms(ttl_s=30.0, skew_s=5.0, margin_s=5.0)
 
-_one_writer = threading.Lock()  # writers of one process wait for each other here rather than at B2
+_one_writer = threading.Lock()  # threads of one process wait here rather than at B2
 
 
 class Fencing:
-    """The tokens of one client, whose own things are below `place`. Its writes carry that of the latest lease."""
+    """The fencing token of one client's writes: that of its latest lease. Its claims are below `place`."""
 
     def __init__(self, calls: B2Calls, place: str) -> None:
         self._calls, self._place = calls, place
         self._token: int | None = None  # of the lease that we write under
-        self._since = 0.0  # when that was certainly ours, by B2's clock
+        self._since = 0.0  # a moment by B2's clock at which that lease was certainly ours
 
     def under(self, lease: Lease) -> Lease:
-        """Return `lease`; until it is released, writes carry its token."""
+        """Return `lease`, wrapped; until it is released, writes carry its token."""
         self._token, self._since = lease.token, (self._calls.date or 0.0) + 1  # B2's dates are in whole seconds
         return _FencedLease(lease, self._release)
 
@@ -57,7 +57,7 @@ class Fencing:
 
     @contextmanager
     def alone(self, expect: str | Expect) -> Iterator[None]:
-        """Keep other conditional writes by Retake out of the block: by the lease, or else by a short one."""
+        """Keep other conditional writes by Retake out of the block: by the lease that is held, or by a short one."""
         if self._token is not None or expect is ANY:
             yield
             return
@@ -98,7 +98,7 @@ class _FencedLease:
         self._lease.release()
 
 
-DEADLINE_S = 15.0  # of one call for the lease, including repetitions and pauses
+DEADLINE_S = 15.0  # for one call of a lease, including retries and pauses
 
 
 class B2ClaimStore(FarClaims):
@@ -108,7 +108,7 @@ class B2ClaimStore(FarClaims):
 
     def __init__(self, calls: B2Calls, place: str) -> None:
         self._calls, self._place = calls, place
-        self._ids: dict[str, set[str]] = {}  # of what we have seen, so that removing it needs no listing
+        self._ids: dict[str, set[str]] = {}  # of the versions we have seen, so that removing them needs no listing
 
     def claims(self, prefix: str) -> Claims:
         with self._calls.within(DEADLINE_S):
@@ -145,7 +145,7 @@ class B2ClaimStore(FarClaims):
 
 
 class B2Leases(ClaimLeases):
-    """`Leases` (see retake.bucket.contract) by claims in `place`, which is a prefix and .retake/, fenced by tokens."""
+    """`Leases` (see retake.bucket.contract) by claims in `place`, "<prefix>.retake/", fenced by tokens."""
 
     def __init__(self, calls: B2Calls, place: str, terms: LeaseTerms, kill_timer: KillTimer) -> None:
         def connect(folder: str) -> B2ClaimStore:
@@ -162,12 +162,12 @@ class B2Leases(ClaimLeases):
         return self._fencing.under(super().join(name, handed))
 
     def alone(self, name: str) -> AbstractContextManager[None]:
-        """See `Leases.alone`. A write without a lease that expects a version takes a short lease for itself."""
+        """See `Leases.alone`. Does nothing: a conditional write without a lease takes a short one for itself."""
         return nullcontext()
 
     def remains(self) -> Iterator[Remnant]:
-        """See `Remains.remains`: claims, scratch objects, and large files that were never finished. A part has claims
-        of its own. How much of an unfinished file is stored is not asked for: its size is 0."""
+        """See `Remains.remains`: claims, scratch objects, and unfinished large files. A part has its own claims. The
+        size of an unfinished file is given as 0, because asking for it costs a call."""
         from retake.bucket.b2.large import abandoned
 
         yield from super().remains()

@@ -1,8 +1,8 @@
-"""Looks at several objects at once: few listings, downloads side by side, and with a lease along with its claims.
+"""Look at several objects at once: few listings, concurrent downloads, combined with taking a lease.
 
-What a lease guards may be looked at as soon as our claim is stored. Where the listing of the claims then says that the
-lease is ours, nobody else has held it since we listed them first: one who took it since would have left a token that is
-no lower than ours (see decisions/002). So that listing goes on to the folders, and the documents are read meanwhile.
+What a lease guards may be looked at as soon as our claim is stored. If the listing of the claims then says that the
+lease is ours, nobody else has held it since our first listing: another holder would have left a token no lower than
+ours (see decisions/002). So that listing also covers the folders, and the documents are read at the same time.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ from retake.errors import StorageError
 
 
 class SeenObjects(NamedTuple):
-    """What was found below some names."""
+    """The versions and contents found below `names`."""
 
     names: tuple[str, ...]
     states: Mapping[str, State] = {}  # by name
@@ -37,7 +37,7 @@ class SeenObjects(NamedTuple):
 
 
 class B2View:
-    """A `Sight` of `bucket`, whose objects are below `prefix`, by what was `seen`."""
+    """A `Sight` of `bucket`, whose objects are below `prefix`, that answers from `seen`."""
 
     def __init__(self, bucket: Sight, prefix: str, seen: SeenObjects) -> None:
         self._bucket, self._prefix, self._seen = bucket, prefix, seen
@@ -61,8 +61,8 @@ class B2View:
 
 
 def entry_of(state: State, prefix: str) -> list[Entry]:
-    """Return what is present of one name, as an entry of the bucket below `prefix`; nothing for another program's file
-    or a claim."""
+    """Return the present version of one name as an entry of the bucket below `prefix`; an empty list for a claim or for
+    a file whose name is not a key."""
     present = state.present
     key = present.name.removeprefix(prefix) if present else ""
     return [Entry(key, present.size, present.stamp)] if present and is_key(key) else []
@@ -74,12 +74,11 @@ class B2Looks(B2Leases):
     def __init__(self, calls: B2Calls, prefix: str, terms: LeaseTerms, kill_timer: KillTimer) -> None:
         super().__init__(calls, f"{prefix}.retake/", terms, kill_timer)
         self._prefix = prefix
-        self._known: Mapping[str, bytes] = {}  # what the latest look downloaded: versions do not change
+        self._known: Mapping[str, bytes] = {}  # downloaded by the latest look, by version id: versions do not change
         self._prepared: dict[str, LookingClaims] = {}  # by the lease that is to be taken
 
     def look(self, keys: Sequence[str], prefixes: Sequence[str]) -> Sight:
-        """See `Looks.look`. One listing for all names where few others stand between them, or one for the keys and one
-        for the rest, side by side."""
+        """See `Looks.look`. Lists the keys and, concurrently, the folders that listing the keys does not cover."""
         names, folders = self._names(keys, prefixes)
         looks = [partial(self._documents, keys, names)] if names else []
         listed = [partial(self._folders, folders)] if folders else []
@@ -102,7 +101,7 @@ class B2Looks(B2Leases):
         self._prepared[name] = claims
 
     def _names(self, keys: Sequence[str], prefixes: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return the names to list for the keys, and for those prefixes that begin with none of them."""
+        """Return the names to list for the keys, and those for the prefixes that listing the keys does not cover."""
         names = [self._prefix + check_key(key) for key in keys]
         below = [self._prefix + check_prefix(prefix) for prefix in prefixes]
         return names, [it for it in below if not it.startswith(tuple(names))]
@@ -121,7 +120,7 @@ class B2Looks(B2Leases):
         return seen._replace(contents=self._known)
 
     def _content(self, version: Version) -> bytes | None:
-        """Return the content; None if the version was replaced since."""
+        """Return the content, or None if the version has been replaced."""
         with suppress(Gone):
             return self._known.get(version.id) or self._calls.download(version)
         return None
@@ -134,9 +133,9 @@ class B2Looks(B2Leases):
 
 
 class LookingClaims(B2ClaimStore):
-    """Claims that are listed together with other folders once our own is stored, while documents are looked at.
+    """Claims whose listing, once our own is stored, also covers other folders, while documents are read concurrently.
 
-    The first listing, before there is a claim of ours, comes with the URL that the claim is uploaded to.
+    The first listing, before our claim exists, runs beside fetching the URL that the claim is uploaded to.
     """
 
     def __init__(self, calls: B2Calls, place: str) -> None:
@@ -149,11 +148,11 @@ class LookingClaims(B2ClaimStore):
         self.documents = SeenObjects(())
 
     def look_beside(self, folders: Sequence[str], look: Callable[[], SeenObjects]) -> None:
-        """List what is below `folders` too, and carry out `look` meanwhile."""
+        """List `folders` too, and call `look` during that listing."""
         self._folders, self._look = folders, look
 
     def list_ahead(self, name: str) -> None:
-        """List the claims to the lease `name` for the first time now, before it is taken: a claim that comes in between
+        """Make the first listing of the claims to the lease `name` now, before it is taken. A claim stored in between
         is in the second listing."""
         self._ahead = self.claims(place_of(name))
 
@@ -181,7 +180,7 @@ class LookingClaims(B2ClaimStore):
         return [it for it in found if it.name.startswith(name)]
 
     def _prepare(self) -> None:
-        with suppress(StorageError):  # the upload asks for itself
+        with suppress(StorageError):  # the upload then fetches the URL itself
             self._calls.prepare_upload()
 
 

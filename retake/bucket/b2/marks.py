@@ -1,9 +1,9 @@
-"""Which of the versions that B2 keeps under one name is the present one. No call is made here.
+"""Decide which of the versions that B2 keeps under one name is the present one. No call is made here.
 
 B2 keeps every upload. It lists the versions of a name by the second of their upload, and those of the same second in
 any order (rclone/rclone#2164); a download by name returns the first of the list. So B2's order decides nothing here.
-Each of our versions carries a mark in its file_info: the token of the lease that it was written under, a sequence
-number, a nonce, and the ids of other programs' versions that it replaced.
+Each of our versions carries a mark in its file_info: the token of the lease under which it was written, a sequence
+number, a nonce, and the ids of the other programs' versions that it replaced.
 
 - Of our own versions, the one with the highest (token, sequence) counts: what a former holder stores late is never
   read.
@@ -19,22 +19,22 @@ MARK = "retake"
 OVER = "retake-over"
 """Names in file_info, where B2 allows ten, and 7,000 bytes with their values (b2_upload_file)."""
 
-MAX_REPLACED = 20  # ids of about 90 bytes each
-LONGEST_CHANGE_S = 600.0  # of another program, from reading a file to writing it back
+MAX_REPLACED = 20  # ids in a mark, of about 90 bytes each
+LONGEST_CHANGE_S = 600.0  # the longest that another program takes from reading a file to writing it back
 
 
 class Mark(NamedTuple):
-    """What we record of one of our versions."""
+    """The mark of one of our versions."""
 
     token: int
     sequence: int
-    forced: bool  # it expected nothing, so it ranks above a write of the same number that did
+    forced: bool  # an unconditional write, which ranks above a conditional one of the same number
     nonce: str  # unique to each write
     over: tuple[str, ...] = ()  # ids of the versions of other programs that it replaced
 
     @property
     def rank(self) -> tuple[int, int, bool, str]:
-        """How marks are compared: the highest counts."""
+        """The sort key of marks: the highest counts."""
         return self.token, self.sequence, self.forced, self.nonce
 
     def file_info(self, name: str) -> dict[str, str]:
@@ -54,17 +54,17 @@ class Version(NamedTuple):
     type: str
     hides: bool = False  # a marker: downloads by name find nothing
     mark: Mark | None = None  # None: another program's
-    large_sha1: str = ""  # of a file that was uploaded in parts, as its uploader tells
+    large_sha1: str = ""  # of a file uploaded in parts, as stated by its uploader
 
     @property
     def digest(self) -> str:
-        """The SHA-1 of the content, as far as B2 or the uploader tells; else ""."""
+        """The SHA-1 of the content as B2 or the uploader states it, or ""."""
         found = self.sha1.removeprefix("unverified:")
         return found if len(found) == 40 else self.large_sha1
 
 
 class State(NamedTuple):
-    """What is there under one name."""
+    """The versions under one name, classified."""
 
     present: Version | None  # what a reader gets
     ours: tuple[Version, ...]  # by their marks; the last one counts
@@ -78,27 +78,28 @@ class State(NamedTuple):
 
     @property
     def version(self) -> str | None:
-        """The present version as the contract has it; None if nothing is present."""
+        """The version string of the present version (see `Objects.read`), or None."""
         if self.present is None:
             return None
         return self.present.mark.nonce if self.present.mark else self.present.id
 
     @property
     def superseded(self) -> tuple[Version, ...]:
-        """What may be removed: replaced, uploaded twice, or late."""
+        """Versions that may be removed: replaced, uploaded twice, or late."""
         return (*self.ours[:-1], *self.replaced)
 
     def hidden(self) -> tuple[Version, ...]:
-        """Return what another program's present version hides, and which may be unread: more of its versions, and ours.
+        """Return the versions that another program's present version hides and that it may not have read: more of its
+        own, and ours.
 
-        Ours is left out if it is so old that the version hiding it was certainly made from it.
+        Ours is left out if it is so old that the version hiding it was certainly based on it.
         """
         ours = self.ours[-1:] if self.news else ()
         return (*self.news[:-1], *(it for it in ours if self.news[-1].stamp - it.stamp < LONGEST_CHANGE_S))
 
     @property
     def late(self) -> tuple[Version, ...]:
-        """What a former holder of the lease stored after its successor had written."""
+        """Versions that a former holder of the lease stored after its successor had written."""
         best = self.best
         if best is None:
             return ()
@@ -107,7 +108,7 @@ class State(NamedTuple):
 
 
 def state_of(versions: Iterable[Version]) -> State:
-    """Return what the versions of one name amount to, in whatever order they come."""
+    """Classify the versions of one name, given in any order."""
     every = list(versions)
     marked = sorted((it.mark.rank, it.id, it) for it in every if it.mark)
     ours = tuple(version for _, _, version in marked)
@@ -138,7 +139,7 @@ def version_of(listed: Mapping[str, Any]) -> Version | None:
 
 
 def mark_of(name: str, info: Mapping[str, str]) -> Mark | None:
-    """Return the mark in `info`; None if there is none, or it is for another name: a file that a program copied."""
+    """Return the mark in `info`. None if there is none, or it is for another name: a program copied the file."""
     token, sequence, forced, nonce, tag = ([*info.get(MARK, "").split("."), "", "", "", "", ""])[:5]
     if not (token.isdecimal() and sequence.isdecimal() and forced in ("0", "1") and nonce and tag == tag_of(name)):
         return None

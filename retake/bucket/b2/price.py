@@ -1,4 +1,4 @@
-"""What Backblaze charges for a call, by its three classes.
+"""The price of a call to B2, by Backblaze's three classes.
 
 Source: backblaze.com/cloud-storage/transaction-pricing. Class A is free. Of classes B and C the first 2,500 calls a day
 are free; after that 10,000 of class B cost $0.004, as do 1,000 of class C. The day begins at 00:00 UTC.

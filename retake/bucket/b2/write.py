@@ -1,4 +1,4 @@
-"""A write on B2, step by step: list, compare, upload, list again, and only then remove what it replaced."""
+"""The steps of a write on B2: list, compare, upload, list again, and only then remove what it replaced."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
@@ -19,34 +19,34 @@ class SentVersion(NamedTuple):
 
     name: str
     mark: Mark
-    before: State  # what was there
+    before: State  # before the upload
 
     def followed_by_others(self, after: State) -> bool:
-        """Whether another program has uploaded something since."""
+        """Return whether another program has uploaded something since."""
         known = {version.id for version in (*self.before.news, *self.before.replaced)}
         return any(version.id not in known for version in after.news)
 
     def rivals(self, after: State) -> bool:
-        """Whether another of our writers that expected the same wrote since: at most one of them may succeed."""
+        """Return whether another conditional write of ours came since: at most one of them may succeed."""
         known = {self.mark.nonce, *(it.mark.nonce for it in self.before.ours if it.mark)}
         others = [it.mark for it in after.ours if it.mark and it.mark.nonce not in known]
         return not self.mark.forced and any(it.token == self.mark.token and not it.forced for it in others)
 
 
 class WriteSteps:
-    """The steps, for the bucket of `calls`. `token_for(state)` is the token that a write over that state carries."""
+    """The steps in the bucket of `calls`. `token_for(state)` returns the token for a write over that state."""
 
     def __init__(self, calls: B2Calls, url: str, token_for: Callable[[State], int]) -> None:
         self._calls, self._url, self._token_for = calls, url, token_for
 
     def look(self, name: str) -> State:
-        """Return what is there under `name`."""
+        """Return the state of `name`."""
         return _logged_state(self._calls.versions_of(name))
 
     def look_repeatedly(self, name: str) -> Iterator[State]:
-        """Yield what is there under `name`, again and again.
+        """Yield the state of `name`, listed anew each time.
 
-        Raises StorageError when time is up, or when B2 lists what it does not have.
+        Raises StorageError when time is up, or when B2 lists a version that it does not have.
         """
         seen: set[str | None] = set()
         while self._calls.left() > 0:
@@ -58,7 +58,7 @@ class WriteSteps:
         raise StorageError(f"{name} of {self._url} is replaced faster than it can be read: try again")
 
     def look_at_both(self, name: str, beside: str) -> tuple[State, State]:
-        """Return what is there under two names, with one listing if the second begins with the first."""
+        """Return the states of two names, by one listing if the second begins with the first."""
         if not beside.startswith(name):
             return self.look(name), self.look(beside)
         found = self._calls.versions(name)
@@ -67,14 +67,14 @@ class WriteSteps:
         )
 
     def compare(self, name: str, before: State, expect: str | Expect) -> None:
-        """Raise Conflict if what is there is not what is expected, LeaseLost if a later holder wrote it."""
+        """Raise Conflict if the present version is not the expected one, LeaseLost if a later holder wrote it."""
         if expect not in (ANY, before.version or ABSENT):
             what = "exists already" if expect is ABSENT else "is not what was read"
             raise Conflict(f"{name} {what}: somebody else wrote it; nothing was changed")
         self._token_for(before)
 
     def upload(self, name: str, before: State, file: BinaryIO, *, forced: bool) -> SentVersion:
-        """Upload our version over everything that was there `before`, all of which may then be removed."""
+        """Upload our version over everything in `before`, all of which may then be removed."""
         return self._send(
             name, before, lambda mark: self._calls.upload(name, file, mark.file_info(name)), forced=forced
         )
@@ -94,13 +94,13 @@ class WriteSteps:
             nonce=urandom(9).hex(),
             over=tuple(version.id for version in replaced[-MAX_REPLACED:]),
         )
-        self.remove(replaced[:-MAX_REPLACED])  # our mark has no room for them, so they would be news again
+        self.remove(replaced[:-MAX_REPLACED])  # our mark has no room for them, so they would count as news again
         store(mark)
         return SentVersion(name, mark, before)
 
     def fenced(self, sent: SentVersion, after: State | None = None) -> State:
-        """Return what is there after our write, which may have been listed as `after`. Raises LeaseLost if a later
-        holder of the lease wrote meanwhile."""
+        """Return the state after our write, listing it unless `after` is given. Raises LeaseLost if a later holder of
+        the lease wrote meanwhile."""
         after = after or self.look(sent.name)
         if after.best is None or after.best.rank < sent.mark.rank:
             raise StorageError(f"B2's listing lacks {sent.name}, which it has just stored: another program removed it")
@@ -110,7 +110,7 @@ class WriteSteps:
         return after
 
     def settle(self, sent: SentVersion, after: State) -> str:
-        """Remove what our write replaced and return its version. Raises Conflict if another of ours was first."""
+        """Remove what our write replaced and return its version. Raises Conflict if another write of ours was first."""
         if sent.rivals(after):
             self.withdraw(sent)
             raise self.conflict(sent.name)
@@ -120,20 +120,20 @@ class WriteSteps:
         return sent.mark.nonce
 
     def withdraw(self, sent: SentVersion) -> None:
-        """Remove our version, however often it was uploaded."""
+        """Remove every upload of our version."""
         found = self._calls.versions_of(sent.name)
         self.remove(it for it in found if it.mark and it.mark.nonce == sent.mark.nonce)
 
     def step_back(self, sent: SentVersion, after: State, beside: str) -> None:
-        """Leave only the newest of the other program's versions, and keep copies of it and of all that it hides."""
+        """Leave only the newest version of the other program, and keep copies of it and of all that it hides."""
         others = [it for it in after.ours if it.mark and it.mark.nonce != sent.mark.nonce]
         self.keep([*others, *after.news], beside)
-        self.remove(sent.before.replaced)  # else they are news again once our version is gone
+        self.remove(sent.before.replaced)  # else they count as news again once our version is gone
         self.withdraw(sent)
         self.remove([*others, *after.news[:-1]])
 
     def keep(self, versions: Iterable[Version], beside: str) -> None:
-        """Copy each version to a name of its own that begins with `beside`; doing it twice changes nothing."""
+        """Copy each version to its own name that begins with `beside`. Idempotent."""
         for version in versions:
             target = f"{beside}-{tag_of(version.id)}"
             mark = Mark(0, 1, forced=True, nonce=tag_of(version.id))
@@ -148,19 +148,19 @@ class WriteSteps:
 
     @staticmethod
     def conflict(name: str) -> Conflict:
-        """Return the error for a write that another program's prevented."""
+        """Return the error for a write that lost against another program's."""
         return Conflict(f"{name} was written by another program and was left as it is")
 
 
 def present_last(versions: Iterable[Version]) -> list[Version]:
-    """Return `versions` of a name in the order in which to delete all: so nothing older is ever present."""
+    """Return all `versions` of a name in an order of deletion that never makes an older one present."""
     versions = list(versions)
     present = state_of(versions).present
     return sorted(versions, key=lambda version: version == present)
 
 
 def _logged_state(versions: Iterable[Version]) -> State:
-    """Return what `versions`, all of one name, amount to."""
+    """Return the state of `versions`, all of one name, and warn of late ones."""
     state = state_of(versions)
     for version in state.late:
         _log.warning("%s was written late by a former holder of the lease: not read (%s)", version.name, version.id)

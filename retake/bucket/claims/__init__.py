@@ -1,1 +1,1 @@
-"""Leases in a store that has no locks (B2, S3): small objects, called claims, that never change, and true listings."""
+"""Leases in a store without locks (B2, S3): small immutable objects, called claims, and consistent listings."""

@@ -1,12 +1,12 @@
-"""A lease held by claims: for its holder, and for the scripts of its holder.
+"""A lease held by claims, for its holder and for the holder's scripts.
 
 It is lost when its claim is gone or ended, or when its deadline has passed. A rival's claim alone does not end it.
 Elapsed time is bounded from both sides; each bound is used where an error costs an attempt, not safety.
 
-The kill timer: the kernel ends this process when its lease has expired. A process that was frozen between checking its
-lease and acting on the answer would act when it wakes, however late. With the timer set, the kernel delivers the signal
-before the process runs one more instruction. The clock of a paused virtual machine stands still, so a pause of the
-whole machine goes unnoticed.
+The kill timer: the kernel kills this process when its lease has expired. Without it, a process that was frozen between
+checking its lease and acting on the answer would act when it wakes, however late. With the timer set, the kernel
+delivers the signal before the process runs one more instruction. The clock of a paused virtual machine stands still, so
+a pause of the whole machine goes unnoticed.
 """
 
 import logging
@@ -28,13 +28,13 @@ _log = logging.getLogger(__name__)
 
 
 KillTimer = Callable[[float], None]
-"""Called with the seconds until the process is to end, which replace what was set before; 0 means never."""
+"""Called with the seconds until the process must end, replacing any earlier timer; 0 clears the timer."""
 
 
 def set_kill_timer(seconds: float) -> None:
-    """End this process by SIGALRM after `seconds`, instead of what was set before. 0 clears the timer."""
+    """Kill this process by SIGALRM after `seconds`, replacing any earlier timer. 0 clears the timer."""
     if seconds and signal.getsignal(signal.SIGALRM) is not signal.SIG_DFL:
-        with suppress(ValueError):  # only the main thread may, and it is the first to set the timer
+        with suppress(ValueError):  # only the main thread may do this, and it sets the timer first
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
     if seconds:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
@@ -42,7 +42,7 @@ def set_kill_timer(seconds: float) -> None:
 
 
 def no_kill_timer(seconds: float) -> None:
-    """Set no timer: for processes that do more than what their lease covers."""
+    """Do nothing: for processes that also do work outside their lease."""
 
 
 class ClockReading(NamedTuple):
@@ -53,10 +53,10 @@ class ClockReading(NamedTuple):
 
 
 class LeaseClock:
-    """The machine's two clocks.
+    """The machine's monotonic clock and its time of day.
 
-    `monotonic` runs at the right rate but may stop while the machine is suspended. The time of day does not stop then,
-    but people and programs set it.
+    The monotonic clock runs at the right rate, but may stop while the machine is suspended. The time of day does not
+    stop then, but people and programs may set it.
     """
 
     def __init__(self, clock: Clock | None = None, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -68,17 +68,17 @@ class LeaseClock:
         return ClockReading(self._monotonic(), self._clock.now().timestamp())
 
     def at_most(self, since: ClockReading) -> float:
-        """Return the seconds since then, or more: for deciding how long we may still act.
+        """Return an upper bound of the seconds since then, for deciding how long we may still act.
 
-        Suspension counts; a clock that is set back does not.
+        It includes suspension, and ignores a clock that was set back.
         """
         now = self.mark()
         return max(0.0, now.monotonic - since.monotonic, now.wall - since.wall)
 
     def at_least(self, since: ClockReading) -> float:
-        """Return the seconds since then, or fewer: for deciding how old somebody else's claim is.
+        """Return a lower bound of the seconds since then, for deciding how old somebody else's claim is.
 
-        A clock that is set forward does not count.
+        It ignores a clock that was set forward.
         """
         return max(0.0, self._monotonic() - since.monotonic)
 
@@ -89,7 +89,7 @@ class LeaseClock:
 class ClaimLease:
     """A `Lease` held by the claim `name`, which was sent at `sent`.
 
-    `lower` are the names of claims with lower tokens; they are removed with our own when the lease is released.
+    `lower` are the names of claims with lower tokens, which are removed with our own when the lease is released.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class ClaimLease:
         self.token = stem.token
         self._store, self._stem, self._clock, self._terms = store, stem, clock, terms
         self._sent = sent
-        self._seen = name  # the newest record of ours that a listing has shown
+        self._seen = name  # our newest record in a listing
         self._seq = 0
         self._ours = [name]
         self._lower = list(lower)
@@ -117,11 +117,11 @@ class ClaimLease:
         self._kill_timer: KillTimer = no_kill_timer
 
     def left(self) -> float:
-        """Return the seconds until the deadline, counted from before the last claim that counts was sent."""
+        """Return the seconds until the deadline, which counts from before the last valid claim was sent."""
         return self._terms.ttl_s - self._terms.margin_s - self._clock.at_most(self._sent)
 
     def check(self) -> None:
-        """See `Lease.check`. Only reads the clock; each renewal asks the store."""
+        """See `Lease.check`. Only reads the clock: it is the renewals that ask the store."""
         if self._over.is_set():
             raise LeaseLost(f"the lease {self._stem.place} was released; nothing more may be written or paid for")
         if self._lost:
@@ -156,7 +156,7 @@ class ClaimLease:
         self._drop_old(store)
 
     def _counts(self) -> bool:
-        """Whether an answer that arrives now is in time. Later, somebody else may already hold the lease."""
+        """Return whether an answer that arrives now is in time. Later, somebody else may already hold the lease."""
         return self.left() > 0
 
     def _look(self, claims: Claims, name: str) -> None:
@@ -183,7 +183,8 @@ class ClaimLease:
         self._set_kill_timer()
 
     def _set_kill_timer(self) -> None:
-        """Half the margin after the deadline: time for an orderly stop, and nobody else can hold the lease so early."""
+        """Set the timer to half the margin after the deadline: time for an orderly stop, before anybody else can hold
+        the lease."""
         with self._lock:
             if not self._over.is_set():
                 self._kill_timer(max(0.001, self.left() + self._terms.margin_s / 2))
@@ -196,11 +197,12 @@ class ClaimLease:
             self._kill_timer(0.0)
         if self._thread:
             self._thread.stop(self._terms.ttl_s / 4)
-        if self._end():  # what stays does no harm: the record of the end does too
+        if self._end():  # claims that stay do no harm beside the record of the end
             self._store.withdraw_all([*self._ours, *self._lower])
 
     def _end(self) -> bool:
-        """Record that the lease is over. Only then may our claims be deleted: the token must be remembered."""
+        """Record that the lease is over, and return whether that succeeded. Only then may our claims be deleted: the
+        token must be remembered."""
         for _ in range(2):
             try:
                 self._store.claim(self._stem.end)
@@ -211,7 +213,7 @@ class ClaimLease:
         return False
 
     def keep(self, connect: Callable[[], ClaimStore]) -> None:
-        """Renew the lease after each third of its term, in a daemon thread with a client of its own."""
+        """Renew the lease after each third of its term, in a daemon thread with its own client."""
         self._thread = RenewalThread(self, connect, retry_s=self._terms.ttl_s / 24)
 
     def due(self) -> float | None:
@@ -228,20 +230,20 @@ class ClaimLease:
 class JoinedLease:
     """The lease that a script's manager holds. Each `check` asks the store whether it still does.
 
-    A script may outlive its manager. The store's clock decides for how long: a rival waits until the claim's stamp is
-    older than TTL + 2·SKEW, the script stops at TTL - margin after the same stamp. A higher token stops it too, because
-    that stamp may belong to a renewal that was stored too late to count, after the rival had looked.
+    A script may outlive its manager. The store's clock limits for how long: a rival waits until the claim's stamp is
+    older than TTL + 2·SKEW, while the script stops at TTL - margin after the same stamp. A higher token stops it too,
+    because that stamp may belong to a renewal that was stored too late to count, after the rival had looked.
     """
 
     def __init__(self, store: ClaimStore, stem: Stem, *, clock: LeaseClock, terms: LeaseTerms) -> None:
         self.token = stem.token
         self._store, self._stem, self._clock, self._terms = store, stem, clock, terms
         self._released = False
-        self._sure_s = 0.0  # seconds for which it was certainly held, counted from `_asked`
+        self._sure_s = 0.0  # seconds from `_asked` for which it is certainly held
         self._asked = clock.mark()
 
     def check(self) -> None:
-        """See `Lease.check`. Costs a listing. Raises StorageError if the store does not answer."""
+        """See `Lease.check`. Costs one listing. Raises StorageError if the store does not answer."""
         if self._released:
             raise LeaseLost(f"the lease {self._stem.place} was released; nothing more may be written or paid for")
         asked = self._clock.mark()
@@ -258,7 +260,7 @@ class JoinedLease:
         return self._sure_s - self._clock.at_most(self._asked)
 
     def _newest(self, claims: Claims) -> float:
-        """Return the stamp of the manager's last claim. Raises LeaseLost if there is none, or it was ended."""
+        """Return the stamp of the manager's last claim. Raises LeaseLost if there is none, or if it was ended."""
         records = parse(self._stem.place, claims)
         ours = [it for it in records if it.token == self.token and it.nonce == self._stem.nonce and not it.ended]
         if not ours:
@@ -268,7 +270,7 @@ class JoinedLease:
         return max(record.stamp for record in ours)
 
     def _store_says_ours(self) -> bool:
-        """Whether the numbered claim holds our nonce. The manager's store is ours, so it honours conditions too."""
+        """Return whether the numbered claim holds our nonce. The store is the manager's, so it honours conditions."""
         return self._store.nonce(self._stem.numbered) == self._stem.nonce
 
     def handover(self) -> Handover:
@@ -280,7 +282,7 @@ class JoinedLease:
 
 
 def store_now(store: ClaimStore, claims: Claims) -> float:
-    """Return the time by the store's clock when it answered or, if the answer has no date, a moment later."""
+    """Return the store's time of its answer or, if the answer has no date, of a write made now."""
     if claims.date is not None:
         return claims.date
     from os import urandom

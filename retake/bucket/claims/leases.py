@@ -17,8 +17,8 @@ _PAUSES_S = (0.05, 0.1, 0.2, 0.4)
 class ClaimLeases:
     """`Leases` (see retake.bucket.contract) by claims, without `alone`, and `Remains` (see retake.bucket.scanning).
 
-    `connect` opens a client of the store at a folder, "" but for what is left of others. A lease taken here is renewed
-    by a thread, and `kill_timer` is set to its end. `short` are the terms of leases by `wait_for`.
+    `connect` opens a client of the store at a folder, which is "" except when clearing remnants. A lease taken here is
+    renewed by a thread, and `kill_timer` is set to its end. `short` are the terms of leases by `wait_for`.
     """
 
     def __init__(
@@ -34,7 +34,7 @@ class ClaimLeases:
         self._clock = clock
 
     def lease(self, name: str, owner: str, store: ClaimStore | None = None) -> Lease:
-        """See `Leases.lease`. It is taken, and given back, through `store` if one is given."""
+        """See `Leases.lease`. The lease is taken and released through `store`, if given."""
         store = store or self._connect("")
         lease = take(store, check_key(name), owner, clock=LeaseClock(self._clock), terms=self._terms)
         lease.arm(self._kill_timer)
@@ -65,7 +65,7 @@ class ClaimLeases:
 
 
 def wait_for(store: ClaimStore, name: str, left: Callable[[], float], *, terms: LeaseTerms, clock: Clock) -> ClaimLease:
-    """Take a lease that is not renewed, for one read and one write, and wait for it while `left()` seconds remain.
+    """Take a lease for one read and one write, waiting for it while `left()` seconds remain. It is not renewed.
 
     Raises StorageError if others keep holding it.
     """

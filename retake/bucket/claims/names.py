@@ -1,4 +1,4 @@
-"""The names of claims. Every fact is in the name, so one listing tells everything.
+"""The names of claims. They carry all facts, so one listing tells everything.
 
     leases/<lease>/<token, 12 digits>                            a claim made by create-if-absent
     leases/<lease>/<token, 12 digits>.<nonce>.<seq, 4 digits>    a claim or its renewal
@@ -18,7 +18,7 @@ from retake.errors import StorageError
 
 _NAME = re.compile(r"(\d{12,18})(?:\.([0-9a-f]{16}~[^./]*)\.(\d{4,}|end))?")
 _HANDED = re.compile(r"(\d{12,18})\.([0-9a-f]{16}~[^./\s]*)")
-_MAX_NAME_BYTES = 200  # bytes of a lease's name, quoted; longer ones are cut and distinguished by a hash
+_MAX_NAME_BYTES = 200  # of a lease's quoted name; a longer one is cut and gets a hash
 
 
 class Record(NamedTuple):
@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
 
 class Stem(NamedTuple):
-    """What all records of one holder share."""
+    """The part of the name that all records of one holder share."""
 
     place: str
     token: int
@@ -44,12 +44,12 @@ class Stem(NamedTuple):
         return f"{self.place}{self.token:012d}"
 
     def renewal(self, seq: int) -> str:
-        """Return the name of a claim (0) or of a renewal."""
+        """Return the name of the claim (0) or of a renewal."""
         return f"{self.numbered}.{self.nonce}.{seq:04d}"
 
     @property
     def end(self) -> str:
-        """The name of the record that the lease was released."""
+        """The name of the record that ends the lease."""
         return f"{self.numbered}.{self.nonce}.end"
 
     @property
@@ -69,7 +69,7 @@ def place_of(lease: str) -> str:
 
 
 def nonce_of(random: bytes, owner: str) -> str:
-    """Return a unique nonce: 8 random bytes, and the owner for people."""
+    """Return a unique nonce: 8 random bytes, and the owner for people to read."""
     return f"{random[:8].hex()}~{quote(owner, safe='')[:60].replace('.', '%2E').replace('~', '%7E')}"
 
 
@@ -79,7 +79,7 @@ def owner_of(nonce: str) -> str:
 
 
 def parse_handed(place: str, text: str) -> Stem | None:
-    """Parse what `Stem.handed` gave; None if it is something else."""
+    """Parse the text of `Stem.handed`; None if it is something else."""
     found = _HANDED.fullmatch(text)
     return Stem(place, int(found[1]), found[2]) if found else None
 
@@ -95,7 +95,7 @@ def is_claim(place: str, name: str) -> bool:
 
 
 def lease_of(place: str) -> str | None:
-    """Return the lease whose records are at `place`; None where the name of the folder does not tell it."""
+    """Return the lease whose records are at `place`, or None if the folder's name does not tell (it was cut)."""
     name = unquote(place.removeprefix("leases/").rstrip("/"))
     try:
         return name if place_of(name) == place else None
@@ -119,7 +119,7 @@ def highest(records: Iterable[Record]) -> int:
 def last_end(records: Iterable[Record]) -> int:
     """Return the highest token that was released.
 
-    It ends all claims up to it: its holder saw that they were over, and whoever claims a lower token later sees it.
+    It ends all claims up to it: its holder saw that they were over, and a later claim of a lower token sees it.
     """
     return highest(record for record in records if record.ended)
 
@@ -127,13 +127,13 @@ def last_end(records: Iterable[Record]) -> int:
 def dead_after(terms: LeaseTerms) -> float:
     """Return the seconds, by the store's clock, after which a claim's holder has certainly stopped.
 
-    The skew counts twice: the claim's stamp may be early by it, and the present time late.
+    The skew counts twice: the claim's stamp may be that much early, and the current time that much late.
     """
     return terms.ttl_s + 2 * terms.skew_s
 
 
 def live(records: Iterable[Record], now: float, terms: LeaseTerms) -> list[Record]:
-    """Return the claims whose holders may still be at work. `now` is the store's time, or earlier."""
+    """Return the claims whose holders may still be alive. `now` is the store's time, or earlier."""
     records = list(records)
     end = last_end(records)
     return [it for it in records if it.token > end and now - it.stamp <= dead_after(terms)]

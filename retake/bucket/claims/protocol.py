@@ -5,8 +5,9 @@ claims, because each lists after its own claim. Age is judged by the store's clo
 from before its claim was sent. So a claim is called dead only after its holder has stopped.
 
 Compare restic's `internal/repository/lock.go` (list, write, list) and borg's `storelocking.py` (age by the store's
-clock, after #10077). The earliest version does not win, age is not taken from our own clock, and claims are not deleted
-together with their tokens: tests/bucket/lease_model.py shows for each how two processes would then hold the lease.
+clock, after #10077). Here the earliest version does not win, age is not taken from our own clock, and claims are not
+deleted together with their tokens. For each of these tests/bucket/lease_model.py shows how two processes would
+otherwise hold the lease.
 """
 
 import os
@@ -41,7 +42,7 @@ _PAUSES_S = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 1.6)  # between listings, until riva
 
 
 class _Claim(NamedTuple):
-    """Our claim before it is a lease."""
+    """A claim of ours that is not yet a lease."""
 
     stem: Stem
     name: str
@@ -69,7 +70,7 @@ def take(
 ) -> ClaimLease:
     """Take the lease `name` without waiting. Raises LeaseHeld, which names the holder; StorageError.
 
-    Nothing renews the lease or ends the process with it until `ClaimLease.keep` and `ClaimLease.arm` are called.
+    Until `ClaimLease.keep` and `ClaimLease.arm` are called, nothing renews the lease or kills the process at its end.
     """
     place = place_of(name)
     seen = store.claims(place)
@@ -80,7 +81,7 @@ def take(
     try:
         records = _alone(store, name, claim, clock, terms)
     except (LeaseHeld, StorageError):
-        with suppress(StorageError):  # it never held the lease: it may go, and if it stays it dies
+        with suppress(StorageError):  # it never held the lease: if it cannot be removed, it expires
             store.withdraw(claim.name)
         raise
     lower = [record.name for record in records if record.token < stem.token]
@@ -116,10 +117,10 @@ def join(
 
 
 def break_lease(store: ClaimStore, name: str, owner: str) -> int:
-    """End the lease `name`, for an operator who knows that its holder is gone, and return the token of that end.
+    """End the lease `name`, for an operator who knows that its holder is gone, and return the token that ended it.
 
-    Nothing is deleted. If the holder is alive after all, its scripts notice before their next write or payment, and it
-    notices at its next renewal, at most a third of the term later.
+    Nothing is deleted. If the holder is alive after all, its scripts notice before their next write or payment, and the
+    holder at its next renewal, at most a third of the term later.
     """
     place = place_of(name)
     stem = Stem(place, highest(parse(place, store.claims(place))) + 1, nonce_of(os.urandom(8), owner))
@@ -147,7 +148,7 @@ def _claim(store: ClaimStore, name: str, stem: Stem, clock: LeaseClock) -> _Clai
     try:
         stored = store.claim(claimed)
     except StorageError:
-        with suppress(StorageError):  # it may be stored all the same, now or later: then it dies
+        with suppress(StorageError):  # it may be stored all the same, now or later: then it expires
             store.withdraw(claimed)
         raise
     return _Claim(stem, claimed, sent, clock.mark(), stored)
@@ -205,7 +206,7 @@ def _held(store: ClaimStore, name: str, holders: list[Record], terms: LeaseTerms
 
 
 def _newest(store: ClaimStore, holders: list[Record], terms: LeaseTerms) -> tuple[str, datetime, datetime]:
-    """Return who made the newest of the claims, when, and when it is dead."""
+    """Return who made the newest of the claims, when, and when it expires for everyone."""
     newest = max(holders, key=lambda record: record.stamp)
     who = owner_of(newest.nonce) if newest.nonce else _owner(store, newest.name)
     seen = datetime.fromtimestamp(newest.stamp, UTC)

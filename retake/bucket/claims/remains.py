@@ -1,4 +1,4 @@
-"""What crashes leave among the claims of leases: claims that ran out, scratch objects, and what is not ours."""
+"""Remnants among the claims of leases: expired claims, scratch objects, and objects of other programs."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -10,16 +10,16 @@ from retake.bucket.claims.protocol import take
 from retake.bucket.claims.store import Claims, ClaimStore, Stamped
 from retake.bucket.scanning import CLAIM, SCRATCH, STRANGER, Remnant
 
-_LEFTOVER_S = 24 * 3600.0  # a scratch object this old has no writer any more
+_LEFTOVER_S = 24 * 3600.0  # the writer of a scratch object this old is gone
 _OWN_FOLDER = ".retake/"
 _PARTED = re.compile(r"((?:writes/)?)(leases/[^/]+/|scratch/)(.*)", re.DOTALL)
 
 
 def claims_left(store: ClaimStore, terms: LeaseTerms) -> Iterator[Remnant]:
-    """Yield what is left in `store`, by one listing; nothing where the store does not tell the time.
+    """Yield the remnants in `store`, by one listing; nothing if the store does not tell the time.
 
-    A lease has run out where its last holder neither released nor renewed it for longer than `terms` allow. It can be
-    taken then, and the next holder removes what is left; till then it may not be known who died.
+    A lease has expired if its holder neither released nor renewed it for longer than `terms` allow. It can then be
+    taken, and the next holder removes what is left; until then the remnant shows who died.
     """
     seen = store.claims("")
     if seen.date is None:
@@ -50,9 +50,9 @@ def _left_of(above: str, place: str, found: list[Stamped], now: float, terms: Le
 
 
 def clear_claims(connect: Callable[[str], ClaimStore], remnant: Remnant, clock: LeaseClock, terms: LeaseTerms) -> None:
-    """Remove a remnant of `connect("")`; `connect("writes/")` is the store of the short leases.
+    """Remove a remnant from `connect("")`, or from `connect("writes/")`, the store of the short leases.
 
-    A lease that ran out is taken and released, as its next holder would do it, which keeps its token. Raises LeaseHeld.
+    An expired lease is taken and released, as its next holder would do, which keeps its token. Raises LeaseHeld.
     """
     parted = _PARTED.fullmatch(remnant.name.removeprefix(_OWN_FOLDER))
     if parted is None:
@@ -65,5 +65,5 @@ def clear_claims(connect: Callable[[str], ClaimStore], remnant: Remnant, clock: 
 
 
 def longest(*terms: LeaseTerms) -> LeaseTerms:
-    """Return those of several terms by which a claim is dead last."""
+    """Return the terms by which a claim expires last."""
     return max(terms, key=dead_after)

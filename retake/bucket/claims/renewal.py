@@ -11,7 +11,7 @@ from retake.errors import LeaseLost, RetakeError
 
 _log = logging.getLogger(__name__)
 
-_STOP_WAIT_S = 0.1  # how long it may take to end for `RenewalThread.away`
+_STOP_WAIT_S = 0.1  # how long `RenewalThread.away` waits for the thread's end
 
 
 class Renewable(Protocol):
@@ -26,14 +26,14 @@ class Renewable(Protocol):
         ...
 
     def renew(self, store: ClaimStore) -> None:
-        """Hold the lease for another term. Raises LeaseLost; StorageError if it can be tried again."""
+        """Extend the lease by another term. Raises LeaseLost; StorageError if it can be tried again."""
         ...
 
 
 class RenewalThread:
-    """A daemon thread that renews `lease` whenever it is due, through a client of its own, which `connect` opens.
+    """A daemon thread that renews `lease` whenever it is due, through its own client, which `connect` opens.
 
-    A renewal that failed is tried again after `retry_s` seconds.
+    A failed renewal is retried after `retry_s` seconds.
     """
 
     def __init__(self, lease: Renewable, connect: Callable[[], ClaimStore], *, retry_s: float) -> None:
@@ -44,21 +44,21 @@ class RenewalThread:
         self._start()
 
     def stop(self, seconds: float) -> bool:
-        """End the thread, and wait for that so long at most: it may be waiting for the store. Return whether it has
+        """Stop the thread and wait up to `seconds` for its end: it may be waiting for the store. Return whether it has
         ended."""
         self._stop.set()
         return self.join(seconds)
 
     def join(self, seconds: float) -> bool:
-        """Wait for the thread's end, so long at most. Return whether it has ended."""
-        assert self._thread is not None, "it was started when it was made"
+        """Wait up to `seconds` for the thread's end. Return whether it has ended."""
+        assert self._thread is not None, "__init__ starts it"
         self._thread.join(seconds)
         return not self._thread.is_alive()
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Have no thread during the block, if it can end at once. One that waits for the store at the moment is left to
-        end by itself, and the one that is started after the block waits for it."""
+        """Stop the thread during the block, if it can end at once. A thread that is waiting for the store is left to
+        end on its own, and the thread that is started after the block waits for it."""
         stopped = self._stop.is_set()
         self.stop(_STOP_WAIT_S)
         try:
@@ -80,7 +80,7 @@ class RenewalThread:
             pause = self._renew()
 
     def _renew(self) -> float | None:
-        """Renew the lease; return the seconds until that is to be done again, or None."""
+        """Renew the lease. Return the seconds until the next renewal, or None if there will be none."""
         try:
             self._store = self._store or self._connect()
             self._lease.renew(self._store)

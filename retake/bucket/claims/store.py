@@ -1,7 +1,7 @@
-"""What a lease needs from a store without locks: one consistent listing, and small objects that never change.
+"""What a lease needs from a store without locks: a consistent listing, and small immutable objects.
 
 Names are relative to `.retake/` below the bucket's prefix, where no key can be. They consist of letters, digits and
-`/ . - _ ~ %`, have at most 400 bytes and are used as they are.
+`/ . - _ ~ %`, have at most 400 bytes and are used unquoted.
 """
 
 from collections.abc import Sequence
@@ -28,30 +28,30 @@ class Claims(NamedTuple):
 
 
 class ClaimStore(Protocol):
-    """Objects that are claims. Used by one thread at a time.
+    """The claims in a store. Used by one thread at a time.
 
     Every method may raise StorageError, after seconds rather than minutes.
     """
 
     @property
     def conditional(self) -> bool:
-        """Whether the store honours create-if-absent: tried out, never guessed from the vendor's name."""
+        """Whether the store honours create-if-absent: probed, never guessed from the vendor's name."""
         ...
 
     def claims(self, prefix: str) -> Claims:
-        """List everything whose name begins with `prefix`. Every claim that was answered before must be in it."""
+        """List all names that begin with `prefix`. Every claim whose `claim` returned before must be in it."""
         ...
 
     def claim(self, name: str) -> float:
         """Store a small object under `name` in one attempt, and return its stamp.
 
-        Raises StorageError also if the answer is lost: the object may be stored, now or later. The stamp may be early
-        by as much as two clocks of the store differ, and is never that of a later version of the same name.
+        Raises StorageError also if the answer is lost: the object may then be stored, now or later. The stamp may be
+        early by as much as two clocks of the store differ, and is never that of a later version of the same name.
         """
         ...
 
     def claim_if_absent(self, name: str, nonce: str) -> bool:
-        """Store `nonce` under `name` if nothing is there, and return whether it is there now. Only if `conditional`.
+        """Store `nonce` under `name` if nothing exists there, and return whether it is stored. Only if `conditional`.
 
         A refusal (412, 409) or a lost answer may be caused by our own request: what is there is read and compared.
         Raises StorageError if that fails.
@@ -63,16 +63,16 @@ class ClaimStore(Protocol):
         ...
 
     def withdraw(self, name: str) -> None:
-        """Remove every version stored under `name`. Nothing there is no error."""
+        """Remove every version stored under `name`. It is not an error if there is none."""
         ...
 
     def withdraw_all(self, names: Sequence[str]) -> None:
-        """Remove what is stored under each of `names`, in any order. Raises nothing: what stays must do no harm."""
+        """Remove what is stored under `names`, in any order. Raises nothing: what remains must do no harm."""
         ...
 
 
 class FarClaims:
-    """Part of a `ClaimStore` in which each request takes its time, and that may be asked by several threads."""
+    """A mixin for a `ClaimStore` with slow requests that several threads may send: withdraws claims concurrently."""
 
     def withdraw(self, name: str) -> None:
         """See `ClaimStore.withdraw`."""

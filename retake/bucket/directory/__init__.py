@@ -1,4 +1,4 @@
-"""The bucket in a local directory: durable files, locks of the kernel. The default."""
+"""The bucket in a local directory, with durable files and kernel locks. The default."""
 
 from retake.bucket.directory.bucket import DirectoryBucket
 

@@ -1,4 +1,4 @@
-"""A bucket in a directory. A write is a draft on the disk, a short lock, a comparison, and then the name.
+"""A bucket in a directory. A write puts a draft on the disk, takes a short lock, compares, and gives it its name.
 
 An object is a file of the same name. Whatever is not a regular file, or has a name that is not a key, is not part of
 the bucket. Files of other programs are listed too, including dot files: a key may begin with a dot. Symbolic links are
@@ -9,7 +9,7 @@ Below `<root>/.retake` are Retake's own files: `tmp/` (drafts), `writes.lock` an
 `.retake/tmp/` of its own, because a file cannot be renamed from one disk to another. No link is followed below
 `.retake`.
 
-Files and folders are private to their owner, because state documents hold signed links. `umask` can open them.
+Files and folders are private to their owner by default, because state documents hold signed links; see `umask`.
 """
 
 import errno
@@ -46,21 +46,21 @@ from retake.bucket.moves import check_moves, copy_and_delete
 from retake.clock import Clock, SystemClock
 from retake.errors import StorageError
 
-# A link is not followed, and opening a pipe must not wait for its writer.
+# Links are not followed, and opening a pipe must not wait for its writer.
 _TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class DirectoryMarks(DirectoryLeases):
-    """`Marks` (see retake.bucket.contract) in a directory: empty files, written to the disk when the system likes.
+    """`Marks` (see retake.bucket.contract) in a directory: empty files that are never synced.
 
-    A power cut may take away those of the last seconds; whoever leaves them can find out what they say.
+    A power cut may lose those of the last seconds; a process that leaves marks can find out what they say.
     """
 
     may_forget_marks = True
 
     def mark(self, key: str, instead_of: str | None = None) -> None:
-        """See `Marks.mark`. New folders are durable, because what is durable may come to lie in them; only one that is
-        made for this mark alone need not be."""
+        """See `Marks.mark`. New folders are synced, because durable files may be written to them later, except a single
+        new folder for this mark."""
         path, old = self._tree.path(key), instead_of and self._tree.path(instead_of)
         with storage_errors(f"mark {key} in {self.url}"):
             self._tree.make_folders(key, of_mark=True)
@@ -78,7 +78,7 @@ class DirectoryMarks(DirectoryLeases):
 
 
 class DirectoryWrites(DirectoryMarks):
-    """The writes of single objects: drafts on the disk that get their names one at a time."""
+    """Writes of single objects: drafts on the disk that get their names one at a time."""
 
     def __init__(self, url: str, tree: Tree, clock: Clock, file_mode: int) -> None:
         super().__init__(url, tree, clock, file_mode)
@@ -88,7 +88,7 @@ class DirectoryWrites(DirectoryMarks):
         return self._write(key, [data], expect, synced=True)
 
     def write_unsynced(self, key: str, data: bytes, expect: str | Expect) -> str:
-        """See `UnsyncedWrites.write_unsynced`. The content is on the disk when this returns; its name need not be."""
+        """See `UnsyncedWrites.write_unsynced`. The content is durable when this returns; its name need not be."""
         return self._write(key, [data], expect, synced=False)
 
     def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
@@ -105,8 +105,8 @@ class DirectoryBucket(DirectoryWrites):
     """The bucket in the folder `path`. The first write makes the folder if the one above it exists.
 
     Any number of processes and threads may use it. Retake's own changes happen one at a time under a short lock, so
-    comparing and publishing are one step. Programs that do not take the lock are noticed by writes that expect ABSENT
-    and by `replace`; a write that expects a version does not see what they write between comparing and publishing.
+    comparing and publishing are one step. Writes that expect ABSENT, and `replace`, notice programs that do not take
+    the lock; a write that expects a version does not notice what they write between comparing and publishing.
 
     A key cannot also be a folder of another key ("a" and "a/b"): StorageError. Empty folders stay until a key needs
     their name.
@@ -149,8 +149,8 @@ class DirectoryBucket(DirectoryWrites):
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
         """See `SharedWrites.replace`. On Linux the two names are exchanged in one step, so that nothing is lost.
 
-        Elsewhere, and on file systems without that operation, whatever another program writes in the instant between
-        the last comparison and the rename is lost (see rename_exchange.py).
+        On other systems, and on file systems without that operation, whatever another program writes in the instant
+        between the last comparison and the rename is lost (see rename_exchange.py).
         """
         if check_key(key) == check_key(aside):
             raise ValueError(f"the same key twice: {key!r}")
@@ -171,7 +171,7 @@ class DirectoryBucket(DirectoryWrites):
             self.write_file(target, whole, ANY)
 
     def move(self, moves: Sequence[tuple[str, str]]) -> None:
-        """See `Moves.move`. A file that lies on another disk than its target's folder, a link, is copied."""
+        """See `Moves.move`. A file is copied if its target is on another disk, below a linked folder."""
         check_moves(moves)
         with storage_errors(f"move {', '.join(source for source, _ in moves)} of {self.url}"):
             for source, _ in moves:
@@ -221,7 +221,7 @@ class DirectoryBucket(DirectoryWrites):
 
 @contextmanager
 def _opened(tree: Tree, url: str, key: str) -> Iterator[tuple[int, os.stat_result]]:
-    """Provide the open file of an object, and its status from before it is read. Raises NotFound."""
+    """Open the file of an object, and provide it with its status from before it is read. Raises NotFound."""
     path = tree.path(key)
     with storage_errors(f"read {key} of {url}"):
         try:
@@ -234,7 +234,7 @@ def _opened(tree: Tree, url: str, key: str) -> Iterator[tuple[int, os.stat_resul
             require_root(tree.root)
             raise NotFound(key) from None
         try:
-            found = os.fstat(file)  # before reading: a version that is too old only causes a needless conflict
+            found = os.fstat(file)  # before reading: a version that is too old at worst causes a needless conflict
             if not stat.S_ISREG(found.st_mode):
                 raise NotFound(key)
             yield file, found
@@ -243,9 +243,9 @@ def _opened(tree: Tree, url: str, key: str) -> Iterator[tuple[int, os.stat_resul
 
 
 class ReservedFile:
-    """A `Room` in a directory: the file at `path`, whose blocks are allocated already, is filled in place.
+    """A `Room` in a directory: the file at `path`, whose blocks are already allocated, is filled in place.
 
-    `publish` gives the draft its name in the bucket, if what is there is what is expected, and returns its version.
+    `publish` compares, gives the draft its name in the bucket and returns its version.
     """
 
     def __init__(self, path: str, publish: Callable[[Draft, str | Expect], str]) -> None:
@@ -253,25 +253,25 @@ class ReservedFile:
         self._publish = publish
 
     def write(self, data: bytes, expect: str | Expect) -> str:
-        """See `Room.write`. Data larger than the room is written all the same if the disk has space for the rest."""
+        """See `Room.write`. Data larger than the room is written too if the disk has space for the rest."""
         with storage_errors(f"write into the room set aside at {self._path}"):
             return self._publish(fill_draft(self._path, data), expect)
 
     def release(self) -> None:
-        """Remove the file. After a write it is gone already, or is the object itself."""
+        """Remove the file, unless a write has already renamed it."""
         discard(self._path)
 
 
 class DirectoryWriter:
-    """The writes of one bucket, whose URL `url` is for messages. Every method may raise OSError."""
+    """The writes of one bucket, whose `url` is used in messages. Every method may raise OSError."""
 
     def __init__(self, tree: Tree, url: str, clock: Clock, file_mode: int) -> None:
         self._tree, self._url, self._clock, self._file_mode = tree, url, clock, file_mode
 
     @contextmanager
     def draft(self, key: str, pieces: Iterable[bytes]) -> Iterator[Draft]:
-        """Provide `pieces`, in a row, as a file on the disk of the bucket; afterwards it is gone but for the names it
-        was given."""
+        """Provide a file on the bucket's disk with the concatenated `pieces`. After the block the draft is removed; the
+        names that it was given stay."""
         self._tree.make_folders(key)
         draft = write_draft(self._drafts(key), pieces, self._file_mode)
         try:
@@ -285,14 +285,14 @@ class DirectoryWriter:
         return reserve(self._drafts(key), size, self._file_mode)
 
     def publish(self, draft: Draft, key: str, expect: str | Expect, *, synced: bool = True) -> str:
-        """Give the draft the name `key`, durably if `synced`, and return its version. Raises Conflict if something else
-        is there."""
+        """Give the draft the name `key`, durably if `synced`, and return its version. Raises Conflict if `key` is not
+        as expected."""
         path = self._tree.path(key)
         with self._locked():
             self._compare(key, expect)
             _name_draft(draft, path, expect)
         if synced:
-            sync_folder(os.path.dirname(path))  # from here on the name is durable too
+            sync_folder(os.path.dirname(path))  # makes the name durable too
         return draft.version
 
     def replace(self, draft: Draft, key: str, expect: str | Expect, aside: str) -> str:
@@ -311,7 +311,7 @@ class DirectoryWriter:
         return draft.version
 
     def delete(self, key: str) -> None:
-        """Remove the file `key`, if it is still there."""
+        """Remove the file `key`, if it still exists."""
         path = self._tree.path(key)
         with self._locked():
             try:
@@ -321,10 +321,10 @@ class DirectoryWriter:
         sync_folder(os.path.dirname(path))
 
     def move(self, moves: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Rename each source to its target; return the moves that no rename can make, since they lead to another disk.
+        """Rename each source to its target. Return the moves that lead to another disk, which no rename can make.
 
-        A crash leaves each file under one of its two names. A folder is synced once, after those that its files went
-        to, so a power cut in between leaves both names of a file, not none.
+        A crash leaves each file under one of its two names. Each folder is synced once, after the folders to which its
+        files went, so a power cut in between leaves both names of a file rather than none.
         """
         elsewhere = []
         order = _targets_first(moves, self._folder)
@@ -334,7 +334,7 @@ class DirectoryWriter:
             self._tree.make_folders(target)
         with self._locked():
             for source, target in moves:
-                self._compare(target, ANY)  # which removes an empty folder of that name
+                self._compare(target, ANY)  # removes an empty folder of that name
                 if not _rename_object(self._tree.path(source), self._tree.path(target)):
                     elsewhere.append((source, target))
         for folder in order:
@@ -349,7 +349,7 @@ class DirectoryWriter:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Keep every other change by Retake, of any process or thread, out of the block."""
+        """Exclude every other change by Retake, in any process or thread, during the block."""
         self._tree.make_folders(".retake/")
         lock = wait_for_lock(os.path.join(self._tree.own, "writes.lock"), self._clock, self._file_mode)
         try:
@@ -371,8 +371,8 @@ class DirectoryWriter:
 
 
 def _targets_first(moves: Iterable[tuple[str, str]], folder_of: Callable[[str], str]) -> list[str] | None:
-    """Return the folders of these moves, each after all to which its files are moved, or None if there is no such
-    order: folders exchange files."""
+    """Return the folders of these moves, each after all folders that its files are moved to. None if there is no such
+    order, because folders exchange files."""
     waits_for: dict[str, set[str]] = {}
     for source, target in moves:
         waits_for.setdefault(folder_of(target), set())
@@ -393,19 +393,19 @@ def _name_draft(draft: Draft, path: str, expect: str | Expect) -> None:
         os.rename(draft.path, path)  # one step: readers see the old file or the new one
         return
     try:
-        os.link(draft.path, path)  # unlike a rename it fails if another program has just put something there
+        os.link(draft.path, path)  # unlike a rename, it fails if another program has just created something there
     except FileExistsError:
         raise Conflict(f"{path} has just been created by another program; nothing was changed") from None
 
 
 def _rename_object(path: str, target: str) -> bool:
-    """Give the file a new name, unless that is on another disk. A version is never used twice, so it gets a new one."""
+    """Give the file a new name and, since no version is used twice, a new version. False if that is on another disk."""
     with suppress(PermissionError):  # another program's file; its time stays
         restamp(path)
     if not _try_rename(path, target):
         return False
     left = stat_file(path)
-    if left and os.path.samestat(left, os.lstat(target)):  # two names of one file, and renaming it does nothing
+    if left and os.path.samestat(left, os.lstat(target)):  # renaming does nothing if both are names of one file
         os.unlink(path)
     return True
 
@@ -420,7 +420,7 @@ def _exchange(draft: Draft, path: str, beside: str, expect: str | Expect) -> boo
 
 
 def _try_rename(path: str, target: str) -> bool:
-    """Rename a file in one step, unless it would go to another disk; return whether it was."""
+    """Rename a file in one step. Return False if the target is on another disk."""
     try:
         os.rename(path, target)
     except OSError as error:

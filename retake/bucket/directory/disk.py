@@ -1,5 +1,5 @@
-"""The files of a directory bucket: the steps of a durable write, errors that say what to do about them, and the tree
-of folders with its paths, symbolic links, drafts and listings."""
+"""The files of a directory bucket: the steps of a durable write, errors with advice, and the tree of folders with its
+paths, symbolic links, drafts and listings."""
 
 import errno
 import os
@@ -13,7 +13,7 @@ from retake.bucket import Entry, check_key
 from retake.bucket.contract import PIECE, is_key
 from retake.errors import StorageError
 
-LEFTOVER_S = 24 * 3600.0  # a draft this old has no writer any more
+LEFTOVER_S = 24 * 3600.0  # the writer of a draft this old is gone
 
 NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # nothing; a file above it; a link; a socket
 
@@ -56,7 +56,7 @@ class Draft(NamedTuple):
 
 @contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
-    """Turn an OSError of the block into a StorageError that says what was being done, where, and what to do about it.
+    """Turn an OSError in the block into a StorageError that says what failed, where, and what to do about it.
 
     `doing` completes "cannot …".
     """
@@ -69,10 +69,10 @@ def storage_errors(doing: str) -> Iterator[None]:
 
 
 def version_of(found: os.stat_result) -> str:
-    """Return the version of a file. No two files, and no two states of one file, have the same.
+    """Return the version of a file, which no other file and no other state of this file has.
 
-    A replaced file's inode number is reused immediately, so the time tells two writes apart. Ours are stamped in
-    nanoseconds by `write_draft`; the kernel's own stamps may stay the same for 4 ms.
+    The inode number of a replaced file is reused immediately, so the time tells two writes apart. `restamp` stamps our
+    files in nanoseconds; the kernel's own stamps may stay the same for 4 ms.
     """
     return f"{found.st_ino:x}-{found.st_mtime_ns:x}-{found.st_size:x}"
 
@@ -97,13 +97,13 @@ def stat_file(path: str) -> os.stat_result | None:
 
 
 def write_draft(folder: str, pieces: Iterable[bytes], mode: int) -> Draft:
-    """Create a file in `folder` that holds `pieces` in a row, durable when this returns. Raises OSError."""
+    """Create a file in `folder` that holds the concatenated `pieces`, durable when this returns. Raises OSError."""
     with _new_file(folder, mode) as (path, file):
         return Draft(path, _fill(file, pieces))
 
 
 def pieces_of(file: BinaryIO) -> Iterator[bytes]:
-    """Yield what `file` holds, from its beginning, `PIECE` bytes at a time. Raises OSError."""
+    """Yield the content of `file` from its beginning, `PIECE` bytes at a time. Raises OSError."""
     file.seek(0)
     while piece := file.read(PIECE):
         yield piece
@@ -112,20 +112,20 @@ def pieces_of(file: BinaryIO) -> Iterator[bytes]:
 def reserve(folder: str, size: int, mode: int) -> str:
     """Create a file in `folder` with `size` bytes allocated: overwriting them needs no more space. Raises OSError.
 
-    It need not outlast a power cut, since nobody fills it then. So it is not synced where its blocks are allocated.
+    Nobody fills it after a power cut, so it need not survive one, and is not synced if its blocks are allocated.
     """
     with _new_file(folder, mode) as (path, file):
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(file, 0, size)
         else:
             _write_all(file, [bytes(size)])
-        if os.fstat(file).st_blocks * _BLOCK < size:  # the file system may still find that it has no space for them
+        if os.fstat(file).st_blocks * _BLOCK < size:  # allocated lazily: the disk may still turn out to be full
             os.fsync(file)
         return path
 
 
 _BLOCK = 512
-"""Bytes of one of `st_blocks`, whatever the blocks of the file system are."""
+"""The unit of `st_blocks` in bytes, whatever the file system's block size is."""
 
 
 def fill_draft(path: str, data: bytes) -> Draft:
@@ -154,7 +154,7 @@ def _new_file(folder: str, mode: int) -> Iterator[tuple[str, int]]:
 
 
 def set_mode(file: int, mode: int) -> None:
-    """Give our own file exactly this mode: the process's umask may have reduced it on creation."""
+    """Give a file of our user exactly this mode: the process's umask may have reduced it on creation."""
     found = os.fstat(file)
     if stat.S_IMODE(found.st_mode) != mode and found.st_uid == os.geteuid():
         os.fchmod(file, mode)
@@ -164,12 +164,12 @@ def _fill(file: int, pieces: Iterable[bytes]) -> str:
     """Put `pieces` into the file, make it durable and return its version."""
     _write_all(file, pieces)
     restamp(file)
-    os.fsync(file)  # before it gets its name: else a power cut leaves an empty file of that name
+    os.fsync(file)  # before it gets its name, or a power cut leaves an empty file of that name
     return version_of(os.fstat(file))
 
 
 def restamp(file: int | str) -> None:
-    """Set the time of a file of ours, an open one or a path, so that its version is a new one (see version_of)."""
+    """Set the time of a file, given as a descriptor or a path, so that it gets a new version (see version_of)."""
     now = time.time_ns()
     os.utime(file, ns=(now, now))
 
@@ -181,7 +181,7 @@ def _write_all(file: int, pieces: Iterable[bytes]) -> None:
         rest = memoryview(piece)
         while rest:  # one call may write only a part
             rest = rest[os.write(file, rest) :]
-    if os.fstat(file).st_size > sent:  # it was reserved; no block is given up before everything is written
+    if os.fstat(file).st_size > sent:  # it was reserved: truncate only after everything is written
         os.ftruncate(file, sent)
     size = os.fstat(file).st_size
     if size != sent:  # some network file systems lose the end of a file without an error
@@ -189,8 +189,7 @@ def _write_all(file: int, pieces: Iterable[bytes]) -> None:
 
 
 def keep_access(draft: str, present: str) -> None:
-    """Give `draft` the mode and owner of the file `present`, if it exists: another program must still be able to write
-    it."""
+    """Give `draft` the mode and owner of the file `present`, if that exists, so that its other writer keeps access."""
     found = stat_file(present)
     if found is None:
         return
@@ -249,7 +248,7 @@ def require_root(root: str) -> None:
     """Return if the folder `root` exists, or can be made in a folder that exists. Raises StorageError."""
     if os.path.isdir(root):
         return
-    if os.path.lexists(root) and not os.path.isdir(root):  # again: somebody may just have made it
+    if os.path.lexists(root) and not os.path.isdir(root):  # ask again: somebody may just have made it
         raise StorageError(f"{root} is not a folder: move it away, or choose another STORAGE.url")
     parent = os.path.dirname(root)
     if os.path.isfile(parent):
@@ -262,9 +261,8 @@ def require_root(root: str) -> None:
 
 
 def make_folders(root: str, folder: str, mode: int) -> list[str]:
-    """Make `folder` and the missing folders above it, up to and including `root`. Return those that are
-    new, the upper ones first: until the folder above is synced, a power cut takes one and everything in it. Raises
-    OSError."""
+    """Make `folder` and the missing folders above it, up to and including `root`. Return the new ones, the upper ones
+    first: until its parent is synced, a power cut may lose a folder with everything in it. Raises OSError."""
     if os.path.isdir(folder):
         return []
     above = os.path.dirname(folder)
@@ -283,12 +281,12 @@ def make_folders(root: str, folder: str, mode: int) -> list[str]:
 
 
 class TreeObserver(Protocol):
-    """Is told what is looked at in a tree, before it is, and of every change by this process."""
+    """Is notified of every path in a tree before it is looked at, and of every change by this process."""
 
     def looked_at(self, path: str) -> None: ...
     def changed(self) -> None: ...
     def leased(self, path: str) -> None:
-        """`path` is the file of a lease that has just been taken."""
+        """Take note that the lease with the lock file `path` has just been taken."""
         ...
 
 
@@ -298,7 +296,7 @@ class Tree:
     def __init__(self, root: str, *, folder_mode: int, follow_links: bool) -> None:
         self.root = root
         self.own = os.path.join(root, ".retake")
-        """Where Retake's own files are."""
+        """The folder of Retake's own files."""
         self._folder_mode = folder_mode
         self.follow_links = follow_links
         self._swept: set[str] = set()
@@ -309,7 +307,7 @@ class Tree:
         return os.path.join(self.root, check_key(key))
 
     def look_at(self, path: str) -> None:
-        """Tell the observer that `path` is about to be looked at."""
+        """Notify the observer that `path` is about to be looked at."""
         if self.observer:
             self.observer.looked_at(path)
 
@@ -327,7 +325,7 @@ class Tree:
     def refuse_linked_folders(self, name: str) -> None:
         """Raise OSError (ELOOP) if a folder that the lease `name` covers is a link.
 
-        This must come to light before anything is paid for, not when the result is to be saved there.
+        This must be found before anything is paid for, not when the result is to be saved there.
         """
         self.refuse_links(name)
         covered = os.path.dirname(os.path.join(self.root, name))
@@ -340,7 +338,7 @@ class Tree:
                     raise OSError(errno.ELOOP, "a symbolic link", item.path)
 
     def is_file(self, key: str) -> bool:
-        """Whether there is a file `key`. Raises OSError."""
+        """Return whether the file `key` exists. Raises OSError."""
         try:
             self.refuse_links(key)
             self.look_at(self.path(key))
@@ -351,15 +349,15 @@ class Tree:
             raise
 
     def entry(self, key: str) -> Entry | None:
-        """Return the file `key` as `walk` would, or None. No folder is read. Raises OSError."""
+        """Return the entry of the file `key` as `walk` would, or None, without reading a folder. Raises OSError."""
         self.refuse_links(key)
         self.look_at(self.path(key))
         found = status(self.path(key))
         return _listed(key, found) if found else None
 
     def make_folders(self, *keys: str, of_mark: bool = False) -> None:
-        """Make the folders above each of `keys`, which are to be written, durably; with `of_mark`, one that is made for
-        the key alone need not be. Raises OSError."""
+        """Make the folders above `keys`, which are about to be written, durably. With `of_mark`, a single new folder is
+        not synced. Raises OSError."""
         made = [it for key in keys for it in self._make_missing(key)]
         if not (of_mark and len(made) == 1):
             self._sync(made)
@@ -371,12 +369,12 @@ class Tree:
         return make_folders(self.root, os.path.dirname(os.path.join(self.root, key)), self._folder_mode)
 
     def _sync(self, made: Iterable[str]) -> None:
-        """Make new folders durable, each folder above once. Our own need not be: they are made again."""
+        """Make new folders durable, syncing each parent once. Those below `.retake` need not be: they are remade."""
         for above in dict.fromkeys(os.path.dirname(it) for it in made if not f"{it}/".startswith(f"{self.own}/")):
             sync_folder(above)
 
     def drafts(self, key: str, now: float) -> str:
-        """Return the folder for files on their way to `key`, on the same disk; it is made and swept if need be.
+        """Return the folder for drafts of `key`, on the same disk. It is made and swept if need be.
 
         `now` is in seconds since the epoch. Raises OSError.
         """
@@ -392,7 +390,7 @@ class Tree:
 
     def walk(self, prefix: str, folder: str, after: str = "") -> Iterator[Entry]:
         """Yield the files below `folder` whose keys begin with `prefix` and sort after `after`. A loop of links ends at
-        the longest key."""
+        the maximum length of a key."""
         self.look_at(os.path.join(self.root, folder))
         for item in self._items(folder):
             key = f"{folder}/{item.name}" if folder else item.name
@@ -405,8 +403,8 @@ class Tree:
                 yield entry
 
     def disks(self, folder: str = "") -> Iterator[str]:
-        """Yield the folders that have drafts of their own, relative to the root and ending in "/": the root (""), and
-        linked ones."""
+        """Yield the folders that have drafts of their own, relative to the root and ending in "/": the root itself
+        (""), and linked folders."""
         if not folder:
             yield ""
         if not self.follow_links:
@@ -422,7 +420,7 @@ class Tree:
             with os.scandir(os.path.join(self.root, folder)) as found:
                 yield from found
         except OSError as error:
-            if error.errno not in NOT_THERE:  # else it was removed since we saw its name
+            if error.errno not in NOT_THERE:  # else it was removed after we saw its name
                 raise
 
     def _folders_above(self, key: str) -> Iterator[str]:
@@ -435,7 +433,7 @@ class Tree:
 
 
 def _is_folder(item: os.DirEntry[str], *, follow_links: bool) -> bool:
-    """Return whether it is a folder; a link that leads nowhere is not one. Raises OSError."""
+    """Return whether `item` is a folder; a dangling link is not. Raises OSError."""
     try:
         return item.is_dir(follow_symlinks=follow_links)
     except OSError as error:
@@ -447,7 +445,7 @@ def _is_folder(item: os.DirEntry[str], *, follow_links: bool) -> bool:
 def _entry(item: os.DirEntry[str], key: str) -> Entry | None:
     try:
         return _listed(key, item.stat(follow_symlinks=False))
-    except FileNotFoundError:  # removed since we saw its name
+    except FileNotFoundError:  # removed after we saw its name
         return None
 
 

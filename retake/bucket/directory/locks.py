@@ -1,11 +1,11 @@
-"""Locks of the kernel on files: the leases of a directory bucket, and the short lock around each of its writes.
+"""Kernel locks on files: the leases of a directory bucket, and the short lock around each of its writes.
 
 A lock file is never removed. The lock belongs to the open file description, so scripts that inherit the descriptor hold
 it too. It is free when the manager and all its scripts have ended, however they ended; no clock is involved. The
 fencing token is in the same file and is raised under the lock.
 
-The process that took a lease may be gone while its script still holds it, so `holding` looks for every process that
-does. Linux shows which descriptors hold a lock; on other systems no process is found.
+A script may hold a lease after the process that took it is gone, so `holding` looks for every process that does. Linux
+shows which descriptors hold a lock; on other systems no process is found.
 """
 
 import fcntl
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
 
 class HolderProcess(NamedTuple):
-    """A living process."""
+    """A living process that holds a lock."""
 
     pid: int
     command: str  # its command line, cut to 120 characters
 
 
 def holding(path: str) -> list[HolderProcess]:
-    """Return the processes that hold the exclusive lock on `path`, sorted by id. Those of other users are found only if
-    this process may look at them.
+    """Return the processes that hold the exclusive lock on `path`, sorted by id. Processes of other users are found
+    only if this process may inspect them.
     """
     try:
         wanted = os.stat(path)
@@ -50,7 +50,7 @@ def _files(pid: int) -> Iterator[str]:
 
 
 def _locks(pid: int, file: str, wanted: os.stat_result) -> bool:
-    """Whether the descriptor is open on that file and carries its lock: merely reading the file is not holding it."""
+    """Return whether the descriptor is open on that file and carries its lock; a mere reader does not hold it."""
     try:
         if not os.path.samestat(os.stat(f"/proc/{pid}/fd/{file}"), wanted):
             return False
@@ -70,9 +70,9 @@ def _command(pid: int) -> str:
     return line if len(line) <= 120 else f"{line[:119]}…"
 
 
-_RECORD_BYTES = 256  # bytes of the record, always the same, so that one pwrite replaces all of it
+_RECORD_BYTES = 256  # always the same, so that one pwrite replaces the whole record
 _TOKEN_DIGITS = 20
-_MAX_NAME_BYTES = 250  # bytes of a name in a file system, without ".lock"
+_MAX_NAME_BYTES = 250  # of a file name, without ".lock"
 _PATIENCE_S = 60.0  # a write holds its lock for milliseconds: after a minute, its process is frozen
 _PAUSE_S = 0.002
 
@@ -94,7 +94,7 @@ class DirectoryLease:
             raise LeaseLost(f"{self._path} holds another token than {self.token}: somebody else is at work")
 
     def left(self) -> float | None:
-        """Return None: the kernel holds it for as long as this process lives."""
+        """Return None: the kernel keeps the lock for as long as this process lives."""
         return None
 
     def handover(self) -> Handover:
@@ -103,7 +103,7 @@ class DirectoryLease:
         return Handover(f"{self._file} {self.token}", (self._file,))
 
     def release(self) -> None:
-        """Close our descriptor. LOCK_UN would take the lock from a script that is still at work."""
+        """Close our descriptor. LOCK_UN would take the lock away from a script that is still running."""
         file, self._file = self._file, None
         if file is not None:
             os.close(file)
@@ -156,7 +156,7 @@ def current_holder(path: str) -> Holder | None:
 
 
 def describe_holders(path: str, name: str) -> str:
-    """Return a sentence that names the living processes with a lock on `path` and says what to do about them."""
+    """Return a sentence that names the living processes that hold `path` and says what to do about them."""
     found, (since, owner) = holding(path), _last_holder(path)
     taken = f"the lease {name!r} was taken by {owner} at {since}"
     if not found:
@@ -173,7 +173,7 @@ def describe_holders(path: str, name: str) -> str:
 def join(path: str, name: str, handed: str) -> DirectoryLease:
     """Act under the lease whose descriptor this process inherited. Raises LeaseLost.
 
-    That descriptor stays open, so that the lock is held for as long as this process lives, but processes that this one
+    That descriptor stays open, so the lock is held for as long as this process lives, but the processes that this one
     starts do not inherit it.
     """
     try:
@@ -194,8 +194,8 @@ def join(path: str, name: str, handed: str) -> DirectoryLease:
 def _check_handed(lease: DirectoryLease, file: int, name: str) -> None:
     lease.check()  # that very file, with that very token
     try:
-        # Does nothing if the lock is held through this open file, and fails if it is held through another. If nobody
-        # held it we take it, and the unchanged token shows that nobody else had it meanwhile.
+        # This does nothing if the lock is held through this open file description, and fails if it is held through
+        # another. If nobody held it we take it, and the unchanged token shows that nobody had it in between.
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise LeaseLost(f"the lease {name!r} is now held by somebody else ({error})") from error
@@ -220,7 +220,7 @@ def try_lock(path: str, mode: int = PRIVATE) -> int | None:
         except BaseException:
             os.close(file)
             raise
-        os.close(file)  # it was removed before we had the lock, and others cannot see a lock on a removed file
+        os.close(file)  # the file was removed before we had the lock, and nobody can see a lock on a removed file
 
 
 def wait_for_lock(path: str, clock: Clock, mode: int = PRIVATE) -> int:
@@ -232,7 +232,7 @@ def wait_for_lock(path: str, clock: Clock, mode: int = PRIVATE) -> int:
 
 
 def unlock(file: int) -> None:
-    """Give up the lock, then the descriptor: a child forked meanwhile has a copy of the descriptor."""
+    """Release the lock, then close the descriptor: a child forked meanwhile has a copy of the descriptor."""
     try:
         fcntl.flock(file, fcntl.LOCK_UN)
     finally:
@@ -247,17 +247,17 @@ def _is_named(file: int, path: str) -> bool:
 
 
 def _raise_token(file: int, path: str, owner: str, clock: Clock) -> int:
-    """Write the next token, with the owner and the time for people, and make it durable before it is used.
+    """Write the next token, with the owner and the time for people to read, and make it durable before it is used.
 
     A token is the milliseconds since the epoch, or one more than the last token if that is higher. So tokens rise even
-    if the file was emptied, damaged or removed by hand.
+    if the file is emptied, damaged or removed by hand.
     """
     now = clock.now()
     token = max((_read_token(file) or 0) + 1, int(now.timestamp() * 1000))
     record = f"{token:0{_TOKEN_DIGITS}d} {stamp(now)} {' '.join(owner.split())}".encode("utf-8", "replace")
     fresh = os.fstat(file).st_size == 0
     os.pwrite(file, record[: _RECORD_BYTES - 1].ljust(_RECORD_BYTES - 1) + b"\n", 0)
-    if not fresh:  # a power cut may take a new file away whole, since its name is not synced: then the clock is enough
+    if not fresh:  # a new file's name is not synced, so a power cut may lose it anyway: then the clock suffices
         os.fsync(file)
     return token
 
@@ -284,7 +284,7 @@ def _last_holder(path: str) -> tuple[str, str]:
 
 
 class DirectoryLeases:
-    """`Leases` (see retake.bucket.contract) by the kernel's locks on files below `.retake/leases/`."""
+    """`Leases` (see retake.bucket.contract) by kernel locks on files below `.retake/leases/`."""
 
     def __init__(self, url: str, tree: Tree, clock: Clock, file_mode: int) -> None:
         self.url = url
@@ -301,7 +301,7 @@ class DirectoryLeases:
         return lease
 
     def observe(self, observer: TreeObserver) -> None:
-        """Tell `observer` from now on what is looked at in the bucket and what is changed."""
+        """Notify `observer` from now on of what is looked at in the bucket and what is changed."""
         self._tree.observer = observer
 
     def holder(self, name: str) -> Holder | None:
@@ -324,7 +324,7 @@ class DirectoryLeases:
         return nullcontext()
 
     def remains(self) -> "Iterator[Remnant]":
-        """See `Remains.remains`: drafts. A lock of the kernel ends with its holder, and leaves nothing."""
+        """See `Remains.remains`: drafts. A kernel lock ends with its holder and leaves nothing."""
         from retake.bucket.directory.remains import drafts_left
 
         with storage_errors(f"look for drafts in {self.url}"):

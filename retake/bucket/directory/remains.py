@@ -1,6 +1,6 @@
-"""What crashed writers leave in a directory bucket: drafts, which the next writer sweeps after a day.
+"""Remnants of crashed writers in a directory bucket: drafts, which the next writer sweeps after a day.
 
-Locks of the kernel leave nothing: a lock file stays, and is free when its holder has ended, however that ended.
+Kernel locks leave none: a lock file stays, and is free when its holder has ended, however it ended.
 """
 
 import os
@@ -15,13 +15,13 @@ _DRAFTS = ".retake/tmp/"
 
 
 def drafts_left(tree: Tree, now: float) -> Iterator[Remnant]:
-    """Yield the drafts that have no writer any more at `now`, in seconds since the epoch. Raises OSError."""
+    """Yield the drafts whose writers are gone at `now`, in seconds since the epoch. Raises OSError."""
     for folder in tree.disks():
         yield from _drafts_of(tree, f"{folder}{_DRAFTS}", now)
 
 
 def clear_draft(tree: Tree, remnant: Remnant, now: float) -> None:
-    """Remove a draft, if it is there still. Raises OSError."""
+    """Remove a draft, if it still exists. Raises OSError."""
     folder, _, name = remnant.name.rpartition(_DRAFTS)
     drafts = _drafts_of(tree, f"{folder}{_DRAFTS}", now) if name and "/" not in name else ()
     if any(it.name == remnant.name for it in drafts):

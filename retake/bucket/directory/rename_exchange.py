@@ -1,10 +1,10 @@
-"""Replace a file that a program without our locks may be replacing at the same moment, and lose nothing of its.
+"""Replace a file that a program without our locks may be replacing at the same moment, and lose none of its changes.
 
 Every step is one atomic system call, so a crash between any two leaves all files whole.
 
-Putting back what was displaced is not enough: a program that read our file in between can write that back, with a
-change of its own, over what we put back. So every file of the other program that we displace, however briefly, keeps a
-name beside the target until the caller has dealt with it.
+Putting back what was displaced is not enough: a program that read our file in between can write it back, with a change
+of its own, over what we put back. So every file of the other program that we displace, however briefly, keeps a name
+beside the target until the caller has dealt with it.
 """
 
 import errno
@@ -23,9 +23,9 @@ _UNAVAILABLE = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)  # the kernel or this
 def displace(draft: str, target: str, aside: str, expect: str) -> bool:
     """Give the file `draft` the name `target` if `target` has the version `expect`. Return whether it had.
 
-    If not, what was there is put back, and kept as `aside` too; what was written between our two steps is kept as
-    `aside` with the draft's name appended. `draft` keeps its own name as well. A crash leaves nothing under `aside`, or
-    the draft, or a file that was displaced or about to be.
+    If not, the displaced file is put back, and also kept as `aside`; a file written between our two steps is kept as
+    `aside` with the draft's name appended. `draft` keeps its own name as well. After a crash, `aside` does not exist or
+    is the draft, or a file that was displaced or about to be.
 
     Raises Conflict if `target` does not exist or `aside` does; OSError.
     """
@@ -55,7 +55,7 @@ def _link(file: str, name: str) -> None:
 
 
 def _put_back(draft: str, target: str, aside: str) -> None:
-    """Exchange once more. This displaces our draft, or what was written since, which then needs a name of its own."""
+    """Exchange once more. This displaces our draft, or what was written since, which then needs its own name."""
     second = f"{aside}-{os.path.basename(draft)}"
     _link(aside, second)
     try:
@@ -70,9 +70,9 @@ def _put_back(draft: str, target: str, aside: str) -> None:
 
 
 def exchange(one: str, other: str) -> None:
-    """Exchange two names in one step. Raises OSError, with ENOSYS where the system cannot.
+    """Exchange two names in one step. Raises OSError, with ENOSYS if the system cannot.
 
-    This is renameat2(2), by ctypes because Python does not offer it; glibc has it since 2.28, Linux since 3.15.
+    This is renameat2(2) by ctypes, because Python does not offer it; glibc has it since 2.28, Linux since 3.15.
     """
     if sys.platform != "linux":
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
@@ -88,7 +88,7 @@ def exchange(one: str, other: str) -> None:
 
 
 def _keep_and_rename(draft: str, target: str, aside: str, expect: str) -> bool:
-    """Do the same less safely where names cannot be exchanged: link, compare, rename.
+    """Do the same as `displace`, less safely, where names cannot be exchanged: link, compare, rename.
 
     What another program writes between the comparison and the rename, two system calls, is lost.
     """

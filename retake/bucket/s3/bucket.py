@@ -1,13 +1,13 @@
 """A bucket in an S3-compatible store: Amazon S3, R2, MinIO and others.
 
-A version is the store's ETag with a number of ours, which is kept with the object. So after a lost answer, a look at
-the object shows whether the write was carried out. The store itself compares only the ETag, that is the content: a
+A version is the store's ETag plus a random number of ours, which is kept with the object. So after a lost answer, a
+look at the object shows whether the write took effect. The store itself compares only the ETag, that is the content: a
 write that expects a version does not notice a change that was undone in the meantime.
 
-Whether the store honours If-Match and If-None-Match is tried out at the first write that needs it, and remembered in
-the bucket. If it does not, comparing and writing are two steps. The contract then holds among Retake's own processes,
-which write under the lease; what another program writes between the two steps is overwritten, and a look after the
-write only shows what was written after it.
+Whether the store honours If-Match and If-None-Match is probed at the first write that needs it, and remembered in the
+bucket. If it does not, comparing and writing are two steps. The contract then holds among Retake's own processes, which
+write under the lease; what another program writes between the two steps is overwritten, and the check after the write
+notices only what was written after it.
 
 Objects whose names are not keys are not part of the bucket. Retake's own are below `.retake/` in the prefix.
 """
@@ -44,7 +44,7 @@ from retake.clock import Clock, SystemClock
 class S3Bucket(S3Looks, ServiceBucket):
     """The bucket that `url` names: s3://BUCKET/PREFIX?endpoint=URL&region=NAME. Thread safe.
 
-    `kill_timer` is set to the end of each lease taken here. Requests are repeated for `patience_s` seconds.
+    `kill_timer` is set to the end of each lease taken here. Requests are retried for `patience_s` seconds.
     """
 
     def __init__(
@@ -102,8 +102,8 @@ class S3Bucket(S3Looks, ServiceBucket):
         self._objects.copy(source, target)
 
     def move(self, moves: Sequence[tuple[str, str]]) -> None:
-        """See `Moves.move`. Where two ETags differ, as those of files uploaded in parts and of some encrypted ones do,
-        the content is compared."""
+        """See `Moves.move`. If the ETags differ, as for files uploaded in parts and some encrypted ones, the content is
+        compared."""
         check_moves(moves)
         tags = self._objects.tags(source for source, _ in moves)
         for source, target in moves:
@@ -130,7 +130,7 @@ class S3Bucket(S3Looks, ServiceBucket):
     def versions_from(self, start: str) -> Iterator[Sequence[tuple[str, str]]]:
         """See `PagedVersions.versions_from`."""
         prefix = self._place.prefix
-        after = {"StartAfter": f"{prefix}{start[:-1]}"} if start else {}  # the name itself would be left out
+        after = {"StartAfter": f"{prefix}{start[:-1]}"} if start else {}  # StartAfter excludes the name itself
         for page in self._objects.pages("", **after):
             found = [(it["Key"].removeprefix(prefix), it) for it in page]
             yield [(key, _seen(it)) for key, it in found if key.encode() >= start.encode()]

@@ -1,7 +1,7 @@
-"""Requests to an S3-compatible store: URLs, a client, repetition within limits, errors that say what to do.
+"""Requests to an S3-compatible store: URLs, a client, bounded retries, errors with advice.
 
-The SDK's own retries are off. It repeats a write whose answer was lost and then reports its own first write as
-somebody else's. So we decide which requests may be repeated, and which need a look at the object first.
+The SDK's own retries are off: it repeats a write whose answer was lost and then reports its own first write as somebody
+else's. We decide which requests may be repeated, and which need a look at the object first.
 """
 
 import os
@@ -44,7 +44,7 @@ _TRANSIENT = ("SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable
 
 
 class S3Place(NamedTuple):
-    """Where a bucket is."""
+    """The location of a bucket."""
 
     bucket: str
     prefix: str  # "" or ending in "/"
@@ -53,7 +53,7 @@ class S3Place(NamedTuple):
 
 
 class AnswerLost(Exception):
-    """There was no answer, or none that tells whether the request was carried out."""
+    """There was no answer, or none that says whether the request took effect."""
 
 
 class RequestRefused(Exception):
@@ -93,7 +93,7 @@ _FORM = "use s3://BUCKET/PREFIX?endpoint=URL&region=NAME"
 
 
 def date_of(answer: dict[str, Any]) -> float | None:
-    """Return when the store answered, by its clock, in whole seconds since the epoch; None if it does not say."""
+    """Return the store's time of the answer, in whole seconds since the epoch, or None if it does not say."""
     text = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
     try:
         return parsedate_to_datetime(text).timestamp() if text else None
@@ -104,7 +104,7 @@ def date_of(answer: dict[str, Any]) -> float | None:
 def connect(place: S3Place, *, connect_s: float, read_s: float) -> Any:
     """Return a botocore client that makes one attempt per request. Raises SettingsError.
 
-    botocore looks for the keys in the environment, in the files of the AWS command line, and in roles.
+    botocore looks for the keys in the environment, in the AWS CLI's files, and in roles.
     """
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
@@ -133,9 +133,9 @@ def connect(place: S3Place, *, connect_s: float, read_s: float) -> Any:
 
 @cache
 def _session() -> Any:
-    """Return the session of this process: making one takes twenty times as long as a client. Not thread safe.
+    """Return the session of this process: creating one takes twenty times as long as a client. Not thread safe.
 
-    It is not boto3's, which loads its resources and transfers on top: a fifth more for each process.
+    It is not boto3's, which also loads resources and transfers, a fifth more for each process.
     """
     from botocore.session import Session
 
@@ -143,7 +143,7 @@ def _session() -> Any:
 
 
 class S3Client:
-    """Requests to one bucket, repeated for `patience_s` seconds. Thread safe, as botocore's clients are."""
+    """Requests to one bucket, retried for `patience_s` seconds. Thread safe, as botocore's clients are."""
 
     def __init__(self, client: Any, place: S3Place, clock: Clock, patience_s: float) -> None:
         self._client = client
@@ -156,7 +156,7 @@ class S3Client:
         """Send one request. Raises RequestRefused, AnswerLost, or SettingsError without keys."""
         from botocore.exceptions import BotoCoreError, ClientError, HTTPClientError, NoCredentialsError
 
-        if self._process != os.getpid():  # over connections from before a fork one would read the parent's answers
+        if self._process != os.getpid():  # after a fork, old connections would deliver the parent's answers
             self._client.close()
             self._process = os.getpid()
         try:
@@ -185,7 +185,7 @@ class S3Client:
         return self.repeat(doing, lambda: self.once(operation, **arguments))
 
     def must(self, doing: str, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Do the same where a refusal is a failure. Raises StorageError."""
+        """Send a request that may be repeated; a refusal is a failure too. Raises StorageError."""
         try:
             return self.ask(doing, operation, **arguments)
         except RequestRefused as error:

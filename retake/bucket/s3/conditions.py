@@ -1,10 +1,10 @@
-"""Does the store honour conditional writes? This is tried out: some stores accept the headers and ignore them.
+"""Probe whether the store honours conditional writes: some stores accept the headers and ignore them.
 
 Backblaze answers 501; Amazon, R2 and MinIO answer 412; a proxy in between may drop headers that it does not know.
 
-Trying a store out takes four requests and is the same for every process. So the result is kept beside the claims for
-`FRESH_S`, with the date by the store's clock, for this bucket at this endpoint: what was copied from another store does
-not count.
+A probe takes four requests, and the result is the same for every process. So it is kept beside the claims for
+`FRESH_S`, with the date by the store's clock and the address of this bucket: a result that was copied from another
+store does not count.
 """
 
 import json
@@ -30,7 +30,7 @@ _known: dict[S3Place, Conditions] = {}
 
 
 def conditions(client: S3Client, place: S3Place) -> Conditions:
-    """Return what the store honours, as the bucket remembers it, or else tried out. Raises StorageError."""
+    """Return what the store honours, as remembered in the bucket or else by a probe. Raises StorageError."""
     if place not in _known:
         _known[place] = _recall(client, place) or _try_out(client, place)
     return _known[place]
@@ -42,7 +42,7 @@ def forget() -> None:
 
 
 def _recall(client: S3Client, place: S3Place) -> Conditions | None:
-    """Return what was found not long ago, or None. Raises StorageError."""
+    """Return the remembered result, or None if there is none or it is too old. Raises StorageError."""
     try:
         answer = client.ask("read what the store honours", "get_object", Key=_key(place))
     except RequestRefused:
@@ -60,7 +60,7 @@ def _recall(client: S3Client, place: S3Place) -> Conditions | None:
 
 
 def _remember(client: S3Client, place: S3Place, found: Conditions, tried: float) -> None:
-    """Keep what was found at `tried`, in seconds since the epoch by the store's clock. It may fail without harm."""
+    """Keep the result of a probe at `tried`, in seconds since the epoch by the store's clock. Failure does no harm."""
     kept = {"store": _store(place), **found._asdict(), "tried_at": tried}
     with suppress(RequestRefused, StorageError):
         client.ask("keep what the store honours", "put_object", Key=_key(place), Body=json.dumps(kept).encode())
@@ -90,7 +90,7 @@ def _try_out(client: S3Client, place: S3Place) -> Conditions:
 
 
 def _refuses(client: S3Client, key: str, condition: dict[str, str]) -> bool:
-    """Whether a write whose condition does not hold is refused for that reason."""
+    """Return whether the store refuses a write for its unmet condition."""
 
     def attempt() -> bool:
         try:

@@ -1,4 +1,4 @@
-"""The leases of a bucket in an S3-compatible store, and the claims that they are made of."""
+"""The leases of a bucket in an S3-compatible store, and the claims that they are built from."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +21,7 @@ _SHORT = LeaseTerms(ttl_s=60.0, skew_s=5.0, margin_s=5.0)  # of a lease for one 
 
 
 class S3ClaimStore(FarClaims):
-    """A `ClaimStore` in `place`. `client` should have short timeouts and little patience: a lease does not wait."""
+    """A `ClaimStore` in `place`. `client` needs short timeouts and little patience, because a lease does not wait."""
 
     def __init__(self, client: S3Client, place: S3Place) -> None:
         self._client = client
@@ -37,7 +37,7 @@ class S3ClaimStore(FarClaims):
         more: dict[str, str] = {}
         while True:
             answer = self._list(prefix, more)
-            date = date if found else date_of(answer)  # of the first page: later ones are younger
+            date = date if found else date_of(answer)  # that of the first page, which is the earliest
             found += [Stamped(self._name(it["Key"]), it["LastModified"].timestamp()) for it in answer["Contents"]]
             if not answer.get("IsTruncated"):
                 return Claims(tuple(found), date)
@@ -66,7 +66,7 @@ class S3ClaimStore(FarClaims):
             found = self.nonce(name)
             if found is None and isinstance(error, RequestRefused) and error.status == 412:
                 return False  # somebody had it and has released it since
-            if found is None:  # refused because of others, or never arrived: nobody has it, and we withdraw
+            if found is None:  # a 409 caused by others, or the request never arrived: nobody has it, so we withdraw
                 raise self._client.failed(f"store the claim {name}", error) from error
             return found == nonce
         return True
@@ -121,7 +121,7 @@ class S3Leases(ClaimLeases):
         return S3ClaimStore(self._claim_client(), self._place)
 
     def _claim_client(self) -> S3Client:
-        """Open a client of its own: requests of a lease are short, and wait for no others."""
+        """Open a separate client: requests of a lease have short timeouts and wait for no others."""
         read_s = min(_LEASE_PATIENCE_S, self._terms.ttl_s / 3)
         client = connect(self._place, connect_s=min(5.0, read_s), read_s=read_s)
         return S3Client(client, self._place, self._clock, read_s)

@@ -1,5 +1,5 @@
-"""Looks at several objects at once in an S3-compatible store: the requests are sent side by side, and with a lease
-while its claims are listed (why that is safe: retake.bucket.b2.looks)."""
+"""Look at several objects at once in an S3-compatible store, by concurrent requests. With a lease they are sent while
+its claims are listed; retake.bucket.b2.looks says why that is safe."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from retake.clock import Clock
 
 
 class S3View(NamedTuple):
-    """A `Sight` of `bucket`, by what was found."""
+    """A `Sight` of `bucket` that answers from what was found."""
 
     bucket: Sight
     objects: Mapping[str, tuple[bytes, str] | None]  # by key; None: there is none
@@ -83,8 +83,8 @@ class S3Looks(S3Leases):
 
 
 class LookingS3Claims(S3ClaimStore):
-    """Claims, while which are listed something else is looked at once our own is stored. The first listing comes with
-    what the store makes of conditions."""
+    """Claims during whose listing, once our own is stored, something else is looked at. The first listing runs beside
+    the probe of conditional writes."""
 
     def __init__(self, client: S3Client, place: S3Place) -> None:
         super().__init__(client, place)
@@ -94,11 +94,11 @@ class LookingS3Claims(S3ClaimStore):
         self.view: Sight | None = None
 
     def look_beside(self, look: Callable[[], Sight]) -> None:
-        """Carry out `look` meanwhile."""
+        """Call `look` while the claims are listed, once our own is stored."""
         self._look = look
 
     def list_ahead(self, name: str) -> None:
-        """List the claims to the lease `name` for the first time now, before it is taken."""
+        """Make the first listing of the claims to the lease `name` now, before it is taken."""
         self._ahead = self.claims(place_of(name))
 
     def claims(self, prefix: str) -> Claims:

@@ -1,4 +1,4 @@
-"""Objects in an S3-compatible store: one request or a few, with the contract's errors."""
+"""Objects in an S3-compatible store, by one or a few requests, with the contract's errors."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -9,7 +9,7 @@ from retake.bucket.contract import name_stem
 from retake.bucket.s3.client import AnswerLost, RequestRefused, S3Client, S3Place
 from retake.bucket.s3.removal import remove_quietly
 
-_MARK = "retake"  # the metadata that carries the number of a write
+_MARK = "retake"  # the metadata key of a write's number
 
 
 class S3Objects:
@@ -19,7 +19,7 @@ class S3Objects:
         self._client, self._place, self._url = client, place, url
 
     def name(self, key: str) -> str:
-        """Return the store's name of the object `key`. Raises ValueError for what is not a key."""
+        """Return the store's name of the object `key`. Raises ValueError if it is not a key."""
         return f"{self._place.prefix}{check_key(key)}"
 
     def ask(self, doing: str, key: str, operation: str, **arguments: Any) -> dict[str, Any]:
@@ -42,7 +42,7 @@ class S3Objects:
         try:
             answer = self._client.ask(doing, "get_object", Key=self.name(key), Range=f"bytes={first}-{last}")
         except RequestRefused as error:
-            if error.status == 416:  # the object ends before
+            if error.status == 416:  # the object ends before `first`
                 return b""
             if error.status == 404 and error.code != "NoSuchBucket":
                 raise NotFound(key) from None
@@ -52,21 +52,21 @@ class S3Objects:
         return bytes(answer["Body"][start : start + last + 1 - first])
 
     def version(self, key: str) -> str | None:
-        """Return the version of the object, None if it does not exist."""
+        """Return the version of the object, or None if it does not exist."""
         try:
             return _version(self.ask(f"look at {key}", key, "head_object", Key=self.name(key)))
         except NotFound:
             return None
 
     def listed(self, prefix: str, after: str = "") -> Iterator[dict[str, Any]]:
-        """Yield what the store lists of the objects whose keys begin with `prefix` and sort after `after`. Raises
+        """Yield the store's listing of the objects whose keys begin with `prefix` and sort after `after`. Raises
         StorageError."""
         more = {"StartAfter": f"{self._place.prefix}{after}"} if after else {}
         for page in self.pages(prefix, **more):
             yield from page
 
     def pages(self, prefix: str, **more: str) -> Iterator[list[dict[str, Any]]]:
-        """Yield the same page by page, one request for each. `more` are parameters of the first request. Raises
+        """Yield the same page by page, with one request each. `more` are parameters of the first request. Raises
         StorageError."""
         while True:
             start = f"{self._place.prefix}{prefix}"
@@ -77,16 +77,16 @@ class S3Objects:
             more = {"ContinuationToken": answer["NextContinuationToken"]}
 
     def tags(self, keys: Iterable[str]) -> dict[str, tuple[str, int]]:
-        """Return ETag and size of those of the objects that exist: one listing for keys that differ in their suffix
-        only. Raises StorageError."""
+        """Return the ETag and size of each object that exists, with one listing for keys that differ only in their
+        suffix. Raises StorageError."""
         names = {self.name(key): key for key in keys}
         found = (it for stem in sorted({name_stem(key) for key in names.values()}) for it in self.listed(stem))
         return {names[it["Key"]]: (etag(it), it["Size"]) for it in found if it["Key"] in names}
 
     def put(self, key: str, file: BinaryIO, condition: dict[str, str]) -> str:
-        """Write the object once, as far as anyone can tell: after a lost answer or a refusal, check if it is there.
+        """Write the object once and return its version: after a lost answer or a refusal, check whether it was stored.
 
-        `condition` holds If-Match or If-None-Match, or nothing. Returns the version. Raises Conflict, StorageError.
+        `condition` holds If-Match or If-None-Match, or nothing. Raises Conflict, StorageError.
         """
         number = _number()
         doing = f"write {key}"
@@ -104,7 +104,7 @@ class S3Objects:
         return self._client.repeat(doing, attempt)
 
     def copy(self, source: str, target: str) -> None:
-        """Copy an object. The copy gets a version that was never used before. Raises NotFound, StorageError."""
+        """Copy an object. The copy gets a new version. Raises NotFound, StorageError."""
         self.ask(
             f"copy {source} to {target}",
             source,
@@ -116,7 +116,7 @@ class S3Objects:
         )
 
     def compare_and_put(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
-        """Write less safely, in a store that ignores conditions. Raises Conflict, StorageError."""
+        """Compare, write and compare again, in a store that ignores conditions. Raises Conflict, StorageError."""
         self._compare(key, expect, "nothing was changed")
         version = self.put(key, file, {})
         self._compare(key, version, "it was written after us")
@@ -125,7 +125,8 @@ class S3Objects:
     def displace(self, key: str, file: BinaryIO, expect: str, aside: str) -> str:
         """Write in a store that ignores conditions, while `aside` holds a copy of what was there.
 
-        If nothing was written the copy is removed, else it stays until the caller has dealt with it. Raises Conflict.
+        The copy is removed unless another program wrote after us; then it stays for the caller to deal with. Raises
+        Conflict.
         """
         self._compare(key, expect, "nothing was changed")
         try:
@@ -143,7 +144,7 @@ class S3Objects:
         return version
 
     def _after(self, key: str, number: str, error: Exception, conditional: bool) -> str:
-        """Return the version if the write was carried out after all. Raises Conflict, StorageError, AnswerLost."""
+        """Return the version if the write took effect after all. Raises Conflict, StorageError, AnswerLost."""
         refused = isinstance(error, RequestRefused) and error.status in (404, 409, 412) and conditional
         if isinstance(error, RequestRefused) and not (refused and error.code != "NoSuchBucket"):
             raise self._client.failed(f"write {key}", error) from error

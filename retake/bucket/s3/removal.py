@@ -1,4 +1,4 @@
-"""Removing an object with its versions."""
+"""Remove an object with all its versions."""
 
 from contextlib import suppress
 
@@ -7,8 +7,8 @@ from retake.errors import StorageError
 
 
 def remove(client: S3Client, key: str, doing: str) -> None:
-    """Remove the object with every version that the store keeps, but none that somebody writes meanwhile. Raises
-    StorageError; `doing` completes "cannot …"."""
+    """Remove the object with every version that the store keeps, but none that somebody writes meanwhile. `doing`
+    completes "cannot …". Raises StorageError."""
     answer = client.must(doing, "delete_object", Key=key)
     if "VersionId" not in answer and "DeleteMarker" not in answer:
         return
@@ -18,7 +18,7 @@ def remove(client: S3Client, key: str, doing: str) -> None:
 
 
 def remove_quietly(client: S3Client, key: str) -> None:
-    """Remove the object if possible; it does no harm if it stays."""
+    """Remove the object if possible. It does no harm if it stays."""
     with suppress(StorageError):
         remove(client, key, f"delete {key}")
 
