@@ -28,14 +28,14 @@ from retake.web.gate import own_path, wants_page
 from retake.web.live import Live
 from retake.web.verbs import MODES, ON_ALERTS, ON_BREAKERS, ON_LETTERS, VERBS, PreparedOrder, Verbs
 
-MOST_IDS = 1000
-LONGEST_ID = 200  # characters
+MAX_IDS = 1000
+MAX_ID_LENGTH = 200  # characters
 
 YES = ("yes", "1", "true", "on")
 """What `agreed` may be, besides what the page that asks has sent along: the console's --yes."""
 
-_DONE_LENGTH = 300
-_TOLD, _SHOWN = 20, 100  # of several refusals, of several losses
+_MAX_DONE_LENGTH = 300
+_MAX_REFUSALS, _MAX_LOSSES = 20, 100  # of several refusals, of several losses
 
 _LABELS = {
     "drop": ("Drop what is kept?", "Dropping cannot be undone."),
@@ -76,7 +76,7 @@ class ActionResult(NamedTuple):
 def action_routes(desk: Desk, live: Live) -> APIRouter:
     """Return POST /actions/VERB."""
     router = APIRouter()
-    acting = Acting(desk, Verbs(desk.operations, desk.environ, desk.policies))
+    handler = ActionHandler(desk, Verbs(desk.operations, desk.environ, desk.policies))
 
     @router.post("/actions/{verb}")
     async def act(verb: str, request: Request) -> Response:
@@ -86,7 +86,7 @@ def action_routes(desk: Desk, live: Live) -> APIRouter:
             raise HTTPException(404)
         order = _read(request, verb, form)
         try:
-            return await run_in_threadpool(acting.answer, request, order)
+            return await run_in_threadpool(handler.answer, request, order)
         finally:
             desk.shelf.forget()
             live.look_now()
@@ -100,13 +100,13 @@ def _read(request: Request, verb: str, form: Mapping[str, list[str]]) -> FormOrd
     channel, agreed, back = (form.get(name, [""])[0].strip() for name in ("channel", "agreed", "back"))
     if not ids and verb != "unlock":
         raise HTTPException(422, "Nothing is chosen: the field id is missing.")
-    if len(ids) > MOST_IDS:
-        raise HTTPException(422, f"At most {MOST_IDS} at once: {len(ids)} are chosen.")
-    if any(len(it) > LONGEST_ID or not it.isprintable() for it in (*ids, channel)):
-        raise HTTPException(422, f"No id or channel is called so: at most {LONGEST_ID} characters of text.")
+    if len(ids) > MAX_IDS:
+        raise HTTPException(422, f"At most {MAX_IDS} at once: {len(ids)} are chosen.")
+    if any(len(it) > MAX_ID_LENGTH or not it.isprintable() for it in (*ids, channel)):
+        raise HTTPException(422, f"No id or channel is called so: at most {MAX_ID_LENGTH} characters of text.")
     if verb == "mode" and (len(ids) > 1 or ids[0] not in MODES):
         raise HTTPException(422, f"id must be one of {', '.join(MODES)}.")
-    return FormOrder(verb, ids, channel, agreed, _page_to_show(request, verb, back), _is_program(request))
+    return FormOrder(verb, ids, channel, agreed, _return_path(request, verb, back), _is_program(request))
 
 
 def _is_program(request: Request) -> bool:
@@ -114,7 +114,7 @@ def _is_program(request: Request) -> bool:
     return bool(request.scope.get("retake.program")) or not wants_page(request.scope)
 
 
-def _page_to_show(request: Request, verb: str, back: str) -> str:
+def _return_path(request: Request, verb: str, back: str) -> str:
     """The page that the browser is sent back to: the one that it came from, if that is one of ours."""
     if not back:
         host = request.headers.get("host", "").strip().lower()
@@ -125,7 +125,7 @@ def _page_to_show(request: Request, verb: str, back: str) -> str:
     return path if fits else _PAGES.get(verb, "/")
 
 
-class Acting:
+class ActionHandler:
     """Carries forms out, and answers them."""
 
     def __init__(self, desk: Desk, verbs: Verbs) -> None:
@@ -138,12 +138,12 @@ class Acting:
         if not _agrees(order):
             losses = {} if order.program else self._losses(order.verb, items)
             if losses and order.agreed != _digest(order.verb, losses):
-                return self._asked(request, order, len(items), losses)
+                return self._ask(request, order, len(items), losses)
             agreed = {it.agreement for it in losses.values()}
         if len(items) == 1:
-            return self._done(order, self._acted(order, items[0], agreed))
-        results = each(items, lambda it: self._tried(order, it, agreed), _failed)
-        return self._several(request, order, items, results)
+            return self._answer_done(order, self._act(order, items[0], agreed))
+        results = each(items, lambda it: self._try(order, it, agreed), _failed)
+        return self._answer_several(request, order, items, results)
 
     def _losses(self, verb: str, items: Sequence[Item]) -> dict[Item, PreparedOrder]:
         """What would be lost, by item. Of several, what is refused is left to the doing."""
@@ -159,20 +159,20 @@ class Acting:
                 found[item] = prepared
         return found
 
-    def _asked(self, request: Request, order: FormOrder, number: int, losses: Mapping[Item, PreparedOrder]) -> Response:
+    def _ask(self, request: Request, order: FormOrder, number: int, losses: Mapping[Item, PreparedOrder]) -> Response:
         heading, hint = _LABELS[order.verb]
         values = {
             "heading": heading,
             "hint": hint,
             "order": order,
-            "losses": [f"{it.lost[:1].upper()}{it.lost[1:]}." for it in [*losses.values()][:_SHOWN]],
-            "more": max(0, len(losses) - _SHOWN),
+            "losses": [f"{it.lost[:1].upper()}{it.lost[1:]}." for it in [*losses.values()][:_MAX_LOSSES]],
+            "more": max(0, len(losses) - _MAX_LOSSES),
             "others": number - len(losses),
             "agreed": _digest(order.verb, losses),
         }
         return self._desk.page(request, "confirm.html", values)
 
-    def _acted(self, order: FormOrder, item: Item, agreed: set[str]) -> ActionResult:
+    def _act(self, order: FormOrder, item: Item, agreed: set[str]) -> ActionResult:
         """Do it to one. Raises RetakeError."""
         prepared = self._verbs.prepare(order.verb, item)
         if prepared.lost and not agreed & {"", prepared.agreement}:
@@ -182,13 +182,13 @@ class Acting:
         warning = f". Warning: {done.warning}" if done.warning else ""
         return ActionResult(done.document, ExitCode.OK, f"{done.what}{warning}")
 
-    def _tried(self, order: FormOrder, item: Item, agreed: set[str]) -> ActionResult:
+    def _try(self, order: FormOrder, item: Item, agreed: set[str]) -> ActionResult:
         try:
-            return self._acted(order, item, agreed)
+            return self._act(order, item, agreed)
         except RetakeError as error:
             return _failed(str(error), error.exit_code)._replace(status=status_of(error))
 
-    def _several(
+    def _answer_several(
         self, request: Request, order: FormOrder, items: Sequence[Item], results: Sequence[ActionResult]
     ) -> Response:
         failed = [it for it in results if it.exit_code != ExitCode.OK]
@@ -198,17 +198,17 @@ class Acting:
         if order.program:
             return answer(several_document(items, results), 200 if done else status)
         if not failed:
-            return self._done(order, ActionResult({}, what=told))
+            return self._answer_done(order, ActionResult({}, what=told))
         words = [f"{it.name}: {at.document['error']}" for it, at in zip(items, results, strict=True) if at in failed]
-        more = f" And {len(words) - _TOLD} more." if len(words) > _TOLD else ""
-        text = f"{told}. Not done: {'; '.join(words[:_TOLD])}.{more}"
+        more = f" And {len(words) - _MAX_REFUSALS} more." if len(words) > _MAX_REFUSALS else ""
+        text = f"{told}. Not done: {'; '.join(words[:_MAX_REFUSALS])}.{more}"
         return self._desk.page(request, "error.html", {"status": status, "text": text}, status)
 
-    def _done(self, order: FormOrder, acted: ActionResult) -> Response:
+    def _answer_done(self, order: FormOrder, acted: ActionResult) -> Response:
         if order.program:
             return answer(acted.document)
         response = RedirectResponse(order.back, 303)
-        text = quote(one_line(acted.what)[:_DONE_LENGTH])
+        text = quote(one_line(acted.what)[:_MAX_DONE_LENGTH])
         response.set_cookie(DONE_COOKIE, text, max_age=60, httponly=True, samesite="strict")
         return response
 

@@ -13,9 +13,9 @@ from retake.operations.alerts import AlertPanel
 from retake.operations.pipelines import Operations
 from retake.operations.port import Refusal
 from retake.operations.words import one_line
-from retake.web.desk import Desk, Seen
+from retake.web.desk import Desk, PageData
 
-SHOWN = 200
+MAX_ALERTS = 200
 """How many alerts are on a page, and how many that are over."""
 
 TONES = {"warning": "warn", "error": "bad", "critical": "bad"}
@@ -30,20 +30,20 @@ def alerts_routes(desk: Desk) -> APIRouter:
 
     @router.get("/alerts")
     def alerts(request: Request) -> Response:
-        def read() -> Seen:
-            return Seen(panel().list_document(), list_view(panel()))
+        def read() -> PageData:
+            return PageData(panel().list_document(), list_view(panel()))
 
         return desk.show(request, "alerts.html", "", read)
 
     @router.get("/alerts/{alert_id}")
     def alert(request: Request, alert_id: str) -> Response:
-        def read() -> Seen:
+        def read() -> PageData:
             try:
                 found = panel().find(alert_id)
             except Refusal as unknown:
                 raise HTTPException(404, one_line(unknown, 300)) from None
             view = alert_view(found, desk.operations, panel().untold(found))
-            return Seen(panel().document(found, whole=True), view)
+            return PageData(panel().document(found, whole=True), view)
 
         return desk.show(request, "alert.html", alert_id, read)
 
@@ -54,9 +54,9 @@ def list_view(panel: AlertPanel) -> dict[str, Any]:
     """Return what the list needs: the open alerts, those that are over, and the channels."""
     every = panel.alerts(ended=True, tolerant=True)
     return {
-        "rows": [row_of(it) for it in every if it.active][:SHOWN],
-        "over": [row_of(it) for it in every if not it.active][:SHOWN],
-        "more": max(0, sum(it.active for it in every) - SHOWN),
+        "rows": [row_of(it) for it in every if it.active][:MAX_ALERTS],
+        "over": [row_of(it) for it in every if not it.active][:MAX_ALERTS],
+        "more": max(0, sum(it.active for it in every) - MAX_ALERTS),
         "channels": panel.channels(),
         "why_none": why_no_channel(panel.environ),
     }

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 720, 220
-MOST_POINTS = 400
+MAX_POINTS = 400
 """Of one chart. Of more the last are drawn."""
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 88, 8, 12, 28
-_LARGEST = 1e300  # that is rounded: not far above, no float is
+_MAX_ROUNDED = 1e300  # that is rounded: not far above, no float is
 
 
 class Axis(NamedTuple):
@@ -35,7 +35,7 @@ class Bar(NamedTuple):
     y: float
     width: float
     height: float
-    told: str
+    description: str
 
 
 class Dot(NamedTuple):
@@ -43,14 +43,14 @@ class Dot(NamedTuple):
 
     x: float
     y: float
-    told: str
+    description: str
 
 
 class Drawing(NamedTuple):
-    """A chart: `told` is what it shows, in words; `ticks` are the numbers beside it and where they are."""
+    """A chart: `description` is what it shows, in words; `ticks` are the numbers beside it and where they are."""
 
     title: str
-    told: str
+    description: str
     ticks: Sequence[tuple[float, str]]
     first: str  # the label at its left end
     last: str
@@ -72,24 +72,24 @@ def bar_chart(
     title: str, labels: Sequence[str], values: Sequence[float], axis: Axis, mark: float | None = None
 ) -> Drawing:
     """Return a chart with a bar for each label. `mark` is a value at which a line goes across."""
-    labels, values = labels[-MOST_POINTS:], values[-MOST_POINTS:]
+    labels, values = labels[-MAX_POINTS:], values[-MAX_POINTS:]
     step = (WIDTH - _LEFT - _RIGHT) / max(1, len(values))
     bars = []
     for number, (label, value) in enumerate(zip(labels, values, strict=True)):
         x, y = round(_LEFT + (number + 0.1) * step, 1), axis.y(value)
         bars.append(Bar(x, y, round(step * 0.8, 1), round(HEIGHT - _BOTTOM - y, 1), f"{label}: {axis.text(value)}"))
-    told = "nothing is on record"
+    text = "nothing is on record"
     if values:
         most = max(range(len(values)), key=values.__getitem__)
-        told = f"{labels[0]} to {labels[-1]}: at most {bars[most].told}; the last is {axis.text(values[-1])}"
-    return _drawing(title, told, labels, axis)._replace(bars=bars, mark=None if mark is None else axis.y(mark))
+        text = f"{labels[0]} to {labels[-1]}: at most {bars[most].description}; the last is {axis.text(values[-1])}"
+    return _drawing(title, text, labels, axis)._replace(bars=bars, mark=None if mark is None else axis.y(mark))
 
 
 def line_chart(
     title: str, labels: Sequence[str], values: Sequence[float | None], axis: Axis, mark: float | None = None
 ) -> Drawing:
     """Return a chart with a line through the values that are known."""
-    labels, values = labels[-MOST_POINTS:], values[-MOST_POINTS:]
+    labels, values = labels[-MAX_POINTS:], values[-MAX_POINTS:]
     step = (WIDTH - _LEFT - _RIGHT) / max(1, len(labels) - 1)
     dots = [
         Dot(round(_LEFT + number * step, 1), axis.y(value), f"{label}: {axis.text(value)}")
@@ -97,15 +97,17 @@ def line_chart(
         if value is not None
     ]
     known = [value for value in values if value is not None]
-    told = f"from {axis.text(min(known))} to {axis.text(max(known))}; {dots[-1].told}" if known else "nothing is known"
-    return _drawing(title, told, labels, axis)._replace(dots=dots, mark=None if mark is None else axis.y(mark))
+    text = "nothing is known"
+    if known:
+        text = f"from {axis.text(min(known))} to {axis.text(max(known))}; {dots[-1].description}"
+    return _drawing(title, text, labels, axis)._replace(dots=dots, mark=None if mark is None else axis.y(mark))
 
 
 def round_up(value: float) -> float:
     """Return a round number that is not less than `value`: the upper end of an axis."""
     if not value > 0:
         return 1.0
-    if value > _LARGEST:
+    if value > _MAX_ROUNDED:
         return value
     size = 10.0 ** (len(f"{int(value)}") if value >= 1 else 0)
     while size / 10 >= value:
@@ -113,6 +115,6 @@ def round_up(value: float) -> float:
     return next(size * part for part in (0.1, 0.2, 0.25, 0.5, 1.0) if size * part >= value)
 
 
-def _drawing(title: str, told: str, labels: Sequence[str], axis: Axis) -> Drawing:
+def _drawing(title: str, description: str, labels: Sequence[str], axis: Axis) -> Drawing:
     ticks = [(axis.y(value), axis.text(value)) for value in (0.0, axis.high / 2, axis.high)]
-    return Drawing(title, told, ticks, labels[0] if labels else "", labels[-1] if len(labels) > 1 else "")
+    return Drawing(title, description, ticks, labels[0] if labels else "", labels[-1] if len(labels) > 1 else "")

@@ -22,7 +22,7 @@ GRACE_S = 1
 WARM_UP_S = 1.5
 """Seconds that the first page may take to be read before the address is printed; a read that takes longer goes on."""
 
-_DIRECTORY_S, _FAR_S = 2.0, 15.0  # between two looks
+_LOCAL_LOOK_S, _REMOTE_LOOK_S = 2.0, 15.0  # between two looks
 
 
 class WebOptions(NamedTuple):
@@ -39,7 +39,7 @@ class WebOptions(NamedTuple):
 
 def serve(operations: Operations, settings: WebSettings, options: WebOptions, *, signals: Callable[[], int]) -> int:
     """Serve the dashboard until a signal comes, and return the exit code. Raises PortTaken, SettingsError."""
-    seconds = settings.look_seconds or (_DIRECTORY_S if operations.bucket.url.startswith("file:") else _FAR_S)
+    seconds = settings.look_seconds or (_LOCAL_LOOK_S if operations.bucket.url.startswith("file:") else _REMOTE_LOOK_S)
     with listen(options.host, options.port) as listener:
         clock = operations.clock
         shelf = Shelf(seconds)

@@ -49,7 +49,7 @@ PageNumber = Annotated[int, Query(ge=1)]
 """The page of a list that is asked for; one beyond the last is the last."""
 
 
-class Seen(NamedTuple):
+class PageData(NamedTuple):
     """What a page shows: the document that programs get, and more that only its template needs."""
 
     document: Mapping[str, Any]
@@ -57,7 +57,7 @@ class Seen(NamedTuple):
     status: int = 200
 
 
-class Shared(NamedTuple):
+class SharedRead(NamedTuple):
     """Something that is read once for several pages: when, and the number of that reading."""
 
     at: datetime
@@ -85,7 +85,7 @@ class Desk:
         self.policies = policies or {}
         self._templates = _templates()
         self._numbers = count()
-        self._last: dict[str, Shared] = {}
+        self._last: dict[str, SharedRead] = {}
         self._reads: dict[str, Callable[[Any], Any]] = {
             "status": lambda before: status_report(operations, cap_usd),
             "runs": lambda before: operations.listings(before or ()),
@@ -96,7 +96,7 @@ class Desk:
         """The time."""
         return self.operations.clock.now()
 
-    def status(self) -> Shared:
+    def status(self) -> SharedRead:
         """Return how everything stands, the StatusReport, lately or now. Raises as `status_report`, BucketSilent."""
         return self._shared("status", self.shelf.get)
 
@@ -105,13 +105,13 @@ class Desk:
         found: StatusReport = self._shared("status", self.shelf.renew).found
         return found
 
-    def runs(self) -> Shared:
+    def runs(self) -> SharedRead:
         """Return the listings of all ledgers, lately or now. Raises as `Operations.listings`, BucketSilent."""
         return self._shared("runs", self.shelf.get)
 
     def listings(self) -> Listings:
         """Return the same for what is itself being read. Raises as `Operations.listings`."""
-        found: Listings = self._shared("runs", self.shelf.here).found
+        found: Listings = self._shared("runs", self.shelf.get_inline).found
         return found
 
     def warm_up(self, wait_s: float) -> None:
@@ -127,31 +127,31 @@ class Desk:
             if self.shelf.is_wanted("runs", WATCHED_S):
                 self._shared("runs", self.shelf.renew)
                 read.add("runs")
-        self.shelf.forget(besides=read)
+        self.shelf.forget(keep=read)
 
-    def _shared(self, key: str, get: Callable[[Hashable, Callable[[], Shared]], Shared]) -> Shared:
+    def _shared(self, key: str, get: Callable[[Hashable, Callable[[], SharedRead]], SharedRead]) -> SharedRead:
         return get(key, self._reading(key))
 
-    def _reading(self, key: str) -> Callable[[], Shared]:
+    def _reading(self, key: str) -> Callable[[], SharedRead]:
         """Return what reads the status or the runs, given what was read before."""
 
-        def numbered() -> Shared:
+        def numbered() -> SharedRead:
             at, before = self.now, self._last.get(key)
-            self._last[key] = Shared(at, next(self._numbers), self._reads[key](before.found if before else None))
+            self._last[key] = SharedRead(at, next(self._numbers), self._reads[key](before.found if before else None))
             return self._last[key]
 
         return numbered
 
     def show(
-        self, request: Request, template: str, key: Hashable, read: Callable[[], Seen], of: Shared | None = None
+        self, request: Request, template: str, key: Hashable, read: Callable[[], PageData], of: SharedRead | None = None
     ) -> Response:
         """Answer with what `read` returns, lately or now: as a page, or as JSON for a program. `of` is what it makes
         that of, if that is shared with other pages."""
         basis = of.number if of else 0
         at, seen = self.shelf.get((template, key), lambda: (of.at if of else self.now, read()), basis=basis)
-        return self.shown(request, template, at, seen)
+        return self.respond(request, template, at, seen)
 
-    def shown(self, request: Request, template: str, at: datetime, seen: Seen) -> Response:
+    def respond(self, request: Request, template: str, at: datetime, seen: PageData) -> Response:
         """Answer with what was read at that time: as a page, or as JSON for a program. Raises HTTPException where that
         is an error."""
         if seen.status >= 400:

@@ -6,10 +6,10 @@ from urllib.parse import quote, urlsplit
 from retake.serving.body import Application, Message, Receive, Send, bearer, refuse
 from retake.web.sessions import COOKIE, Sessions
 
-LARGEST_COOKIE = 8192  # bytes of the header
+MAX_COOKIE_BYTES = 8192  # bytes of the header
 
-OPEN = ("/login", "/healthz")
-OPEN_BELOW = "/static/"
+OPEN_PATHS = ("/login", "/healthz")
+OPEN_PREFIX = "/static/"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 _POLICY = (
@@ -43,24 +43,24 @@ class Gate:
             return await self._application(scope, receive, send)
         headers, path = dict(scope["headers"]), scope["path"]
 
-        async def send_marked(message: Message) -> None:
+        async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = {**message, "headers": marked(message["headers"], path)}
+                message = {**message, "headers": with_security_headers(message["headers"])}
             await send(message)
 
         if host_name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
-            return await refuse(send_marked, 400, "this host is not one of ours: add it to WEB.hosts")
+            return await refuse(send_secured, 400, "this host is not one of ours: add it to WEB.hosts")
         token = bearer(headers).decode("latin-1")
         program = bool(token) and self._sessions.is_token(token)
         session = session_of(headers)
         signed_in = program or self._sessions.holds(session)
         scope["retake.program"], scope["retake.session"] = program, "" if program or not signed_in else session
-        if signed_in or path in OPEN or path.startswith(OPEN_BELOW):
-            return await self._application(scope, receive, send_marked)
+        if signed_in or path in OPEN_PATHS or path.startswith(OPEN_PREFIX):
+            return await self._application(scope, receive, send_secured)
         if not from_program(scope):
-            return await _to_login(scope, send_marked)
+            return await _to_login(scope, send_secured)
         challenge = (b"www-authenticate", b"Bearer")
-        return await refuse(send_marked, 401, "send the header Authorization: Bearer with RETAKE_WEB_TOKEN", challenge)
+        return await refuse(send_secured, 401, "send the header Authorization: Bearer with RETAKE_WEB_TOKEN", challenge)
 
 
 def host_name(host: str) -> str:
@@ -73,7 +73,7 @@ def host_name(host: str) -> str:
 def session_of(headers: Mapping[bytes, bytes]) -> str:
     """Return the cookie of the session, or "". Cookies of other programs on this host may stand beside it: browsers do
     not tell ports apart, and `http.cookies` would stop at the first one that is odd, such as JSON."""
-    header = headers.get(b"cookie", b"")[:LARGEST_COOKIE].decode("latin-1")
+    header = headers.get(b"cookie", b"")[:MAX_COOKIE_BYTES].decode("latin-1")
     pairs = (it.partition("=") for it in header.split(";"))
     return {name.strip(): value.strip() for name, _, value in pairs}.get(COOKIE, "")
 
@@ -100,7 +100,7 @@ def own_path(text: str) -> str:
     return text if ours and "\\" not in text else "/"
 
 
-def marked(headers: list[tuple[bytes, bytes]], path: str) -> list[tuple[bytes, bytes]]:
+def with_security_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
     """Return the headers of an answer with those that every answer has. What says nothing of caching is not cached."""
     names = {name.lower() for name, _ in headers}
     more = [] if b"cache-control" in names else [(b"cache-control", b"no-store")]

@@ -12,9 +12,9 @@ from retake.operations.breakers import BreakerPanel, BreakerView
 from retake.operations.modes import SET_BY, ModePanel
 from retake.operations.words import code_of, one_line, span
 from retake.retrying.breaker import Phase
-from retake.web.desk import Desk, Seen
+from retake.web.desk import Desk, PageData
 
-MOST_BREAKERS = 300  # on a page
+MAX_BREAKERS = 300  # on a page
 
 MODE_TONES = ("good", "warn", "bad", "bad")
 _TONES = {Phase.CLOSED: "good", Phase.OPEN: "bad", Phase.HALF_OPEN: "warn"}
@@ -26,20 +26,20 @@ def guards_routes(desk: Desk) -> APIRouter:
 
     @router.get("/mode")
     def mode(request: Request) -> Response:
-        def read() -> Seen:
+        def read() -> PageData:
             panel = ModePanel(desk.operations)
             document = panel.document(panel.state())
-            return Seen(document, mode_view(document))
+            return PageData(document, mode_view(document))
 
         return desk.show(request, "mode.html", "", read)
 
     @router.get("/breakers")
     def breakers(request: Request) -> Response:
-        def read() -> Seen:
+        def read() -> PageData:
             panel = BreakerPanel(desk.operations, desk.policies, this_process())
             found = panel.views()
-            rows = [breaker_row(it) for it in found[:MOST_BREAKERS]]
-            return Seen({"breakers": [it.document() for it in found]}, {"rows": rows})
+            rows = [breaker_row(it) for it in found[:MAX_BREAKERS]]
+            return PageData({"breakers": [it.document() for it in found]}, {"rows": rows})
 
         return desk.show(request, "breakers.html", "", read)
 

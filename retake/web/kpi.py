@@ -18,23 +18,23 @@ from retake.kpi.figures import SUCCESS_TARGET, KpiLevel, PipelineFigures, StepFi
 from retake.operations.kpi import KpiReader, KpiReport
 from retake.operations.words import read_window, span, window_length
 from retake.web.charts import Axis, Drawing, bar_chart, line_chart, round_up
-from retake.web.desk import Desk, Seen
+from retake.web.desk import Desk, PageData
 from retake.web.gate import wants_page
 from retake.web.shelf import READ_S, BucketSilent
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
-SHOWN = 60
+MAX_PIPELINES = 60
 """How many pipelines are on the page, those with the most runs."""
 
 _PATIENCE_S, _SHORT_S = 1.0, 0.2
 """Seconds that a page waits for figures before it says that runs are being counted; and where that is known already, or
 there are earlier figures to be shown."""
 
-_AT_ONCE = 100  # runs between two rests
-_KEPT = 20  # reports
+_RUNS_PER_REST = 100  # runs between two rests
+_MAX_REPORTS = 20  # reports
 
-_BINS = 40
-_WIDTHS_S = (60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800, 2_592_000, 7_776_000)
+_MAX_BINS = 40
+_BIN_WIDTHS_S = (60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800, 2_592_000, 7_776_000)
 
 TONES = {KpiLevel.OK: "good", KpiLevel.WARNING: "warn", KpiLevel.ERROR: "bad", KpiLevel.CRITICAL: "bad"}
 
@@ -59,23 +59,23 @@ class FigureReader:
     """
 
     def __init__(self, desk: Desk) -> None:
-        self._reader = KpiReader(desk.operations, read_only=True, progress=self._counted)
-        self._shelf, self._desk = desk.shelf.beside(), desk
+        self._reader = KpiReader(desk.operations, read_only=True, progress=self._on_progress)
+        self._shelf, self._desk = desk.shelf.child(), desk
         self._lock = threading.Lock()
         self._last: OrderedDict[Hashable, Any] = OrderedDict()
-        self._runs, self._goes_on = 0, False
+        self._runs, self._counting = 0, False
         self._since = 0.0
 
-    def seen(self, window_s: float | None, window: str) -> tuple[datetime, Seen]:
+    def seen(self, window_s: float | None, window: str) -> tuple[datetime, PageData]:
         """Return what the page shows, and of when: the last figures while they are counted again. Raises as
         `KpiReader.report`, StillCounting, BucketSilent."""
 
-        def read() -> tuple[datetime, Seen]:
+        def read() -> tuple[datetime, PageData]:
             report = self._reader.report(window_s)
             ended = (it for it in report.facts() if it.cell[0] == "ended")
-            return report.figures.at, Seen(report.figures.document(), kpi_view(report, ended))
+            return report.figures.at, PageData(report.figures.document(), kpi_view(report, ended))
 
-        found: tuple[datetime, Seen] = self._get(window, read)
+        found: tuple[datetime, PageData] = self._get(window, read)
         return found
 
     def metrics(self) -> str:
@@ -90,32 +90,32 @@ class FigureReader:
     def _get(self, key: Hashable, read: Callable[[], Any]) -> Any:
         def counted() -> Any:
             with self._lock:
-                self._runs, self._goes_on, self._since = 0, False, time.thread_time()
+                self._runs, self._counting, self._since = 0, False, time.thread_time()
                 try:
                     found = read()
                 finally:
-                    self._goes_on = False
+                    self._counting = False
             self._last[key] = found
-            while len(self._last) > _KEPT:
+            while len(self._last) > _MAX_REPORTS:
                 self._last.popitem(last=False)
             return found
 
-        known = self._goes_on or key in self._last
+        known = self._counting or key in self._last
         try:
             return self._shelf.get(key, counted, _SHORT_S if known else _PATIENCE_S)
         except BucketSilent:
             if key in self._last:
                 return self._last[key]
-            if self._goes_on:
+            if self._counting:
                 raise StillCounting(self._runs) from None
             return self._shelf.get(key, counted, READ_S - _PATIENCE_S)
 
-    def _counted(self, runs: int) -> None:
+    def _on_progress(self, runs: int) -> None:
         """Rest as long as the last runs took to read: pages must come meanwhile."""
         if self._shelf.closed:
             raise BucketSilent("the dashboard ends")
-        self._goes_on, self._runs = True, self._runs + runs
-        if runs and self._runs % _AT_ONCE == 0:
+        self._counting, self._runs = True, self._runs + runs
+        if runs and self._runs % _RUNS_PER_REST == 0:
             time.sleep(min(1.0, max(0.0, time.thread_time() - self._since)))
             self._since = time.thread_time()
 
@@ -138,7 +138,7 @@ def kpi_routes(desk: Desk) -> APIRouter:
                 raise
             return desk.page(request, "counting.html", {"runs": f"{counting.runs:,}"})
 
-        return desk.shown(request, "kpi.html", at, seen)
+        return desk.respond(request, "kpi.html", at, seen)
 
     @router.get("/metrics")
     def metrics() -> Response:
@@ -157,8 +157,8 @@ def kpi_view(report: KpiReport, ended: Iterable[Fact]) -> dict[str, Any]:
         "length": window_length(figures.window_seconds),
         "level": figures.level.value,
         "tone_of_all": TONES[figures.level],
-        "rows": [_row(it) for it in worst_first[:SHOWN]],
-        "more": max(0, len(told) - SHOWN),
+        "rows": [_row(it) for it in worst_first[:MAX_PIPELINES]],
+        "more": max(0, len(told) - MAX_PIPELINES),
         "silent": len(figures.pipelines) - len(told),
         "charts": _charts(report, ended),
         "target": f"{100 * SUCCESS_TARGET:g} %",
@@ -206,7 +206,7 @@ def _over_time(since: datetime, until: datetime, ended: Iterable[Fact]) -> tuple
     facts = [(it.at, str(it.cell[2]), it.amount) for it in ended]
     first = max(micros(since), min((at for at, _, _ in facts), default=micros(until)))
     length_s = (micros(until) - first) / 1e6
-    width_s = next((it for it in _WIDTHS_S if length_s / it <= _BINS), _WIDTHS_S[-1])
+    width_s = next((it for it in _BIN_WIDTHS_S if length_s / it <= _MAX_BINS), _BIN_WIDTHS_S[-1])
     width = width_s * 10**6
     start = first // width
     counts: list[Counter[str]] = [Counter() for _ in range(min(micros(until) // width - start, 2000) + 1)]

@@ -7,9 +7,9 @@ from fastapi.responses import Response
 
 from retake.operations.letters import LetterView, letters_page
 from retake.operations.words import code_of, one_line, usd
-from retake.web.desk import Desk, PageNumber, Seen
+from retake.web.desk import Desk, PageData, PageNumber
 
-A_PAGE = 50
+PAGE_SIZE = 50
 
 
 def letters_routes(desk: Desk) -> APIRouter:
@@ -18,9 +18,9 @@ def letters_routes(desk: Desk) -> APIRouter:
 
     @router.get("/dead-letters")
     def letters(request: Request, page: PageNumber = 1) -> Response:
-        def read() -> Seen:
-            found = letters_page(desk.operations, page, A_PAGE)
-            return Seen(found.document(), {"rows": [row_of(it) for it in found.letters], "at_page": found.at})
+        def read() -> PageData:
+            found = letters_page(desk.operations, page, PAGE_SIZE)
+            return PageData(found.document(), {"rows": [row_of(it) for it in found.letters], "at_page": found.at})
 
         return desk.show(request, "dead_letters.html", page, read)
 

@@ -17,14 +17,14 @@ from retake.errors import RetakeError
 from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
 from retake.operations.status import StatusReport
-from retake.web.shelf import SHARE
+from retake.web.shelf import REST_FACTOR
 
 COMMENT_S = 15.0
 """Seconds after which a line without meaning is sent, so that nothing on the way takes the connection for dead."""
 
-MOST_VIEWERS = 500
+MAX_VIEWERS = 500
 
-_BEHIND = 8  # events that a viewer may be behind; then it is told once of all
+_MAX_QUEUED = 8  # events that a viewer may be behind; then it is told once of all
 
 _log = getLogger(__name__)
 
@@ -49,7 +49,7 @@ class Live:
 
     async def events(self) -> AsyncIterator[str]:
         """Yield events in the format of text/event-stream until the dashboard ends."""
-        queue: asyncio.Queue[str | None] = asyncio.Queue(_BEHIND)
+        queue: asyncio.Queue[str | None] = asyncio.Queue(_MAX_QUEUED)
         self._join(queue)
         try:
             yield "retry: 3000\n: hello\n\n"
@@ -78,12 +78,12 @@ class Live:
         self._hurry.set()
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended already
-                self._loop.call_soon_threadsafe(self._tell, None)
+                self._loop.call_soon_threadsafe(self._notify, None)
 
     @property
     def full(self) -> bool:
         """Whether nobody more can watch."""
-        return len(self._viewers) >= MOST_VIEWERS
+        return len(self._viewers) >= MAX_VIEWERS
 
     def _join(self, queue: "asyncio.Queue[str | None]") -> None:
         self._loop = asyncio.get_running_loop()
@@ -93,7 +93,7 @@ class Live:
             self._thread.start()
         self._watched.set()
 
-    def _tell(self, names: str | None) -> None:
+    def _notify(self, names: str | None) -> None:
         for queue in self._viewers:
             if queue.full():
                 queue.get_nowait()
@@ -105,23 +105,23 @@ class Live:
             self._watched.wait()
             began = time.monotonic()
             try:
-                last = self._turn(last)
+                last = self._look_once(last)
             except Exception:  # noqa: BLE001  a bug in a look must not end the looking
                 _log.exception("this is a bug in Retake; the dashboard goes on")
             self._hurry.clear()
-            self._hurry.wait(max(self._seconds, SHARE * (time.monotonic() - began)))
+            self._hurry.wait(max(self._seconds, REST_FACTOR * (time.monotonic() - began)))
 
-    def _turn(self, last: Fingerprint | None) -> Fingerprint:
+    def _look_once(self, last: Fingerprint | None) -> Fingerprint:
         """Look once, tell what is not as it was `last`, and return how it is."""
-        found = self._looked(last)
+        found = self._try_look(last)
         changed = sorted(name for name in found if last is not None and found[name] != last.get(name))
         if changed and self._loop is not None and not self._closing:
             self._on_change()
             with suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._tell, " ".join(changed))
+                self._loop.call_soon_threadsafe(self._notify, " ".join(changed))
         return found
 
-    def _looked(self, last: Fingerprint | None) -> Fingerprint:
+    def _try_look(self, last: Fingerprint | None) -> Fingerprint:
         try:
             return {**self._look(), "bucket": "there"}
         except RetakeError as error:

@@ -10,9 +10,9 @@ from fastapi.responses import Response
 from retake.operations.paging import paged
 from retake.operations.status import PipelineStatus, StatusReport, day_of
 from retake.operations.words import ago, code_of, one_line, span
-from retake.web.desk import Desk, PageNumber, Seen
+from retake.web.desk import Desk, PageData, PageNumber
 
-A_PAGE = 100
+PAGE_SIZE = 100
 
 
 class ShownPipeline(NamedTuple):
@@ -43,8 +43,8 @@ def overview_routes(desk: Desk) -> APIRouter:
 
         status = desk.status()
 
-        def read() -> Seen:
-            return Seen(status.found.document(), _more(status.found, page, sought))
+        def read() -> PageData:
+            return PageData(status.found.document(), _more(status.found, page, sought))
 
         return desk.show(request, "overview.html", (page, sought), read, status)
 
@@ -55,10 +55,10 @@ def _more(found: StatusReport, page: int, sought: str) -> dict[str, Any]:
     rows = [standing(it, found.at) for it in found.pipelines]
     needing = [it for it in rows if it.needs]
     others = [it for it in rows if not it.needs and sought.lower() in f"{it.label} {it.item}".lower()]
-    shown, pages = paged(others, page, A_PAGE)
+    shown, pages = paged(others, page, PAGE_SIZE)
     return {
-        "needing": needing[:A_PAGE],
-        "needing_more": max(0, len(needing) - A_PAGE),
+        "needing": needing[:PAGE_SIZE],
+        "needing_more": max(0, len(needing) - PAGE_SIZE),
         "shown": shown,
         "pages_of": pages,
         "q": sought,
@@ -125,7 +125,7 @@ def _spend(seen: Sequence[PipelineStatus]) -> dict[str, Any] | None:
 def _shared_notes(seen: Sequence[PipelineStatus]) -> list[str]:
     """The notes, those of all pipelines once."""
     told: dict[str, None] = {}
-    for it in seen[:A_PAGE]:
+    for it in seen[:PAGE_SIZE]:
         for note in it.notes:
             every = len(seen) == 1 or all(note in other.notes for other in seen)
             told[note if every else f"{it.label}: {note}"] = None

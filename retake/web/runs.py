@@ -24,13 +24,13 @@ from retake.paid.bills import Call, amount_of
 from retake.runs.listing import RunsWanted
 from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus
-from retake.web.desk import Desk, PageNumber, Seen, query_of, status_of
+from retake.web.desk import Desk, PageData, PageNumber, query_of, status_of
 
-A_PAGE = 50
-MOST_ENTRIES = 400
+PAGE_SIZE = 50
+MAX_ENTRIES = 400
 """So many of the last entries of a timeline, and of the last paid calls, are on a page."""
 
-_LARGEST_TEXT = 1_000_000  # bytes of a generation's document that are looked through for its topic
+_MAX_DOCUMENT_BYTES = 1_000_000  # bytes of a generation's document that are looked through for its topic
 
 TONES: Mapping[str, str] = {
     RunStatus.SUCCEEDED: "good",
@@ -57,22 +57,24 @@ def runs_routes(desk: Desk) -> APIRouter:
         wanted = RunsWanted(_statuses(status), pipeline or None)
         text, listings = q.strip(), desk.runs()
 
-        def read() -> Seen:
-            found = runs_page(desk.operations, wanted, page, A_PAGE, text, listings.found)
-            return Seen(found.document(), list_view(found, wanted, text, [it.name for it in desk.operations.pipelines]))
+        def read() -> PageData:
+            found = runs_page(desk.operations, wanted, page, PAGE_SIZE, text, listings.found)
+            return PageData(
+                found.document(), list_view(found, wanted, text, [it.name for it in desk.operations.pipelines])
+            )
 
         return desk.show(request, "runs.html", (page, wanted, text), read, listings)
 
     @router.get("/runs/{name:path}")
     def run(request: Request, name: str) -> Response:
-        def read() -> Seen:
+        def read() -> PageData:
             try:
                 past = history(desk.operations, name[:2100], desk.listings)
             except UnknownRun as unknown:
-                return Seen({"error": str(unknown)}, status=404)
+                return PageData({"error": str(unknown)}, status=404)
             except RunError as several:
-                return Seen({"error": in_words(several)}, status=status_of(several))
-            return Seen(past.document(), run_view(past, () if desk.read_only else possible(past)))
+                return PageData({"error": in_words(several)}, status=status_of(several))
+            return PageData(past.document(), run_view(past, () if desk.read_only else possible(past)))
 
         return desk.show(request, "run.html", name, read)
 
@@ -130,10 +132,10 @@ def run_view(past: History, verbs: Sequence[tuple[str, str, str]]) -> dict[str, 
         "step": past.evidence.step.words if past.evidence.step else "",
         "began": past.start,
         "took_s": (last.updated_at - past.start).total_seconds() if last.ended else None,
-        "happened": [_happening(it, past.start) for it in past.entries[-MOST_ENTRIES:]],
-        "left_out": max(0, len(past.entries) - MOST_ENTRIES),
-        "calls": [_paid(call) for call in calls[-MOST_ENTRIES:]],
-        "files": past.evidence.files[:MOST_ENTRIES],
+        "happened": [_entry_view(it, past.start) for it in past.entries[-MAX_ENTRIES:]],
+        "left_out": max(0, len(past.entries) - MAX_ENTRIES),
+        "calls": [_call_view(call) for call in calls[-MAX_ENTRIES:]],
+        "files": past.evidence.files[:MAX_ENTRIES],
         "media": _media(past),
         "verbs": verbs,
         "fields": {"id": last.run_id, "channel": past.found.pipeline.channel or ""},
@@ -153,7 +155,7 @@ def possible(past: History) -> list[tuple[str, str, str]]:
     return shown
 
 
-def _happening(it: TimelineEntry, start: datetime) -> dict[str, Any]:
+def _entry_view(it: TimelineEntry, start: datetime) -> dict[str, Any]:
     tone = "bad" if it.status == RunStatus.FAILED else "warn" if it.error else "plain"
     tone = "good" if it.status == RunStatus.SUCCEEDED else tone
     due = it.next_retry_at if it.next_retry_at and it.next_retry_at > it.at else None
@@ -168,7 +170,7 @@ def _happening(it: TimelineEntry, start: datetime) -> dict[str, Any]:
     }
 
 
-def _paid(call: Call) -> dict[str, Any]:
+def _call_view(call: Call) -> dict[str, Any]:
     outcome, doubt = one_line(call.get("outcome") or "", 60), bool(call.get("possible_duplicate"))
     price = amount_of(call.get("price_usd"))
     return {
@@ -196,7 +198,7 @@ def _media(past: History) -> dict[str, str]:
 def _topic(past: History) -> str:
     """What the generation is about, by its document; "" where that cannot be read."""
     for entry in past.evidence.files:
-        if entry.key.endswith(f"/{past.found.item_id}.json") and entry.size <= _LARGEST_TEXT:
+        if entry.key.endswith(f"/{past.found.item_id}.json") and entry.size <= _MAX_DOCUMENT_BYTES:
             with suppress(NotFound, ValueError, RecursionError):
                 found = json.loads(past.found.pipeline.bucket.read(entry.key)[0])
                 topic = found.get("topic") if isinstance(found, dict) else None

@@ -12,10 +12,10 @@ from hashlib import sha256
 SESSION_S = 12 * 3600
 COOKIE = "retake_session"
 
-WRONG_A_MINUTE = 10
+MAX_WRONG_PER_MINUTE = 10
 """Wrong tokens of one address in a minute; after that it waits."""
 
-_LONGEST = 200  # characters of a cookie or a field that are looked at
+_MAX_LENGTH = 200  # characters of a cookie or a field that are looked at
 
 
 class Sessions:
@@ -36,7 +36,7 @@ class Sessions:
 
     def holds(self, cookie: str) -> bool:
         """Return whether the cookie is one of ours whose time is not over."""
-        body, _, signature = cookie[:_LONGEST].rpartition(".")
+        body, _, signature = cookie[:_MAX_LENGTH].rpartition(".")
         until = body.partition(".")[0]
         if not hmac.compare_digest(signature.encode(), self._signed("cookie", body).encode()):
             return False
@@ -48,7 +48,7 @@ class Sessions:
 
     def is_csrf(self, cookie: str, given: str) -> bool:
         """Return whether a form was made for this session."""
-        return hmac.compare_digest(given[:_LONGEST].encode("utf-8", "surrogatepass"), self.csrf(cookie).encode())
+        return hmac.compare_digest(given[:_MAX_LENGTH].encode("utf-8", "surrogatepass"), self.csrf(cookie).encode())
 
     def _signed(self, what: str, text: str) -> str:
         return hmac.new(self._key, f"{what} {text}".encode("utf-8", "surrogatepass"), sha256).hexdigest()
@@ -64,7 +64,7 @@ class WrongTokens:
     def wait_s(self, address: str) -> float:
         """Return the seconds until another token of this address is looked at; 0 for now."""
         times = self._recent(address)
-        return max(0.0, times[0] + 60 - self._monotonic()) if len(times) >= WRONG_A_MINUTE else 0.0
+        return max(0.0, times[0] + 60 - self._monotonic()) if len(times) >= MAX_WRONG_PER_MINUTE else 0.0
 
     def add(self, address: str) -> float:
         """Count a wrong token, and return the seconds that its answer is held back: longer each time."""
@@ -77,7 +77,7 @@ class WrongTokens:
         since = self._monotonic() - 60
         for known in [known for known, times in self._wrong.items() if times[-1] <= since]:
             del self._wrong[known]
-        times = self._wrong.get(address) or deque(maxlen=WRONG_A_MINUTE)
+        times = self._wrong.get(address) or deque(maxlen=MAX_WRONG_PER_MINUTE)
         while times and times[0] <= since:
             times.popleft()
         return times

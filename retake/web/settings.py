@@ -13,7 +13,7 @@ TOKEN = "RETAKE_WEB_TOKEN"  # noqa: S105  the variable's name
 ENVIRONMENT = {TOKEN: "for whoever opens the dashboard, 16 characters at least"}
 """The variable that the dashboard reads, and what it is for."""
 
-SHORTEST_TOKEN = 16
+MIN_TOKEN_LENGTH = 16
 
 _HOST = re.compile(r"[0-9a-z._-]{1,253}|\[[0-9a-f:]{2,45}\]", re.ASCII)
 
@@ -56,10 +56,10 @@ def load_web_settings(environ: Mapping[str, str]) -> WebSettings:
 def read_token(environ: Mapping[str, str]) -> str:
     """Return the token that signs people and programs in. Raises SettingsError."""
     token = environ.get(TOKEN, "").strip()
-    if len(token) < SHORTEST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+    if len(token) < MIN_TOKEN_LENGTH or not token.isascii() or not token.isprintable() or " " in token:
         what = "cannot be used" if token else "is not set"
         raise SettingsError(
-            f"{TOKEN} {what}: put at least {SHORTEST_TOKEN} characters without spaces into the environment, such as "
+            f"{TOKEN} {what}: put at least {MIN_TOKEN_LENGTH} characters without spaces into the environment, such as "
             "the output of: openssl rand -hex 24"
         )
     return token

@@ -17,19 +17,19 @@ from retake.exit_codes import ExitCode
 READ_S = 4.0
 """Seconds that a page waits for what it reads; after that it says that the bucket does not answer."""
 
-KEPT = 200
+MAX_KEPT = 200
 """Answers that are kept at most; the least asked for go."""
 
 SLOW_S = 0.25
 """A read that takes longer is slow: what it returned before is shown while it is made again,"""
 
-SHARE = 5
+REST_FACTOR = 5
 """and it is made again after so many times as long as it takes, if that is longer than `seconds`;"""
 
-OLDEST_S = 30.0
+MAX_AGE_S = 30.0
 """unless that is as old as this, or something has changed since."""
 
-_READERS = 4
+_MAX_READERS = 4
 """Reads at the same time; one that hangs keeps its place until the store gives up."""
 
 
@@ -96,10 +96,10 @@ class Shelf:
     """Reads by key, each once until `forget` is called or `seconds` have passed. Safe to use from many threads."""
 
     def __init__(
-        self, seconds: float, monotonic: Callable[[], float] = time.monotonic, *, readers: int = _READERS
+        self, seconds: float, monotonic: Callable[[], float] = time.monotonic, *, readers: int = _MAX_READERS
     ) -> None:
         self._seconds, self._monotonic = seconds, monotonic
-        self._beside: list[Shelf] = []
+        self._children: list[Shelf] = []
         self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
         self._asked: dict[Hashable, float] = {}
         self._lock = threading.Lock()
@@ -108,11 +108,11 @@ class Shelf:
         self.closed = False
         """Whether the dashboard ends: what reads for long gives up."""
 
-    def beside(self) -> "Shelf":
+    def child(self) -> "Shelf":
         """Return another one, for what takes so long that it must not keep a reader from others, and is not worth
         reading again after each change. It has one reader, and ends with this one."""
-        self._beside.append(Shelf(self._seconds, self._monotonic, readers=1))
-        return self._beside[-1]
+        self._children.append(Shelf(self._seconds, self._monotonic, readers=1))
+        return self._children[-1]
 
     def get(self, key: Hashable, read: Callable[[], Any], wait_s: float | None = None, basis: int = 0) -> Any:
         """Return what `read` returned for this key, now or lately. Raises what it raises, and BucketSilent after
@@ -120,7 +120,7 @@ class Shelf:
         with self._lock:
             kept = self._kept.get(key)
             if kept is None or not self._fresh(kept) or kept.basis != basis:
-                before = self._shown(kept)
+                before = self._stale_value(kept)
                 pool = self._pool if before is None else self._later
                 kept = _Kept(self._change, self._monotonic(), pool.submit(lambda: self._timed(read)), before, basis)
             self._put(key, kept)
@@ -139,12 +139,12 @@ class Shelf:
             kept = self._kept.get(key)
         if kept and not kept.value.done() and kept.change == self._change:
             return kept.value.result().found
-        return self._read_here(key, read)
+        return self._read_inline(key, read)
 
-    def _read_here(self, key: Hashable, read: Callable[[], Any]) -> Any:
+    def _read_inline(self, key: Hashable, read: Callable[[], Any]) -> Any:
         reading: Future[_Value] = Future()
         with self._lock:
-            self._put(key, _Kept(self._change, self._monotonic(), reading, self._shown(self._kept.get(key))))
+            self._put(key, _Kept(self._change, self._monotonic(), reading, self._stale_value(self._kept.get(key))))
         try:
             reading.set_result(self._timed(read))
         except BaseException as error:
@@ -152,7 +152,7 @@ class Shelf:
             raise
         return reading.result().found
 
-    def here(self, key: Hashable, read: Callable[[], Any]) -> Any:
+    def get_inline(self, key: Hashable, read: Callable[[], Any]) -> Any:
         """Return the same as `get`, at most half a minute old, read in this thread if need be: for what is itself being
         read. Raises what `read` raises."""
         with self._lock:
@@ -161,18 +161,18 @@ class Shelf:
             for value in known:
                 if value and value.done() and value.exception() is None and self._young(value):
                     return value.result().found
-        return self._read_here(key, read)
+        return self._read_inline(key, read)
 
     def is_wanted(self, key: Hashable, seconds: float) -> bool:
         """Return whether somebody asked for it in the last `seconds`."""
         with self._lock:
             return self._monotonic() - self._asked.get(key, -math.inf) < seconds
 
-    def forget(self, besides: Collection[Hashable] = ()) -> None:
-        """Read everything again from now on, `besides` what has just been read: something has changed."""
+    def forget(self, keep: Collection[Hashable] = ()) -> None:
+        """Read everything again from now on, `keep` what has just been read: something has changed."""
         with self._lock:
             self._change += 1
-            for key, kept in [(key, self._kept[key]) for key in self._kept.keys() & besides]:
+            for key, kept in [(key, self._kept[key]) for key in self._kept.keys() & keep]:
                 if kept.change == self._change - 1:  # else it was read before another change
                     self._kept[key] = kept._replace(change=self._change)
 
@@ -181,13 +181,13 @@ class Shelf:
         self.closed = True
         for pool in (self._pool, self._later):
             pool.close()
-        for shelf in self._beside:
+        for shelf in self._children:
             shelf.close()
 
     def _put(self, key: Hashable, kept: _Kept) -> None:
         self._kept[key] = kept
         self._kept.move_to_end(key)
-        while len(self._kept) > KEPT:
+        while len(self._kept) > MAX_KEPT:
             gone, _ = self._kept.popitem(last=False)
             self._asked.pop(gone, None)
 
@@ -199,14 +199,14 @@ class Shelf:
             return True
         if kept.value.cancelled() or kept.value.exception() is not None:
             return False
-        return self._monotonic() - kept.at < max(self._seconds, SHARE * kept.value.result().took_s)
+        return self._monotonic() - kept.at < max(self._seconds, REST_FACTOR * kept.value.result().took_s)
 
     def _timed(self, read: Callable[[], Any]) -> _Value:
         began = self._monotonic()
         found = read()
         return _Value(found, began, self._monotonic() - began)
 
-    def _shown(self, kept: _Kept | None) -> "Future[_Value] | None":
+    def _stale_value(self, kept: _Kept | None) -> "Future[_Value] | None":
         """What is shown while a slow read is made again, if it may be."""
         if kept is None or kept.change != self._change or not kept.value.done() or kept.value.exception() is not None:
             return None
@@ -214,4 +214,4 @@ class Shelf:
         return kept.value if slow and self._young(kept.value) else None
 
     def _young(self, value: "Future[_Value]") -> bool:
-        return self._monotonic() - value.result().at < OLDEST_S
+        return self._monotonic() - value.result().at < MAX_AGE_S

@@ -9,10 +9,10 @@ from fastapi.responses import Response
 
 from retake.operations.spend import as_document, spend_report
 from retake.web.charts import Axis, bar_chart, round_up
-from retake.web.desk import Desk, Seen
+from retake.web.desk import Desk, PageData
 from retake.web.gate import wants_page
 
-SHOWN = 100
+MAX_ROWS = 100
 """How many generations are on the page, and how many pipelines; programs get all of them."""
 
 
@@ -24,10 +24,10 @@ def spend_routes(desk: Desk) -> APIRouter:
     def spend(request: Request, days: Annotated[int, Query(ge=1, le=3650)] = 30) -> Response:
         page = wants_page(request.scope)
 
-        def read() -> Seen:
+        def read() -> PageData:
             report = spend_report(desk.operations, days)
-            document = as_document(report, SHOWN if page else None)
-            return Seen(document, spend_view(document, days, report.number))
+            document = as_document(report, MAX_ROWS if page else None)
+            return PageData(document, spend_view(document, days, report.number))
 
         return desk.show(request, "spend.html", (days, page), read)
 
@@ -50,11 +50,11 @@ def spend_view(document: Mapping[str, Any], days: int, generations: int) -> dict
         "cap": cap,
         "drawing": bar_chart("Paid by day", names, values, axis, near),
         "by_day": document["by_day"][:400],
-        "by_step": document["by_step"][:SHOWN],
-        "by_generation": document["by_generation"][:SHOWN],
-        "more": max(0, generations - SHOWN),
+        "by_step": document["by_step"][:MAX_ROWS],
+        "by_generation": document["by_generation"][:MAX_ROWS],
+        "more": max(0, generations - MAX_ROWS),
         "pipelines": [it for it in today["pipelines"] if it["settled_usd"] or it["reserved_usd"] or "pipeline" in it][
-            :SHOWN
+            :MAX_ROWS
         ],
         "doubtful": bool(document["total"]["unsure_calls"]),
     }

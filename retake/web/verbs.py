@@ -55,7 +55,7 @@ class Verbs:
         self._operations = operations
         self._environ, self._policies = environ, policies
         self._lock = threading.Lock()
-        self._at_work: dict[str, threading.Lock] = {}
+        self._locks: dict[str, threading.Lock] = {}
 
     def items(self, verb: str, ids: list[str], channel: str) -> list[Item]:
         """Return what is meant. The id of a dead letter may be CHANNEL/ID."""
@@ -80,7 +80,7 @@ class Verbs:
             return PreparedOrder("breakers", lambda: breakers.change(verb, item.name))
         if verb == "mode":
             return PreparedOrder("mode", lambda: self._set_mode(item.name))
-        operations = narrowed(self._operations, item.channel)
+        operations = narrow(self._operations, item.channel)
         if verb == "unlock":
             return _unlocking(operations, item.name)
         if verb not in ON_LETTERS:
@@ -97,7 +97,7 @@ class Verbs:
 
     def carry_out(self, prepared: PreparedOrder) -> OrderDone:
         """Carry it out, after others about the same. Raises what the order raises, and LeaseHeld."""
-        with self._alone(prepared.about):
+        with self._exclusive(prepared.about):
             return prepared.do()
 
     def _set_mode(self, text: str) -> OrderDone:
@@ -111,9 +111,9 @@ class Verbs:
         return panel.changed("set", state if same else panel.set(wanted, None, "set on the dashboard"))
 
     @contextmanager
-    def _alone(self, about: str) -> Iterator[None]:
+    def _exclusive(self, about: str) -> Iterator[None]:
         with self._lock:
-            lock = self._at_work.setdefault(about, threading.Lock())  # one for each pipeline, and three more
+            lock = self._locks.setdefault(about, threading.Lock())  # one for each pipeline, and three more
         if not lock.acquire(timeout=_WAIT_S):
             raise LeaseHeld(f"{about} is being acted on already: try again in a moment")
         try:
@@ -122,7 +122,7 @@ class Verbs:
             lock.release()
 
 
-def narrowed(operations: Operations, channel: str | None) -> Operations:
+def narrow(operations: Operations, channel: str | None) -> Operations:
     """Return the operations on one of the CHANNELS, or on music; all of them for None. Raises Refusal."""
     if channel is None:
         return operations
@@ -141,7 +141,7 @@ def _order(operations: Operations, meant: Target, verb: Verb) -> PreparedOrder:
 
 
 def _unlocking(operations: Operations, name: str) -> PreparedOrder:
-    plan = plan_unlock(_one(operations, name), operations.clock, operations.actor)
+    plan = plan_unlock(_find_pipeline(operations, name), operations.clock, operations.actor)
 
     def free() -> OrderDone:
         done = unlock(plan)
@@ -151,7 +151,7 @@ def _unlocking(operations: Operations, name: str) -> PreparedOrder:
     return PreparedOrder(plan.pipeline.name, free, plan.lost, bound)
 
 
-def _one(operations: Operations, name: str) -> OperatedPipeline:
+def _find_pipeline(operations: Operations, name: str) -> OperatedPipeline:
     """The pipeline of that name or channel; where no name is given, the only one."""
     found = [it for it in operations.pipelines if name in ("", it.name, it.channel)]
     if len(found) == 1 or (found and not name and found[0].channel is None):

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.web.charts import HEIGHT, MOST_POINTS, WIDTH, Axis, bar_chart, line_chart, round_up
+from retake.web.charts import HEIGHT, MAX_POINTS, WIDTH, Axis, bar_chart, line_chart, round_up
 
 DAYS = ["2026-01-01", "2026-01-02", "2026-01-03"]
 
@@ -12,22 +12,22 @@ def test_bars_are_as_high_as_their_values() -> None:
     found = bar_chart("Paid by day", DAYS, [0.0, 1.0, 0.5], Axis(1.0, " USD"), 0.5)
     none, whole, half = found.bars
     assert (none.height, half.height * 2) == (0.0, whole.height)
-    assert whole.told == "2026-01-02: 1.00 USD"
+    assert whole.description == "2026-01-02: 1.00 USD"
     assert found.mark == half.y
-    assert found.told == "2026-01-01 to 2026-01-03: at most 2026-01-02: 1.00 USD; the last is 0.50 USD"
+    assert found.description == "2026-01-01 to 2026-01-03: at most 2026-01-02: 1.00 USD; the last is 0.50 USD"
     assert (found.first, found.last) == ("2026-01-01", "2026-01-03")
 
 
 def test_a_line_goes_through_what_is_known() -> None:
     found = line_chart("Success", DAYS, [100.0, None, 50.0], Axis(100.0, " %", 0), 99.5)
-    assert [it.told for it in found.dots] == ["2026-01-01: 100 %", "2026-01-03: 50 %"]
-    assert found.told == "from 50 % to 100 %; 2026-01-03: 50 %"
+    assert [it.description for it in found.dots] == ["2026-01-01: 100 %", "2026-01-03: 50 %"]
+    assert found.description == "from 50 % to 100 %; 2026-01-03: 50 %"
     assert found.path == " ".join(f"{it.x},{it.y}" for it in found.dots)
 
 
 def test_nothing_is_told_as_nothing() -> None:
-    assert bar_chart("Paid", [], [], Axis(1.0)).told == "nothing is on record"
-    assert line_chart("Success", ["a"], [None], Axis(1.0)).told == "nothing is known"
+    assert bar_chart("Paid", [], [], Axis(1.0)).description == "nothing is on record"
+    assert line_chart("Success", ["a"], [None], Axis(1.0)).description == "nothing is known"
 
 
 @given(st.lists(st.floats(-1, 1e12, allow_nan=False), max_size=600))
@@ -35,7 +35,7 @@ def test_every_shape_is_within_the_picture(values: list[float]) -> None:
     axis = Axis(round_up(max(values, default=0.0)))
     labels = [f"{n}" for n in range(len(values))]
     bars = bar_chart("x", labels, values, axis).bars
-    assert len(bars) == min(len(values), MOST_POINTS)
+    assert len(bars) == min(len(values), MAX_POINTS)
     assert all(it.x >= 0 and it.x + it.width <= WIDTH and it.y >= 0 and it.y + it.height <= HEIGHT for it in bars)
     dots = line_chart("x", labels, values, axis).dots
     assert all(0 <= it.x <= WIDTH and 0 <= it.y <= HEIGHT for it in dots)

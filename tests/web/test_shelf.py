@@ -80,9 +80,9 @@ def test_a_read_that_hangs_is_told_and_its_result_is_found_later(shelf: Shelf, m
 
 
 def test_what_was_read_is_bounded(shelf: Shelf) -> None:
-    for number in range(module.KEPT + 50):
+    for number in range(module.MAX_KEPT + 50):
         shelf.get(number, lambda: "x" * 10)
-    assert len(shelf._kept) == module.KEPT
+    assert len(shelf._kept) == module.MAX_KEPT
 
 
 def test_a_slow_read_shows_what_was_read_before_while_it_is_made_again() -> None:
@@ -111,12 +111,12 @@ def test_a_slow_read_shows_what_was_read_before_while_it_is_made_again() -> None
 def test_what_is_renewed_is_shown_to_all_and_survives_the_change_that_it_was_read_for(shelf: Shelf) -> None:
     assert shelf.get("a", lambda: "first") == "first"
     assert shelf.renew("a", lambda: "second") == "second"
-    shelf.forget(besides=["a"])
+    shelf.forget(keep=["a"])
     assert shelf.get("a", lambda: pytest.fail("it has just been read")) == "second"
-    assert shelf.here("a", lambda: pytest.fail("it has just been read")) == "second"
+    assert shelf.get_inline("a", lambda: pytest.fail("it has just been read")) == "second"
     shelf.forget()
-    shelf.forget(besides=["a"])
-    assert shelf.here("a", lambda: "third") == "third", "it was read before another change"
+    shelf.forget(keep=["a"])
+    assert shelf.get_inline("a", lambda: "third") == "third", "it was read before another change"
 
 
 def test_what_cannot_be_renewed_is_read_again(shelf: Shelf) -> None:
@@ -153,7 +153,7 @@ def test_what_takes_long_is_made_again_less_often(seconds: list[float]) -> None:
 
 
 def test_a_shelf_beside_has_a_reader_of_its_own_and_ends_with_the_first(shelf: Shelf) -> None:
-    beside, release = shelf.beside(), threading.Event()
+    beside, release = shelf.child(), threading.Event()
     with pytest.raises(BucketSilent):
         beside.get("a", lambda: release.wait(30), wait_s=0.01)
     assert shelf.get("a", lambda: "read meanwhile") == "read meanwhile"
