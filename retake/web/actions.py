@@ -1,7 +1,7 @@
-"""What buttons do: form posts to /actions/VERB, which call what the console's commands call.
+"""The actions of the buttons: form posts to /actions/VERB, which call the same functions as the console's commands.
 
 A browser is sent back with 303 to the page that it came from, which says what was done; a program gets the document of
-the console's command. What is refused is a page, or {"error": …}, in the console's words.
+the console's command. A refusal is a page, or {"error": …}, in the console's words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,14 +28,15 @@ from retake.web.gate import own_path, wants_page
 from retake.web.live import Live
 from retake.web.verbs import MODES, ON_ALERTS, ON_BREAKERS, ON_LETTERS, VERBS, PreparedOrder, Verbs
 
-MAX_IDS = 1000
+MAX_IDS = 1000  # in one form
 MAX_ID_LENGTH = 200  # characters
 
 YES = ("yes", "1", "true", "on")
-"""What `agreed` may be, besides what the page that asks has sent along: the console's --yes."""
+"""The values of `agreed` that agree to everything, like the console's --yes. Others are digests by the confirmation
+page."""
 
-_MAX_DONE_LENGTH = 300
-_MAX_REFUSALS, _MAX_LOSSES = 20, 100  # of several refusals, of several losses
+_MAX_DONE_LENGTH = 300  # characters of the cookie that says what was done
+_MAX_REFUSALS, _MAX_LOSSES = 20, 100  # that one page lists
 
 _LABELS = {
     "drop": ("Drop what is kept?", "Dropping cannot be undone."),
@@ -48,24 +49,24 @@ _PAGES: Mapping[str, str] = {
     **dict.fromkeys(ON_BREAKERS, "/breakers"),
     "mode": "/mode",
 }
-"""By verb: the page to go back to, where the browser does not tell from which one it came."""
+"""The page to return to, by verb, if the browser does not say where it came from. Others return to the overview."""
 
 _log = getLogger(__name__)
 
 
 class FormOrder(NamedTuple):
-    """What a form asks for."""
+    """The order that a form contains."""
 
     verb: str
     ids: list[str]
     channel: str
     agreed: str
-    back: str
-    program: bool  # whether the answer is for a program
+    back: str  # the path to return to
+    program: bool  # whether a program sent it
 
 
 class ActionResult(NamedTuple):
-    """How the order for one id ended."""
+    """The result of an order for one id."""
 
     document: Mapping[str, Any]
     exit_code: int = 0
@@ -74,7 +75,7 @@ class ActionResult(NamedTuple):
 
 
 def action_routes(desk: Desk, live: Live) -> APIRouter:
-    """Return POST /actions/VERB."""
+    """Return the route POST /actions/VERB."""
     router = APIRouter()
     handler = ActionHandler(desk, Verbs(desk.operations, desk.environ, desk.policies))
 
@@ -95,7 +96,7 @@ def action_routes(desk: Desk, live: Live) -> APIRouter:
 
 
 def _read(request: Request, verb: str, form: Mapping[str, list[str]]) -> FormOrder:
-    """Read the fields. Raises HTTPException (422)."""
+    """Read the fields of a form. Raises HTTPException (422)."""
     ids = [*dict.fromkeys(it.strip() for it in form.get("id", []) if it.strip())]
     channel, agreed, back = (form.get(name, [""])[0].strip() for name in ("channel", "agreed", "back"))
     if not ids and verb != "unlock":
@@ -110,12 +111,13 @@ def _read(request: Request, verb: str, form: Mapping[str, list[str]]) -> FormOrd
 
 
 def _is_program(request: Request) -> bool:
-    """Whether a program asks: with the token, or for JSON. A session that takes anything is a browser's."""
+    """Return whether a program sent the request: with the token, or asking for JSON. A session that accepts anything is
+    a browser's."""
     return bool(request.scope.get("retake.program")) or not wants_page(request.scope)
 
 
 def _return_path(request: Request, verb: str, back: str) -> str:
-    """The page that the browser is sent back to: the one that it came from, if that is one of ours."""
+    """Return the path to send the browser back to: the page that it came from, if that is one of ours."""
     if not back:
         host = request.headers.get("host", "").strip().lower()
         address, slash, path = request.headers.get("referer", "").partition("://")[2].partition("/")
@@ -126,13 +128,13 @@ def _return_path(request: Request, verb: str, back: str) -> str:
 
 
 class ActionHandler:
-    """Carries forms out, and answers them."""
+    """Carries out the orders of forms, and answers them."""
 
     def __init__(self, desk: Desk, verbs: Verbs) -> None:
         self._desk, self._verbs = desk, verbs
 
     def answer(self, request: Request, order: FormOrder) -> Response:
-        """Do what the form asks for, or show what would be lost by it. Raises RetakeError, where it is about one id."""
+        """Carry out the order, or ask for agreement if something would be lost. Raises RetakeError for a single id."""
         items = self._verbs.items(order.verb, order.ids, order.channel)
         agreed = {""}  # everything
         if not _agrees(order):
@@ -146,7 +148,7 @@ class ActionHandler:
         return self._answer_several(request, order, items, results)
 
     def _losses(self, verb: str, items: Sequence[Item]) -> dict[Item, PreparedOrder]:
-        """What would be lost, by item. Of several, what is refused is left to the doing."""
+        """Return the orders by which something would be lost. Of several items, refused ones fail when carried out."""
         found = {}
         for item in items:
             try:
@@ -173,7 +175,7 @@ class ActionHandler:
         return self._desk.page(request, "confirm.html", values)
 
     def _act(self, order: FormOrder, item: Item, agreed: set[str]) -> ActionResult:
-        """Do it to one. Raises RetakeError."""
+        """Carry out the order for one item. Raises RetakeError."""
         prepared = self._verbs.prepare(order.verb, item)
         if prepared.lost and not agreed & {"", prepared.agreement}:
             raise Refusal(f"{prepared.lost}. Send the field agreed if that is meant. Nothing was changed")
@@ -214,7 +216,7 @@ class ActionHandler:
 
 
 def _agrees(order: FormOrder) -> bool:
-    """Whether the form agrees to whatever is lost, or nothing can be."""
+    """Return whether the form agrees to any loss, or the verb can lose nothing."""
     return order.verb not in _LABELS or order.agreed.lower() in YES or (order.program and bool(order.agreed))
 
 
@@ -223,6 +225,6 @@ def _failed(message: str, exit_code: int) -> ActionResult:
 
 
 def _digest(verb: str, losses: Mapping[Item, PreparedOrder]) -> str:
-    """What the page that asks sends along: once something else would be lost, it is another one."""
+    """Return the agreement that the confirmation page sends back. It changes if something else would be lost."""
     shown = [verb, [[item.channel, item.name, it.agreement] for item, it in losses.items()]]
     return sha256(dumps(shown).encode()).hexdigest()

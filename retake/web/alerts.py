@@ -1,4 +1,4 @@
-"""The alerts: what is wrong, who was told, and who takes care of it."""
+"""The pages of alerts: what is wrong, who was notified, and who takes care of it."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -16,13 +16,13 @@ from retake.operations.words import one_line
 from retake.web.desk import Desk, PageData
 
 MAX_ALERTS = 200
-"""How many alerts are on a page, and how many that are over."""
+"""Maximum number of active alerts shown on the page, and of ended ones."""
 
 TONES = {"warning": "warn", "error": "bad", "critical": "bad"}
 
 
 def alerts_routes(desk: Desk) -> APIRouter:
-    """Return /alerts and /alerts/ID."""
+    """Return the routes /alerts and /alerts/ID."""
     router = APIRouter()
 
     def panel() -> AlertPanel:
@@ -51,7 +51,7 @@ def alerts_routes(desk: Desk) -> APIRouter:
 
 
 def list_view(panel: AlertPanel) -> dict[str, Any]:
-    """Return what the list needs: the open alerts, those that are over, and the channels."""
+    """Return the values of the list's template: the active alerts, the ended ones, and the channels."""
     every = panel.alerts(ended=True, tolerant=True)
     return {
         "rows": [row_of(it) for it in every if it.active][:MAX_ALERTS],
@@ -63,7 +63,7 @@ def list_view(panel: AlertPanel) -> dict[str, Any]:
 
 
 def row_of(it: Alert) -> dict[str, Any]:
-    """Return an alert as the list has it."""
+    """Return the values of an alert's row."""
     by = f" by {one_line(it.acknowledged_by, 60)}" if it.state == ACKNOWLEDGED and it.acknowledged_by else ""
     return {
         "id": it.id,
@@ -79,7 +79,7 @@ def row_of(it: Alert) -> dict[str, Any]:
 
 
 def alert_view(it: Alert, operations: Operations, untold: Collection[str]) -> Mapping[str, Any]:
-    """Return what the page of one alert needs. `untold` are the channels whose message waits still."""
+    """Return the values of the template of one alert. `untold` are the channels whose messages are still waiting."""
     return {
         "channel": next((of.channel or "" for of in operations.pipelines if [*it.pipelines] == [of.name]), ""),
         "row": row_of(it),

@@ -30,7 +30,7 @@ from retake.web.runs import runs_routes
 from retake.web.spend import spend_routes
 
 THREADS = 16
-"""Requests that are answered at the same time."""
+"""Maximum number of requests that are answered concurrently."""
 
 _PAGES = (
     overview_routes,
@@ -47,7 +47,7 @@ _log = getLogger(__name__)
 
 
 def web_app(desk: Desk, live: Live, hosts: Collection[str], monotonic: Callable[[], float] = time.monotonic) -> FastAPI:
-    """Return the dashboard. `hosts` are the names by which it may be asked for, besides those of loopback."""
+    """Return the dashboard. `hosts` are the host names that it accepts in addition to those of loopback."""
     app = FastAPI(
         title="Retake",
         version=retake.__version__,
@@ -68,8 +68,8 @@ def web_app(desk: Desk, live: Live, hosts: Collection[str], monotonic: Callable[
 
 
 def _answering_head(router: APIRouter) -> APIRouter:
-    """Return the router, which answers HEAD where it answers GET, as RFC 9110, section 9.1, asks. The server leaves the
-    body out."""
+    """Make the router answer HEAD where it answers GET, as RFC 9110, section 9.1, requires, and return it. The server
+    leaves the body out."""
     for route in router.routes:
         if isinstance(route, APIRoute) and route.methods and "GET" in route.methods:
             route.methods.add("HEAD")

@@ -1,19 +1,19 @@
-"""Charts: where each shape of them is. `charts.html` draws them as SVG, which needs no script and no style of its own,
-and each tells in words what it shows."""
+"""The geometry of charts. `charts.html` draws them as SVG, without script, and each also describes in words what it
+shows."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 WIDTH, HEIGHT = 720, 220
 MAX_POINTS = 400
-"""Of one chart. Of more the last are drawn."""
+"""Maximum number of values in a chart. Of more values, the last are drawn."""
 
-_LEFT, _RIGHT, _TOP, _BOTTOM = 88, 8, 12, 28
-_MAX_ROUNDED = 1e300  # that is rounded: not far above, no float is
+_LEFT, _RIGHT, _TOP, _BOTTOM = 88, 8, 12, 28  # margins
+_MAX_ROUNDED = 1e300  # larger values are not rounded up, because the result could overflow
 
 
 class Axis(NamedTuple):
-    """The vertical one: from 0 to `high`, with a unit behind each number."""
+    """The vertical axis, from 0 to `high`, with a unit after each number."""
 
     high: float
     unit: str = ""
@@ -23,13 +23,13 @@ class Axis(NamedTuple):
         return f"{value:.{self.digits}f}{self.unit}"
 
     def y(self, value: float) -> float:
-        """Return where a value is, from the top."""
+        """Return the y coordinate of a value."""
         part = min(max(value, 0.0), self.high) / self.high
         return round(HEIGHT - _BOTTOM - part * (HEIGHT - _TOP - _BOTTOM), 1)
 
 
 class Bar(NamedTuple):
-    """A bar, and what it shows in words."""
+    """A bar, with its description in words."""
 
     x: float
     y: float
@@ -39,7 +39,7 @@ class Bar(NamedTuple):
 
 
 class Dot(NamedTuple):
-    """A point of a line."""
+    """A point of a line, with its description in words."""
 
     x: float
     y: float
@@ -47,16 +47,16 @@ class Dot(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A chart: `description` is what it shows, in words; `ticks` are the numbers beside it and where they are."""
+    """A chart. `description` says in words what it shows; `ticks` are the y coordinates and labels of the axis."""
 
     title: str
     description: str
     ticks: Sequence[tuple[float, str]]
-    first: str  # the label at its left end
-    last: str
+    first: str  # the label at the left end
+    last: str  # the label at the right end
     bars: Sequence[Bar] = ()
     dots: Sequence[Dot] = ()
-    mark: float | None = None  # where a line goes across: a cap, a target
+    mark: float | None = None  # the y coordinate of a horizontal line: a cap, a target
     width: int = WIDTH
     height: int = HEIGHT
     left: int = _LEFT
@@ -64,14 +64,14 @@ class Drawing(NamedTuple):
 
     @property
     def path(self) -> str:
-        """The line through the points, as SVG has it."""
+        """The line through the points, in SVG's format."""
         return " ".join(f"{it.x},{it.y}" for it in self.dots)
 
 
 def bar_chart(
     title: str, labels: Sequence[str], values: Sequence[float], axis: Axis, mark: float | None = None
 ) -> Drawing:
-    """Return a chart with a bar for each label. `mark` is a value at which a line goes across."""
+    """Return a chart with a bar for each label. `mark` is the value of a horizontal line."""
     labels, values = labels[-MAX_POINTS:], values[-MAX_POINTS:]
     step = (WIDTH - _LEFT - _RIGHT) / max(1, len(values))
     bars = []
@@ -88,7 +88,7 @@ def bar_chart(
 def line_chart(
     title: str, labels: Sequence[str], values: Sequence[float | None], axis: Axis, mark: float | None = None
 ) -> Drawing:
-    """Return a chart with a line through the values that are known."""
+    """Return a chart with a line through the values that are not None. `mark` is the value of a horizontal line."""
     labels, values = labels[-MAX_POINTS:], values[-MAX_POINTS:]
     step = (WIDTH - _LEFT - _RIGHT) / max(1, len(labels) - 1)
     dots = [
@@ -104,7 +104,7 @@ def line_chart(
 
 
 def round_up(value: float) -> float:
-    """Return a round number that is not less than `value`: the upper end of an axis."""
+    """Return a round number that is at least `value`, for the upper end of an axis."""
     if not value > 0:
         return 1.0
     if value > _MAX_ROUNDED:

@@ -20,13 +20,13 @@ GRACE_S = 1
 """Seconds that requests under way may take to end."""
 
 WARM_UP_S = 1.5
-"""Seconds that the first page may take to be read before the address is printed; a read that takes longer goes on."""
+"""Seconds to wait for the first page's data before the address is printed; a slower read goes on in the background."""
 
-_LOCAL_LOOK_S, _REMOTE_LOOK_S = 2.0, 15.0  # between two looks
+_LOCAL_LOOK_S, _REMOTE_LOOK_S = 2.0, 15.0  # between two looks at a bucket in a directory, or on a service
 
 
 class WebOptions(NamedTuple):
-    """What the command line and the environment say, and what only the caller knows of the rooms above."""
+    """The options of the command line and the environment, and what only the calling packages know."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -34,11 +34,11 @@ class WebOptions(NamedTuple):
     token: str = ""
     cap_usd: float | None = None
     environ: Mapping[str, str] = {}
-    policies: Mapping[str, BreakerPolicy] = {}  # of breakers that are not a vendor's, by name
+    policies: Mapping[str, BreakerPolicy] = {}  # of breakers other than vendors', by name
 
 
 def serve(operations: Operations, settings: WebSettings, options: WebOptions, *, signals: Callable[[], int]) -> int:
-    """Serve the dashboard until a signal comes, and return the exit code. Raises PortTaken, SettingsError."""
+    """Serve the dashboard until a signal arrives, and return the exit code. Raises PortTaken, SettingsError."""
     seconds = settings.look_seconds or (_LOCAL_LOOK_S if operations.bucket.url.startswith("file:") else _REMOTE_LOOK_S)
     with listen(options.host, options.port) as listener:
         clock = operations.clock
@@ -66,6 +66,6 @@ def serve(operations: Operations, settings: WebSettings, options: WebOptions, *,
 
 
 def _hosts(host: str, more: Collection[str]) -> set[str]:
-    """Return the names by which it may be asked for; "0.0.0.0" listens everywhere, but is not a name of anything."""
+    """Return the accepted host names. "0.0.0.0" is an address to listen on, but not a name that a browser asks for."""
     own = set() if host in ("0.0.0.0", "::", "") else {f"[{host.lower()}]" if ":" in host else host.lower()}  # noqa: S104
     return {*own, *more}

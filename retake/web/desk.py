@@ -1,4 +1,4 @@
-"""What the routes of the dashboard share: the pipelines, what was read of them, and how an answer is made of it."""
+"""What the routes of the dashboard share: the pipelines, what was read about them, and rendering it."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
@@ -29,10 +29,10 @@ from retake.web.shelf import Shelf
 FOLDER = Path(__file__).parent
 
 WATCHED_S = 60.0
-"""Seconds after which a list that nobody asked for is read only once somebody does."""
+"""Seconds after the last request for a list during which it is read again at each change, rather than on request."""
 
 DONE_COOKIE = "retake_done"
-"""What the last action did, for the page that the browser is sent back to."""
+"""The cookie that tells the page to which the browser returns what the last action did."""
 
 PAGES = (
     ("/", "Overview"),
@@ -46,11 +46,11 @@ PAGES = (
 )
 
 PageNumber = Annotated[int, Query(ge=1)]
-"""The page of a list that is asked for; one beyond the last is the last."""
+"""The requested page of a list; a number beyond the last means the last."""
 
 
 class PageData(NamedTuple):
-    """What a page shows: the document that programs get, and more that only its template needs."""
+    """The data of a page: the document that programs get, and more values for its template."""
 
     document: Mapping[str, Any]
     more: Mapping[str, Any] = {}
@@ -58,16 +58,16 @@ class PageData(NamedTuple):
 
 
 class SharedRead(NamedTuple):
-    """Something that is read once for several pages: when, and the number of that reading."""
+    """The result of a read that several pages share."""
 
     at: datetime
-    number: int
+    number: int  # of this read; the next one has a higher number
     found: Any
 
 
 class Desk:
-    """Makes answers. `cap_usd` is the cap of a day, `policies` are those of breakers that are not a vendor's, by name;
-    `environ` has the secrets of the alerts' channels."""
+    """Reads what pages show, and renders it. `cap_usd` is the daily cap, `policies` are those of breakers other than
+    vendors', by name; `environ` has the secrets of the alerts' channels."""
 
     def __init__(
         self,
@@ -93,35 +93,36 @@ class Desk:
 
     @property
     def now(self) -> datetime:
-        """The time."""
+        """The current time."""
         return self.operations.clock.now()
 
     def status(self) -> SharedRead:
-        """Return how everything stands, the StatusReport, lately or now. Raises as `status_report`, BucketSilent."""
+        """Return the StatusReport, from the shelf or read now. Raises like `status_report`, and BucketSilent."""
         return self._shared("status", self.shelf.get)
 
     def status_now(self) -> StatusReport:
-        """Return how everything stands now, and keep it for the pages. Raises as `status_report`."""
+        """Read the status now, keep it for the pages, and return it. Raises like `status_report`."""
         found: StatusReport = self._shared("status", self.shelf.renew).found
         return found
 
     def runs(self) -> SharedRead:
-        """Return the listings of all ledgers, lately or now. Raises as `Operations.listings`, BucketSilent."""
+        """Return the listings of all ledgers, from the shelf or read now. Raises like `Operations.listings`, and
+        BucketSilent."""
         return self._shared("runs", self.shelf.get)
 
     def listings(self) -> Listings:
-        """Return the same for what is itself being read. Raises as `Operations.listings`."""
+        """Return the same for use inside another read, without a second thread. Raises like `Operations.listings`."""
         found: Listings = self._shared("runs", self.shelf.get_inline).found
         return found
 
     def warm_up(self, wait_s: float) -> None:
-        """Begin to read what the first page needs, and wait `wait_s` for it at most. What goes wrong the page tells."""
+        """Start reading what the first page needs, and wait up to `wait_s` for it. Errors are left to the page."""
         with suppress(RetakeError):
             self.shelf.get("status", self._reading("status"), wait_s)
 
     def changed(self) -> None:
-        """Read everything again from now on, but for the status, which has just been read. The listings are read here
-        if they are being looked at, so that no page has to wait for them."""
+        """Forget everything except the status, which has just been read. If somebody is looking at the listings, they
+        are read here, so that no page has to wait for them."""
         read = {"status"}
         with suppress(RetakeError):
             if self.shelf.is_wanted("runs", WATCHED_S):
@@ -133,7 +134,7 @@ class Desk:
         return get(key, self._reading(key))
 
     def _reading(self, key: str) -> Callable[[], SharedRead]:
-        """Return what reads the status or the runs, given what was read before."""
+        """Return the function that reads the status or the runs, building on its previous result."""
 
         def numbered() -> SharedRead:
             at, before = self.now, self._last.get(key)
@@ -145,14 +146,14 @@ class Desk:
     def show(
         self, request: Request, template: str, key: Hashable, read: Callable[[], PageData], of: SharedRead | None = None
     ) -> Response:
-        """Answer with what `read` returns, lately or now: as a page, or as JSON for a program. `of` is what it makes
-        that of, if that is shared with other pages."""
+        """Answer with the result of `read`, from the shelf or read now: as a page, or as JSON for a program. `of` is
+        the shared read that it is derived from, if any."""
         basis = of.number if of else 0
         at, seen = self.shelf.get((template, key), lambda: (of.at if of else self.now, read()), basis=basis)
         return self.respond(request, template, at, seen)
 
     def respond(self, request: Request, template: str, at: datetime, seen: PageData) -> Response:
-        """Answer with what was read at that time: as a page, or as JSON for a program. Raises HTTPException where that
+        """Answer with `seen`, which was read at `at`: as a page, or as JSON for a program. Raises HTTPException if it
         is an error."""
         if seen.status >= 400:
             raise HTTPException(seen.status, seen.document["error"])
@@ -161,7 +162,7 @@ class Desk:
         return self.page(request, template, {"document": seen.document, **seen.more, "at": at}, seen.status)
 
     def page(self, request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
-        """Return a page made of a template. What the last action did is told once."""
+        """Render a template. What the last action did is shown once."""
         session = request.scope.get("retake.session", "")
         done = one_line(unquote(request.cookies.get(DONE_COOKIE, "")))[:400]
         common = {
@@ -182,7 +183,7 @@ class Desk:
 
 
 def status_of(error: RetakeError) -> int:
-    """Return the status for an error: what does not fit now is 409, a held lease 423, an unreachable store 503."""
+    """Return the HTTP status for an error: 409 for a refusal, 423 for a held lease, 503 for an unreachable store."""
     if isinstance(error, LeaseHeld):
         return 423
     if isinstance(error, Refusal) or error.exit_code == ExitCode.BAD_STATE:
@@ -191,7 +192,7 @@ def status_of(error: RetakeError) -> int:
 
 
 def query_of(chosen: Mapping[str, str | Sequence[str]]) -> str:
-    """Return what is chosen as the beginning of a query, with "&" at its end; "" for nothing."""
+    """Return `chosen` as the beginning of a query string, ending in "&", or "" if nothing is chosen."""
     text = urlencode({name: value for name, value in chosen.items() if value}, doseq=True)
     return f"{text}&" if text else ""
 

@@ -1,4 +1,4 @@
-"""Signing in and out, the files that pages load, and whether the bucket answers."""
+"""Signing in and out, static files, and the health check."""
 
 from asyncio import sleep
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from retake.web.sessions import COOKIE, SESSION_S, WrongTokens
 
 
 def entrance_routes(desk: Desk, monotonic: Callable[[], float]) -> APIRouter:
-    """Return /login, /logout and /healthz."""
+    """Return the routes /login, /logout and /healthz."""
     router, wrong = APIRouter(), WrongTokens(monotonic)
 
     @router.get("/login")
@@ -61,7 +61,7 @@ def entrance_routes(desk: Desk, monotonic: Callable[[], float]) -> APIRouter:
 
 
 def static_files() -> StaticFiles:
-    """Return the files that pages load."""
+    """Return the application that serves static files."""
     return StaticFiles(directory=FOLDER / "static")
 
 

@@ -1,4 +1,4 @@
-"""Forms: their fields, and whether they are ours."""
+"""Reading forms, and checking that they are ours."""
 
 from collections.abc import Mapping
 from urllib.parse import parse_qs
@@ -11,7 +11,7 @@ from retake.web.desk import Desk
 
 
 async def read_form(request: Request) -> dict[str, list[str]]:
-    """Return the fields of a form; {} for what is not a form, or too large to be one of ours.
+    """Return the fields of a form, or {} for a body that is not a form, or is too large to be one of ours.
 
     Raises HTTPException (408).
     """
@@ -25,8 +25,8 @@ async def read_form(request: Request) -> dict[str, list[str]]:
 
 
 def require_own_form(desk: Desk, request: Request, form: Mapping[str, list[str]], *, changes: bool = True) -> None:
-    """Return if the form is one of ours, sent by the session that it was made for, or comes from a program with the
-    token. Raises HTTPException (403)."""
+    """Return if the form was sent by the session that it was made for, or by a program with the token. Raises
+    HTTPException (403)."""
     if desk.read_only and changes:
         raise HTTPException(403, "This dashboard only shows: it was started with --read-only. Nothing was changed.")
     if _is_foreign(request):
@@ -40,7 +40,7 @@ def require_own_form(desk: Desk, request: Request, form: Mapping[str, list[str]]
 
 
 def _is_foreign(request: Request) -> bool:
-    """Whether a browser says that another site has sent this."""
+    """Return whether the browser says that another site sent the request."""
     origin, host = request.headers.get("origin"), request.headers.get("host", "").strip().lower()
     if origin is not None:
         return origin.partition("://")[2].strip().lower() != host

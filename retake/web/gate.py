@@ -1,4 +1,4 @@
-"""What every request passes first (ASGI): the checks of its host and of its session, and the headers of the answer."""
+"""The ASGI middleware that every request passes first: it checks host and session, and adds security headers."""
 
 from collections.abc import Collection, Mapping
 from urllib.parse import quote, urlsplit
@@ -6,9 +6,9 @@ from urllib.parse import quote, urlsplit
 from retake.serving.body import Application, Message, Receive, Send, bearer, refuse
 from retake.web.sessions import COOKIE, Sessions
 
-MAX_COOKIE_BYTES = 8192  # bytes of the header
+MAX_COOKIE_BYTES = 8192  # of the header that are read
 
-OPEN_PATHS = ("/login", "/healthz")
+OPEN_PATHS = ("/login", "/healthz")  # these need no session
 OPEN_PREFIX = "/static/"
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
@@ -26,12 +26,12 @@ _HEADERS = (
 
 
 class Gate:
-    """Lets signed-in requests for one of `hosts` through to `application`, with what is known of them in the scope:
+    """Passes signed-in requests for one of `hosts` on to `application`, and adds to their scope:
 
-    scope["retake.session"]     the cookie of the session; "" for a program
-    scope["retake.program"]     whether the token came as a bearer
+    scope["retake.session"]     the session cookie; "" for a program
+    scope["retake.program"]     whether the token was sent as a bearer token
 
-    Others are sent to /login (pages) or answered 401 (programs); a foreign host 400.
+    Others are redirected to /login (pages) or answered 401 (programs); a foreign host is answered 400.
     """
 
     def __init__(self, application: Application, sessions: Sessions, hosts: Collection[str]) -> None:
@@ -64,44 +64,47 @@ class Gate:
 
 
 def host_name(host: str) -> str:
-    """Return the name in a Host header, without the port, in small letters."""
+    """Return the lower-case name in a Host header, without the port."""
     text = host.strip().lower()
     name, colon, port = text.rpartition(":")
     return name if colon and port.isdecimal() and (name.endswith("]") or ":" not in name) else text
 
 
 def session_of(headers: Mapping[bytes, bytes]) -> str:
-    """Return the cookie of the session, or "". Cookies of other programs on this host may stand beside it: browsers do
-    not tell ports apart, and `http.cookies` would stop at the first one that is odd, such as JSON."""
+    """Return the session cookie, or "".
+
+    Browsers do not tell ports apart, so the header may hold cookies of other programs on this host. `http.cookies`
+    would stop at the first one that is malformed, such as JSON."""
     header = headers.get(b"cookie", b"")[:MAX_COOKIE_BYTES].decode("latin-1")
     pairs = (it.partition("=") for it in header.split(";"))
     return {name.strip(): value.strip() for name, _, value in pairs}.get(COOKIE, "")
 
 
 def wants_page(scope: Message) -> bool:
-    """Return whether a page is the answer: a program names application/json in Accept, and text/html not before it."""
+    """Return whether to answer with a page: a program's Accept header names application/json before text/html, if at
+    all."""
     accept: bytes = dict(scope["headers"]).get(b"accept", b"").lower()
     html, data = accept.find(b"text/html"), accept.find(b"application/json")
     return data < 0 or 0 <= html < data
 
 
 def from_program(scope: Message) -> bool:
-    """Return whether a program asks, which is told in JSON what went wrong."""
+    """Return whether a program sent the request, so that errors are answered in JSON."""
     return b"authorization" in dict(scope["headers"]) or not wants_page(scope)
 
 
 def own_path(text: str) -> str:
-    """Return `text` if it is a path of ours that a browser may be sent to, else "/"."""
+    """Return `text` if it is a path on this site that a browser may be redirected to, else "/"."""
     try:
         parts = urlsplit(text) if len(text) <= 2000 and text.isprintable() else None
-    except ValueError:  # "//[": no address
+    except ValueError:  # "//[", for example
         return "/"
     ours = parts and not parts.scheme and not parts.netloc and text.startswith("/") and text[1:2] not in ("/", "\\")
     return text if ours and "\\" not in text else "/"
 
 
 def with_security_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Return the headers of an answer with those that every answer has. What says nothing of caching is not cached."""
+    """Add the headers that every answer has. An answer without Cache-Control is not cached."""
     names = {name.lower() for name, _ in headers}
     more = [] if b"cache-control" in names else [(b"cache-control", b"no-store")]
     return [*headers, *(it for it in _HEADERS if it[0] not in names), *more]

@@ -1,4 +1,4 @@
-"""What holds work back: the degraded mode, and the circuit breakers."""
+"""The pages of what holds work back: the degraded mode and the circuit breakers."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,14 +14,14 @@ from retake.operations.words import code_of, one_line, span
 from retake.retrying.breaker import Phase
 from retake.web.desk import Desk, PageData
 
-MAX_BREAKERS = 300  # on a page
+MAX_BREAKERS = 300  # on the page
 
 MODE_TONES = ("good", "warn", "bad", "bad")
 _TONES = {Phase.CLOSED: "good", Phase.OPEN: "bad", Phase.HALF_OPEN: "warn"}
 
 
 def guards_routes(desk: Desk) -> APIRouter:
-    """Return /mode and /breakers."""
+    """Return the routes /mode and /breakers."""
     router = APIRouter()
 
     @router.get("/mode")
@@ -47,7 +47,7 @@ def guards_routes(desk: Desk) -> APIRouter:
 
 
 def mode_view(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the page of the mode needs of its document."""
+    """Return the values of the mode's template."""
     return {
         "mode": document["mode"],
         "tone_of_mode": MODE_TONES[document["mode"]],
@@ -60,7 +60,7 @@ def mode_view(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def breaker_row(it: BreakerView) -> dict[str, Any]:
-    """Return a breaker as the page has it."""
+    """Return the values of a breaker on the page."""
     document, policy = it.document(), it.policy
     return {
         "name": it.breaker.name,

@@ -1,4 +1,4 @@
-"""How well it works: rates, durations and levels over a window, and the metrics for Prometheus."""
+"""The page of figures (rates, durations and levels over a window), and the metrics for Prometheus."""
 
 import math
 import threading
@@ -24,26 +24,26 @@ from retake.web.shelf import READ_S, BucketSilent
 
 PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 MAX_PIPELINES = 60
-"""How many pipelines are on the page, those with the most runs."""
+"""Maximum number of pipelines on the page: the worst, and of those the ones with the most runs."""
 
 _PATIENCE_S, _SHORT_S = 1.0, 0.2
-"""Seconds that a page waits for figures before it says that runs are being counted; and where that is known already, or
-there are earlier figures to be shown."""
+"""Seconds that a page waits for figures before it says that runs are being counted, and the shorter wait if that is
+known already or there are earlier figures to show."""
 
-_RUNS_PER_REST = 100  # runs between two rests
-_MAX_REPORTS = 20  # reports
+_RUNS_PER_REST = 100  # runs counted between two pauses
+_MAX_REPORTS = 20  # kept in memory
 
-_MAX_BINS = 40
+_MAX_BINS = 40  # of a chart
 _BIN_WIDTHS_S = (60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800, 2_592_000, 7_776_000)
 
 TONES = {KpiLevel.OK: "good", KpiLevel.WARNING: "warn", KpiLevel.ERROR: "bad", KpiLevel.CRITICAL: "bad"}
 
 WINDOWS = ("24h", "7d", "30d")
-"""The windows that are offered."""
+"""The windows offered on the page."""
 
 
 class StillCounting(RetakeError):
-    """The runs are being counted, for the first time since the dashboard began."""
+    """The runs are being counted, for the first time since the dashboard started."""
 
     exit_code = ExitCode.TRY_LATER
 
@@ -53,9 +53,9 @@ class StillCounting(RetakeError):
 
 
 class FigureReader:
-    """Reads figures for many viewers: one count at a time, kept in memory, and never written to the bucket.
+    """Reads figures for many viewers: one count at a time, kept in memory and never written to the bucket.
 
-    A count of all runs may take minutes; nobody waits for it longer than `_PATIENCE_S`.
+    Counting all runs may take minutes; no request waits longer than `_PATIENCE_S` for it.
     """
 
     def __init__(self, desk: Desk) -> None:
@@ -67,8 +67,8 @@ class FigureReader:
         self._since = 0.0
 
     def seen(self, window_s: float | None, window: str) -> tuple[datetime, PageData]:
-        """Return what the page shows, and of when: the last figures while they are counted again. Raises as
-        `KpiReader.report`, StillCounting, BucketSilent."""
+        """Return the page's data and its time: the previous figures while they are counted again. Raises like
+        `KpiReader.report`, and StillCounting, BucketSilent."""
 
         def read() -> tuple[datetime, PageData]:
             report = self._reader.report(window_s)
@@ -79,8 +79,8 @@ class FigureReader:
         return found
 
     def metrics(self) -> str:
-        """Return the metrics; without those that runs must be counted for until they are. Raises as
-        `KpiReader.metrics`, BucketSilent."""
+        """Return the metrics, without those that need a count of runs until that is done. Raises like
+        `KpiReader.metrics`, and BucketSilent."""
         try:
             found: str = self._get(None, self._reader.metrics)
         except StillCounting:
@@ -111,7 +111,7 @@ class FigureReader:
             return self._shelf.get(key, counted, READ_S - _PATIENCE_S)
 
     def _on_progress(self, runs: int) -> None:
-        """Rest as long as the last runs took to read: pages must come meanwhile."""
+        """Pause for as long as the last runs took to read, so that pages are served meanwhile."""
         if self._shelf.closed:
             raise BucketSilent("the dashboard ends")
         self._counting, self._runs = True, self._runs + runs
@@ -121,7 +121,7 @@ class FigureReader:
 
 
 def kpi_routes(desk: Desk) -> APIRouter:
-    """Return /kpi and /metrics."""
+    """Return the routes /kpi and /metrics."""
     router, reader = APIRouter(), FigureReader(desk)
 
     @router.get("/kpi")
@@ -148,7 +148,7 @@ def kpi_routes(desk: Desk) -> APIRouter:
 
 
 def kpi_view(report: KpiReport, ended: Iterable[Fact]) -> dict[str, Any]:
-    """Return what the page needs. `ended` are the facts of how runs ended."""
+    """Return the values of the page's template. `ended` are the facts about how runs ended."""
     figures = report.figures
     told = [it for it in figures.pipelines if it.ended or it.steps or any(it.errors.values()) or it.stopped]
     worst_first = sorted(told, key=lambda it: (-it.level.rank, -it.ended, it.pipeline))
@@ -185,15 +185,15 @@ def _step(it: StepFigures) -> tuple[str | int, ...]:
 
 
 def percent(rate: float | None) -> str:
-    """Return a rate for people, "" for one that is not known."""
+    """Return a rate as a percentage for people, or "" if it is not known."""
     return "" if rate is None else f"{100 * rate:.1f} %"
 
 
 def _charts(report: KpiReport, ended: Iterable[Fact]) -> list[Drawing]:
-    """The runs that ended, and how many of them succeeded, over time."""
+    """Return charts of the runs that ended, and of the share that succeeded, over time."""
     names, counts = _over_time(report.since, report.figures.at, ended)
     runs = [float(sum(it.values())) for it in counts]
-    half = math.ceil(round_up(max(runs, default=0) / 2))  # of the axis, whose middle has a number too
+    half = math.ceil(round_up(max(runs, default=0) / 2))  # the tick in the middle of the axis is a whole number too
     rates = [ratio(100.0 * it["succeeded"], it["succeeded"] + it["failed"]) for it in counts]
     return [
         bar_chart("Runs that ended", names, runs, Axis(2.0 * half, digits=0)),
@@ -202,7 +202,7 @@ def _charts(report: KpiReport, ended: Iterable[Fact]) -> list[Drawing]:
 
 
 def _over_time(since: datetime, until: datetime, ended: Iterable[Fact]) -> tuple[list[str], list[Counter[str]]]:
-    """Parts of the window by name, and how the runs ended in each."""
+    """Divide the window into bins. Return their names, and for each how many runs ended in which status."""
     facts = [(it.at, str(it.cell[2]), it.amount) for it in ended]
     first = max(micros(since), min((at for at, _, _ in facts), default=micros(until)))
     length_s = (micros(until) - first) / 1e6

@@ -1,4 +1,4 @@
-"""The dead letters: what failed for good, or was cancelled."""
+"""The page of dead letters: what failed for good or was cancelled."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ PAGE_SIZE = 50
 
 
 def letters_routes(desk: Desk) -> APIRouter:
-    """Return /dead-letters."""
+    """Return the route /dead-letters."""
     router = APIRouter()
 
     @router.get("/dead-letters")
@@ -28,7 +28,7 @@ def letters_routes(desk: Desk) -> APIRouter:
 
 
 def row_of(it: LetterView) -> dict[str, Any]:
-    """Return a dead letter as the list has it. `value` names it among those of all channels."""
+    """Return the values of a dead letter's row. `value` identifies it among those of all channels."""
     channel, letter = it.pipeline.channel or "", it.letter
     fault = letter.fault or f"{code_of(letter.error_code)}: {it.message}"
     return {

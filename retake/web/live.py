@@ -1,4 +1,4 @@
-"""Telling browsers that something has changed: one look at the bucket for all viewers, and server-sent events."""
+"""Server-sent events that tell browsers when something has changed, by one look at the bucket for all viewers."""
 
 import asyncio
 import hashlib
@@ -20,22 +20,23 @@ from retake.operations.status import StatusReport
 from retake.web.shelf import REST_FACTOR
 
 COMMENT_S = 15.0
-"""Seconds after which a line without meaning is sent, so that nothing on the way takes the connection for dead."""
+"""Seconds between comment lines, which keep proxies from closing an idle connection."""
 
 MAX_VIEWERS = 500
 
-_MAX_QUEUED = 8  # events that a viewer may be behind; then it is told once of all
+_MAX_QUEUED = 8  # events per viewer; the oldest is dropped for a new one
 
 _log = getLogger(__name__)
 
 Fingerprint = Mapping[str, str]
-"""By name of what may change: a text that is another one once it has."""
+"""For each thing that may change, by name, a text that changes with it."""
 
 
 class Live:
-    """Looks every `seconds` while somebody watches, calls `on_change` for each change and tells the viewers its names.
+    """Calls `look` every `seconds` while somebody watches. At a change it calls `on_change` and sends the viewers the
+    names of what changed.
 
-    Everything asynchronous belongs to one event loop, that of the server.
+    Everything asynchronous belongs to one event loop, the server's.
     """
 
     def __init__(self, look: Callable[[], Fingerprint], seconds: float, on_change: Callable[[], None]) -> None:
@@ -48,7 +49,7 @@ class Live:
         self._thread: threading.Thread | None = None
 
     async def events(self) -> AsyncIterator[str]:
-        """Yield events in the format of text/event-stream until the dashboard ends."""
+        """Yield events in the text/event-stream format until the dashboard stops."""
         queue: asyncio.Queue[str | None] = asyncio.Queue(_MAX_QUEUED)
         self._join(queue)
         try:
@@ -68,11 +69,11 @@ class Live:
                 self._watched.clear()
 
     def look_now(self) -> None:
-        """Look at once: something has been done here."""
+        """Look immediately, because an action has changed something."""
         self._hurry.set()
 
     def close(self) -> None:
-        """End every viewer's events. From any thread."""
+        """End every viewer's events. May be called from any thread."""
         self._closing = True
         self._watched.set()
         self._hurry.set()
@@ -82,7 +83,7 @@ class Live:
 
     @property
     def full(self) -> bool:
-        """Whether nobody more can watch."""
+        """Whether the maximum number of viewers is reached."""
         return len(self._viewers) >= MAX_VIEWERS
 
     def _join(self, queue: "asyncio.Queue[str | None]") -> None:
@@ -106,13 +107,13 @@ class Live:
             began = time.monotonic()
             try:
                 last = self._look_once(last)
-            except Exception:  # noqa: BLE001  a bug in a look must not end the looking
+            except Exception:  # noqa: BLE001  a bug in one look must not end the thread
                 _log.exception("this is a bug in Retake; the dashboard goes on")
             self._hurry.clear()
             self._hurry.wait(max(self._seconds, REST_FACTOR * (time.monotonic() - began)))
 
     def _look_once(self, last: Fingerprint | None) -> Fingerprint:
-        """Look once, tell what is not as it was `last`, and return how it is."""
+        """Look once, notify the viewers of what differs from `last`, and return the new fingerprint."""
         found = self._try_look(last)
         changed = sorted(name for name in found if last is not None and found[name] != last.get(name))
         if changed and self._loop is not None and not self._closing:
@@ -131,7 +132,7 @@ class Live:
 
 
 def live_routes(live: Live) -> APIRouter:
-    """Return /events."""
+    """Return the route /events."""
     router = APIRouter()
 
     @router.get("/events")
@@ -145,7 +146,7 @@ def live_routes(live: Live) -> APIRouter:
 
 
 def fingerprint(operations: Operations, status: StatusReport) -> Fingerprint:
-    """Return what the pages show, in short. Raises StorageError, StateError, SettingsError."""
+    """Return digests of what the pages show. Raises StorageError, StateError, SettingsError."""
     document = status.document()
     pipelines = document["pipelines"]
     board = BoardStore(operations.bucket, operations.clock).read()

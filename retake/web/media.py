@@ -1,4 +1,4 @@
-"""Pictures and videos of generations: /media/CHANNEL/ID.png and .mp4, and nothing else of the bucket."""
+"""Pictures and videos of generations: /media/CHANNEL/ID.png and .mp4. Nothing else in the bucket is served."""
 
 import re
 from hashlib import sha256
@@ -19,19 +19,19 @@ _NAME = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9._-]{0,63})\.(png|mp4)", re.ASCII)
 
 
 class MediaFile(NamedTuple):
-    """A picture or video: where it lies now."""
+    """The current location of a picture or video."""
 
     bucket: Bucket
     entry: Entry
 
     @property
     def tag(self) -> str:
-        """The ETag: another file has another one."""
+        """The ETag, which is different for every file."""
         told = f"{self.entry.key.rpartition('/')[2]} {self.entry.size} {self.entry.modified}"
         return f'"{sha256(told.encode()).hexdigest()[:20]}"'
 
     def read(self, first: int, last: int) -> bytes:
-        """Return a part of it; b"" where it lies there no more. Raises StorageError."""
+        """Return a part of the file, or b"" if it is no longer there. Raises StorageError."""
         try:
             return read_range(self.bucket, self.entry.key, first, last)
         except NotFound:
@@ -39,13 +39,13 @@ class MediaFile(NamedTuple):
 
 
 def media_routes(desk: Desk) -> APIRouter:
-    """Return /media/CHANNEL/NAME."""
+    """Return the route /media/CHANNEL/NAME."""
     router = APIRouter()
 
     @router.api_route("/media/{channel}/{name}", methods=["GET", "HEAD"])
     def media(channel: str, name: str, request: Request) -> Response:
         asked = _NAME.fullmatch(name)
-        if not asked or b"%" in request.scope.get("raw_path", b""):  # no name of ours has anything to be encoded
+        if not asked or b"%" in request.scope.get("raw_path", b""):  # none of our names needs encoding
             raise HTTPException(404)
         return _answer(request, SoughtFile(desk, channel, asked[1], asked[2]))
 
@@ -53,7 +53,7 @@ def media_routes(desk: Desk) -> APIRouter:
 
 
 class SoughtFile:
-    """One file of one generation, wherever the pipeline keeps it by now."""
+    """A file of a generation, wherever the pipeline keeps it now."""
 
     def __init__(self, desk: Desk, channel: str, item_id: str, suffix: str) -> None:
         self._desk, self._channel = desk, channel
@@ -61,13 +61,14 @@ class SoughtFile:
         self.name = f"{item_id}.{suffix}"
 
     def find(self, *, anew: bool = False) -> MediaFile:
-        """Return where it lies, or lay lately. Raises HTTPException (404), BucketSilent, StorageError."""
+        """Return the file's location, looked up `anew` or as it was lately. Raises HTTPException (404), BucketSilent,
+        StorageError."""
         key = ("media", self._channel, self._id)
         files = self._files() if anew else self._desk.shelf.get(key, self._files)
         pipeline = self._pipeline()
         named = [it for it in files if it.key.rpartition("/")[2] == self.name]
         kept = [it for it in files if it.key.split("/")[-2:-1] == [self._id] and it.key.endswith(f".{self.suffix}")]
-        found = next(iter(named or kept), None)  # a dead letter may be called otherwise than the files in it
+        found = next(iter(named or kept), None)  # a dead letter's id may differ from the names of its files
         if found is None or pipeline is None:
             raise HTTPException(404)
         return MediaFile(pipeline.bucket, found)
@@ -90,7 +91,7 @@ def _answer(request: Request, sought: SoughtFile) -> Response:
         return Response(status_code=304, headers=headers)
 
     def read(first: int, last: int) -> bytes:
-        """Return a part of it. A file that a tick moves meanwhile is looked for where it is then."""
+        """Return a part of the file. If a tick has moved it meanwhile, it is looked up again."""
         nonlocal file
         size = file.entry.size
         if data := file.read(first, last):

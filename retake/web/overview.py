@@ -1,4 +1,4 @@
-"""The first page: what needs a person, how each pipeline stands, what is spent, and what is open."""
+"""The first page: what needs a person, the state of each pipeline, today's spend, and open breakers."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -16,7 +16,7 @@ PAGE_SIZE = 100
 
 
 class ShownPipeline(NamedTuple):
-    """A pipeline in the list: how it stands in a few words, and whether that is well."""
+    """The row of a pipeline: its state in a few words, and whether that is good or bad."""
 
     label: str
     channel: str
@@ -34,7 +34,7 @@ class ShownPipeline(NamedTuple):
 
 
 def overview_routes(desk: Desk) -> APIRouter:
-    """Return "/"."""
+    """Return the route "/"."""
     router = APIRouter()
 
     @router.get("/")
@@ -72,7 +72,7 @@ def _more(found: StatusReport, page: int, sought: str) -> dict[str, Any]:
 
 
 def standing(it: PipelineStatus, now: datetime) -> ShownPipeline:
-    """Return how a pipeline stands, for its row."""
+    """Return the row of a pipeline."""
     state = it.state
     words, tone = _words(it, now)
     waits = ""
@@ -123,7 +123,7 @@ def _spend(seen: Sequence[PipelineStatus]) -> dict[str, Any] | None:
 
 
 def _shared_notes(seen: Sequence[PipelineStatus]) -> list[str]:
-    """The notes, those of all pipelines once."""
+    """Return the notes, with each note that all pipelines share only once."""
     told: dict[str, None] = {}
     for it in seen[:PAGE_SIZE]:
         for note in it.notes:

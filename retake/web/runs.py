@@ -1,4 +1,4 @@
-"""The runs on record, and everything that happened to one of them."""
+"""The list of runs, and the page of one run with everything that happened to it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -28,9 +28,9 @@ from retake.web.desk import Desk, PageData, PageNumber, query_of, status_of
 
 PAGE_SIZE = 50
 MAX_ENTRIES = 400
-"""So many of the last entries of a timeline, and of the last paid calls, are on a page."""
+"""Maximum number of timeline entries, paid calls and files shown on a page. The last entries and calls are shown."""
 
-_MAX_DOCUMENT_BYTES = 1_000_000  # bytes of a generation's document that are looked through for its topic
+_MAX_DOCUMENT_BYTES = 1_000_000  # a larger document of a generation is not read for its topic
 
 TONES: Mapping[str, str] = {
     RunStatus.SUCCEEDED: "good",
@@ -43,7 +43,7 @@ _VERBS = ((Verb.RETRY, "Retry", ""), (Verb.SKIP, "Skip", ""), (Verb.CANCEL, "Can
 
 
 def runs_routes(desk: Desk) -> APIRouter:
-    """Return /runs and /runs/ID."""
+    """Return the routes /runs and /runs/ID."""
     router = APIRouter()
 
     @router.get("/runs")
@@ -82,7 +82,7 @@ def runs_routes(desk: Desk) -> APIRouter:
 
 
 def _statuses(given: Sequence[str]) -> frozenset[RunStatus]:
-    """The states that are asked for, all of them where none is. Raises HTTPException for an unknown one."""
+    """Return the requested states, all if none is given. Raises HTTPException (422) for an unknown one."""
     try:
         return frozenset(RunStatus(it) for it in given if it) or frozenset(RunStatus)
     except ValueError:
@@ -90,7 +90,7 @@ def _statuses(given: Sequence[str]) -> frozenset[RunStatus]:
 
 
 def list_view(found: RunsPage, wanted: RunsWanted, text: str, pipelines: Sequence[str]) -> dict[str, Any]:
-    """Return what the list of runs needs."""
+    """Return the values of the template of the list."""
     status = next(iter(wanted.statuses)).value if len(wanted.statuses) == 1 else ""
     every = len(wanted.statuses) == len(RunStatus)
     chosen: dict[str, str | Sequence[str]] = {"q": text, "status": [] if every else sorted(wanted.statuses)}
@@ -108,21 +108,21 @@ def list_view(found: RunsPage, wanted: RunsWanted, text: str, pipelines: Sequenc
 
 
 def row_of(run: Run, at: StepAttempt | None) -> dict[str, Any]:
-    """Return a run as the list has it."""
+    """Return the values of a run's row."""
     return {
         "run_id": run.run_id,
         "task": one_line(run.task_id, 120),
         "pipeline": one_line(run.pipeline, 80),
         "status": run.status.value,
         "tone": TONES.get(run.status, "plain"),
-        "more": at.short if at else "",  # when it is due again, and at which attempt its step is
+        "more": at.short if at else "",  # when it is due again, and the attempt of its step
         "changed": run.updated_at,
         "error": one_line(code_of(run.error_code), 60),
     }
 
 
 def run_view(past: History, verbs: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
-    """Return what the page of a run needs. `verbs` are the buttons: verb, label, kind."""
+    """Return the values of the template of a run. `verbs` are the buttons: verb, label, kind."""
     last, calls = past.found.runs[-1], past.evidence.calls
     return {
         "heading": one_line(last.task_id, 200),
@@ -143,7 +143,7 @@ def run_view(past: History, verbs: Sequence[tuple[str, str, str]]) -> dict[str, 
 
 
 def possible(past: History) -> list[tuple[str, str, str]]:
-    """Return the buttons for what the console would not refuse as things stand: verb, label, kind."""
+    """Return the buttons for the orders that the console would accept now: verb, label, kind."""
     found, last = past.found, past.found.runs[-1]
     own = last.pipeline in ("", found.pipeline.name)
     meant = Target(found.pipeline, found.item_id if own else None, last)
@@ -185,7 +185,7 @@ def _call_view(call: Call) -> dict[str, Any]:
 
 
 def _media(past: History) -> dict[str, str]:
-    """Where the picture and the video are, if there are any, and what they are about."""
+    """Return the addresses of the picture and the video, and their topic; {} if there are none."""
     names = {entry.key.rpartition("/")[2] for entry in past.evidence.files}
     item = past.found.item_id
     there = [suffix for suffix in ("png", "mp4") if f"{item}.{suffix}" in names]
@@ -196,7 +196,7 @@ def _media(past: History) -> dict[str, str]:
 
 
 def _topic(past: History) -> str:
-    """What the generation is about, by its document; "" where that cannot be read."""
+    """Return the topic in the generation's document, or "" if it cannot be read."""
     for entry in past.evidence.files:
         if entry.key.endswith(f"/{past.found.item_id}.json") and entry.size <= _MAX_DOCUMENT_BYTES:
             with suppress(NotFound, ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""Sessions: what a browser has after it has shown the token, and what its forms carry.
+"""Session cookies for browsers that have sent the token, and the CSRF fields of their forms.
 
-Nothing is kept on the server, so that a restart signs nobody out; another token does.
+Nothing is stored on the server, so a restart signs nobody out; a new token does.
 """
 
 import hmac
@@ -13,20 +13,20 @@ SESSION_S = 12 * 3600
 COOKIE = "retake_session"
 
 MAX_WRONG_PER_MINUTE = 10
-"""Wrong tokens of one address in a minute; after that it waits."""
+"""Maximum number of wrong tokens per minute from one address; after that it must wait."""
 
-_MAX_LENGTH = 200  # characters of a cookie or a field that are looked at
+_MAX_LENGTH = 200  # characters of a cookie or a field that are read
 
 
 class Sessions:
-    """Makes and checks session cookies and the fields `csrf` that belong to them. `now` is seconds since the epoch."""
+    """Creates and checks session cookies and their `csrf` fields. `now` returns seconds since the epoch."""
 
     def __init__(self, token: str, now: Callable[[], float]) -> None:
         self._token, self._now = token.encode(), now
         self._key = hmac.digest(self._token, b"retake session", "sha256")
 
     def is_token(self, given: str) -> bool:
-        """Return whether this is the token; the time that takes tells nothing of it."""
+        """Return whether this is the token, in constant time."""
         return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._token)
 
     def begin(self) -> str:
@@ -35,7 +35,7 @@ class Sessions:
         return f"{body}.{self._signed('cookie', body)}"
 
     def holds(self, cookie: str) -> bool:
-        """Return whether the cookie is one of ours whose time is not over."""
+        """Return whether the cookie is one of ours and has not expired."""
         body, _, signature = cookie[:_MAX_LENGTH].rpartition(".")
         until = body.partition(".")[0]
         if not hmac.compare_digest(signature.encode(), self._signed("cookie", body).encode()):
@@ -43,11 +43,11 @@ class Sessions:
         return until.isascii() and until.isdecimal() and self._now() < int(until)
 
     def csrf(self, cookie: str) -> str:
-        """Return the field that the forms of a session carry."""
+        """Return the CSRF field of a session's forms."""
         return self._signed("csrf", cookie)
 
     def is_csrf(self, cookie: str, given: str) -> bool:
-        """Return whether a form was made for this session."""
+        """Return whether the CSRF field of a form belongs to this session."""
         return hmac.compare_digest(given[:_MAX_LENGTH].encode("utf-8", "surrogatepass"), self.csrf(cookie).encode())
 
     def _signed(self, what: str, text: str) -> str:
@@ -55,19 +55,19 @@ class Sessions:
 
 
 class WrongTokens:
-    """Counts the wrong tokens of each address, so that guessing is slow. For one thread."""
+    """Counts the wrong tokens of each address, to slow down guessing. Not thread safe."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._wrong: dict[str, deque[float]] = {}
 
     def wait_s(self, address: str) -> float:
-        """Return the seconds until another token of this address is looked at; 0 for now."""
+        """Return the seconds until this address may send another token; 0 if it may now."""
         times = self._recent(address)
         return max(0.0, times[0] + 60 - self._monotonic()) if len(times) >= MAX_WRONG_PER_MINUTE else 0.0
 
     def add(self, address: str) -> float:
-        """Count a wrong token, and return the seconds that its answer is held back: longer each time."""
+        """Count a wrong token, and return the seconds by which to delay its answer, longer each time."""
         times = self._recent(address)
         times.append(self._monotonic())
         self._wrong[address] = times

@@ -11,7 +11,7 @@ from retake.settings.shared import CHANNELS, OF_IMAGES, OF_MUSIC, OF_STORY, OLDE
 
 TOKEN = "RETAKE_WEB_TOKEN"  # noqa: S105  the variable's name
 ENVIRONMENT = {TOKEN: "for whoever opens the dashboard, 16 characters at least"}
-"""The variable that the dashboard reads, and what it is for."""
+"""The environment variable that the dashboard reads, and its purpose."""
 
 MIN_TOKEN_LENGTH = 16
 
@@ -25,7 +25,7 @@ def _read_hosts(value: Any) -> tuple[str, ...]:
 
 
 class WebSettings(NamedTuple):
-    """The dashboard."""
+    """The settings of the dashboard."""
 
     look_seconds: float | None = field(
         SECONDS,

@@ -1,4 +1,4 @@
-"""What pages read, kept until something changes, so that twenty viewers read the bucket no more than one."""
+"""A cache of what pages read, until something changes, so that twenty viewers cost no more reads than one."""
 
 import math
 import threading
@@ -15,35 +15,35 @@ from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 
 READ_S = 4.0
-"""Seconds that a page waits for what it reads; after that it says that the bucket does not answer."""
+"""Seconds that a page waits for a read; after that it says that the bucket does not answer."""
 
 MAX_KEPT = 200
-"""Answers that are kept at most; the least asked for go."""
+"""Maximum number of results that are kept; the least recently used go."""
 
 SLOW_S = 0.25
-"""A read that takes longer is slow: what it returned before is shown while it is made again,"""
+"""A read that takes longer, in seconds, is slow: its previous result is shown while it is repeated."""
 
 REST_FACTOR = 5
-"""and it is made again after so many times as long as it takes, if that is longer than `seconds`;"""
+"""A read is repeated after this many times its duration, if that is longer than the shelf's `seconds`."""
 
 MAX_AGE_S = 30.0
-"""unless that is as old as this, or something has changed since."""
+"""The age in seconds up to which a previous result is shown, if nothing has changed since."""
 
 _MAX_READERS = 4
-"""Reads at the same time; one that hangs keeps its place until the store gives up."""
+"""Maximum number of concurrent reads; one that hangs occupies its thread until the store gives up."""
 
 
 class BucketSilent(RetakeError):
-    """What a page reads did not come in time. The read goes on, and whoever asks later may find its result."""
+    """A read took too long. It goes on, and a later request may find its result."""
 
     exit_code = ExitCode.TRY_LATER
 
 
 class _Kept(NamedTuple):
-    change: int  # of the shelf, when it was read
+    change: int  # the shelf's count of changes when it was read
     at: float
     value: "Future[_Value]"
-    before: "Future[_Value] | None" = None  # what is shown while `value` is being read
+    before: "Future[_Value] | None" = None  # the previous result, shown while `value` is being read
     basis: int = 0
 
 
@@ -54,7 +54,8 @@ class _Value(NamedTuple):
 
 
 class _Readers:
-    """Up to `most` threads that read. The process may end while one of them hangs, unlike those of an executor."""
+    """A pool of up to `most` daemon threads. Unlike an executor's, a thread that hangs does not keep the process
+    alive."""
 
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name, self._number, self._under_way = most, name, 0, 0
@@ -62,7 +63,7 @@ class _Readers:
         self._waiting: SimpleQueue[tuple[Future[_Value], Callable[[], _Value]] | None] = SimpleQueue()
 
     def submit(self, read: Callable[[], _Value]) -> "Future[_Value]":
-        """Have it read, once a thread is free."""
+        """Call `read` once a thread is free."""
         future: Future[_Value] = Future()
         with self._lock:
             self._waiting.put((future, read))
@@ -73,7 +74,7 @@ class _Readers:
         return future
 
     def close(self) -> None:
-        """Begin nothing any more; what waits is cancelled."""
+        """Start no more reads, and cancel those that wait."""
         with suppress(Empty):
             while waiting := self._waiting.get_nowait():
                 waiting[0].cancel()
@@ -86,14 +87,14 @@ class _Readers:
             if future.set_running_or_notify_cancel():
                 try:
                     future.set_result(read())
-                except BaseException as error:  # noqa: BLE001  raised again by whoever asked
+                except BaseException as error:  # noqa: BLE001  the caller gets it from the future
                     future.set_exception(error)
             with self._lock:
                 self._under_way -= 1
 
 
 class Shelf:
-    """Reads by key, each once until `forget` is called or `seconds` have passed. Safe to use from many threads."""
+    """Keeps the result of a read for each key, until `forget` is called or `seconds` have passed. Thread safe."""
 
     def __init__(
         self, seconds: float, monotonic: Callable[[], float] = time.monotonic, *, readers: int = _MAX_READERS
@@ -106,17 +107,17 @@ class Shelf:
         self._change = 0
         self._pool, self._later = _Readers(readers, "dashboard"), _Readers(1, "dashboard again")
         self.closed = False
-        """Whether the dashboard ends: what reads for long gives up."""
+        """Whether the dashboard is stopping, so that long reads give up."""
 
     def child(self) -> "Shelf":
-        """Return another one, for what takes so long that it must not keep a reader from others, and is not worth
-        reading again after each change. It has one reader, and ends with this one."""
+        """Return a shelf with a thread of its own, which is closed with this one. It is for reads that are so slow that
+        they must not block others, and that are not repeated at each change."""
         self._children.append(Shelf(self._seconds, self._monotonic, readers=1))
         return self._children[-1]
 
     def get(self, key: Hashable, read: Callable[[], Any], wait_s: float | None = None, basis: int = 0) -> Any:
-        """Return what `read` returned for this key, now or lately. Raises what it raises, and BucketSilent after
-        `wait_s`, which is READ_S. What was read on another `basis` is read again."""
+        """Return the result of `read` for this key, kept or read now. Raises what `read` raises, and BucketSilent after
+        `wait_s`, by default READ_S. A result on another `basis` is read again."""
         with self._lock:
             kept = self._kept.get(key)
             if kept is None or not self._fresh(kept) or kept.basis != basis:
@@ -133,8 +134,8 @@ class Shelf:
             raise BucketSilent("the bucket does not answer; try again in a moment") from None
 
     def renew(self, key: Hashable, read: Callable[[], Any]) -> Any:
-        """Read it now, in this thread, for all who ask from now on, and return what `read` returned. Whoever asks
-        meanwhile gets what was read before, or waits for this. A read under way is joined. Raises what it raises."""
+        """Call `read` now, in this thread, and keep its result for all later requests. Requests in the meantime get the
+        previous result, or wait for this one. A read under way is joined. Raises what `read` raises."""
         with self._lock:
             kept = self._kept.get(key)
         if kept and not kept.value.done() and kept.change == self._change:
@@ -153,8 +154,8 @@ class Shelf:
         return reading.result().found
 
     def get_inline(self, key: Hashable, read: Callable[[], Any]) -> Any:
-        """Return the same as `get`, at most half a minute old, read in this thread if need be: for what is itself being
-        read. Raises what `read` raises."""
+        """Return the same as `get`, at most `MAX_AGE_S` old, but call `read` in this thread if need be: for use inside
+        another read. Raises what `read` raises."""
         with self._lock:
             kept = self._kept.get(key)
             known = (kept.value, kept.before) if kept and kept.change == self._change else ()
@@ -164,20 +165,20 @@ class Shelf:
         return self._read_inline(key, read)
 
     def is_wanted(self, key: Hashable, seconds: float) -> bool:
-        """Return whether somebody asked for it in the last `seconds`."""
+        """Return whether the key was requested in the last `seconds`."""
         with self._lock:
             return self._monotonic() - self._asked.get(key, -math.inf) < seconds
 
     def forget(self, keep: Collection[Hashable] = ()) -> None:
-        """Read everything again from now on, `keep` what has just been read: something has changed."""
+        """Drop all results because something has changed, except those of the keys `keep`, which have just been read."""
         with self._lock:
             self._change += 1
             for key, kept in [(key, self._kept[key]) for key in self._kept.keys() & keep]:
-                if kept.change == self._change - 1:  # else it was read before another change
+                if kept.change == self._change - 1:  # else it was read before an earlier change
                     self._kept[key] = kept._replace(change=self._change)
 
     def close(self) -> None:
-        """Let the readers end; what still reads is not waited for."""
+        """Stop the threads, without waiting for reads under way."""
         self.closed = True
         for pool in (self._pool, self._later):
             pool.close()
@@ -192,7 +193,8 @@ class Shelf:
             self._asked.pop(gone, None)
 
     def _fresh(self, kept: _Kept) -> bool:
-        """A read under way is joined rather than begun again, unless something has changed since it began."""
+        """Return whether a result may be used. A read under way is joined unless something has changed since it
+        began."""
         if kept.change != self._change:
             return False
         if not kept.value.done():
@@ -207,7 +209,7 @@ class Shelf:
         return _Value(found, began, self._monotonic() - began)
 
     def _stale_value(self, kept: _Kept | None) -> "Future[_Value] | None":
-        """What is shown while a slow read is made again, if it may be."""
+        """Return the result to show while a slow read is repeated, if there is one and it may be shown."""
         if kept is None or kept.change != self._change or not kept.value.done() or kept.value.exception() is not None:
             return None
         slow = kept.value.result().took_s > SLOW_S

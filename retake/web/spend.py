@@ -1,4 +1,4 @@
-"""What was paid, by day, step and generation, and what is left of the cap."""
+"""The page of spend by day, step and generation, and of what is left of the cap."""
 
 from collections.abc import Mapping
 from datetime import date, timedelta
@@ -13,11 +13,11 @@ from retake.web.desk import Desk, PageData
 from retake.web.gate import wants_page
 
 MAX_ROWS = 100
-"""How many generations are on the page, and how many pipelines; programs get all of them."""
+"""Maximum number of generations, steps and pipelines on the page; programs get all of them."""
 
 
 def spend_routes(desk: Desk) -> APIRouter:
-    """Return /spend."""
+    """Return the route /spend."""
     router = APIRouter()
 
     @router.get("/spend")
@@ -35,7 +35,7 @@ def spend_routes(desk: Desk) -> APIRouter:
 
 
 def spend_view(document: Mapping[str, Any], days: int, generations: int) -> dict[str, Any]:
-    """Return what the page needs of the document of `spend`, which has the newest of so many generations."""
+    """Return the values of the page's template. `document` is that of `spend`, with the newest of `generations`."""
     today = document["today"]
     paid = {row["day"]: row["usd"] for row in document["by_day"] if row["day"]}
     names = _days(document["since"], max([today["clock_day"], *paid]))
@@ -61,7 +61,7 @@ def spend_view(document: Mapping[str, Any], days: int, generations: int) -> dict
 
 
 def _days(first: str, last: str) -> list[str]:
-    """Every day from `first` to `last`."""
+    """Return every day from `first` to `last`."""
     try:
         start, end = date.fromisoformat(first), date.fromisoformat(last)
     except ValueError:  # a call on record names an invalid day

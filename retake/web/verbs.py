@@ -1,4 +1,4 @@
-"""What each verb of /actions does with one id, by the functions that the console's commands call too."""
+"""The verbs of /actions, carried out for one id by the same functions as the console's commands."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -29,25 +29,26 @@ NO_CHANNEL, MUSIC = ("", "-"), "music"
 MODES = ("0", "1", "2", "3", "auto")
 
 _WAIT_S = 30.0
-"""Seconds that an order waits for another one of this process about the same pipeline."""
+"""Seconds that an order waits for another order in this process about the same pipeline."""
 
 
 class PreparedOrder(NamedTuple):
     """An order for one id that has not been carried out yet."""
 
-    about: str  # orders about the same are carried out one at a time
+    about: str  # orders about the same thing are carried out one at a time
     do: Callable[[], OrderDone]
-    lost: str = ""  # what must be agreed to, a sentence; "" for nothing
-    bound: str = ""  # what the agreement is about, where that is less than the sentence
+    lost: str = ""  # a sentence that says what would be lost, and must be agreed to; "" for nothing
+    bound: str = ""  # the part of the sentence that the agreement is bound to, if not all of it
 
     @property
     def agreement(self) -> str:
-        """What an agreement holds for: once this is another text, it must be asked for again."""
+        """The text that an agreement is bound to. If it changes, agreement must be asked for again."""
         return self.bound or self.lost
 
 
 class Verbs:
-    """Prepares orders. `policies` are those of breakers that are not a vendor's; `environ` has the alerts' secrets."""
+    """Prepares and carries out orders. `policies` are those of breakers other than vendors', by name; `environ` has the
+    secrets of the alerts' channels."""
 
     def __init__(
         self, operations: Operations, environ: Mapping[str, str], policies: Mapping[str, BreakerPolicy]
@@ -58,7 +59,7 @@ class Verbs:
         self._locks: dict[str, threading.Lock] = {}
 
     def items(self, verb: str, ids: list[str], channel: str) -> list[Item]:
-        """Return what is meant. The id of a dead letter may be CHANNEL/ID."""
+        """Return the items that `ids` name. The id of a dead letter may be CHANNEL/ID."""
         named = None if channel in NO_CHANNEL else channel
         if verb == "unlock":
             return [Item("" if it in NO_CHANNEL else it, named) for it in ids or [""]]
@@ -71,7 +72,7 @@ class Verbs:
         return found
 
     def prepare(self, verb: str, item: Item) -> PreparedOrder:
-        """Return what the order would do. Raises Refusal, RunError, StateError, StorageError."""
+        """Prepare an order for one item. Raises Refusal, RunError, StateError, StorageError."""
         if verb in ON_ALERTS:
             alerts = AlertPanel(self._operations, self._environ)
             return PreparedOrder("alerts", lambda: change_alert(alerts, ON_ALERTS[verb], item.name, WEB))
@@ -96,12 +97,12 @@ class Verbs:
         return PreparedOrder(letter.pipeline.name, drop, letter.loss)
 
     def carry_out(self, prepared: PreparedOrder) -> OrderDone:
-        """Carry it out, after others about the same. Raises what the order raises, and LeaseHeld."""
+        """Carry out an order, after any other about the same thing. Raises what the order raises, and LeaseHeld."""
         with self._exclusive(prepared.about):
             return prepared.do()
 
     def _set_mode(self, text: str) -> OrderDone:
-        """Set what is not set yet: tapped twice, it is the same mode since the same time."""
+        """Set the mode unless it is set already, so that a double tap does not change since when it holds."""
         panel = ModePanel(self._operations)
         state, wanted = panel.state(), int(text) if text != "auto" else None
         if wanted is None:
@@ -113,7 +114,7 @@ class Verbs:
     @contextmanager
     def _exclusive(self, about: str) -> Iterator[None]:
         with self._lock:
-            lock = self._locks.setdefault(about, threading.Lock())  # one for each pipeline, and three more
+            lock = self._locks.setdefault(about, threading.Lock())  # bounded: one per pipeline, and three more
         if not lock.acquire(timeout=_WAIT_S):
             raise LeaseHeld(f"{about} is being acted on already: try again in a moment")
         try:
@@ -123,7 +124,7 @@ class Verbs:
 
 
 def narrow(operations: Operations, channel: str | None) -> Operations:
-    """Return the operations on one of the CHANNELS, or on music; all of them for None. Raises Refusal."""
+    """Return the operations on one of the CHANNELS or on music, or all of them for None. Raises Refusal."""
     if channel is None:
         return operations
     found = [it for it in operations.pipelines if channel in (it.channel, it.name if it.name == MUSIC else None)]
@@ -152,7 +153,7 @@ def _unlocking(operations: Operations, name: str) -> PreparedOrder:
 
 
 def _find_pipeline(operations: Operations, name: str) -> OperatedPipeline:
-    """The pipeline of that name or channel; where no name is given, the only one."""
+    """Return the pipeline with that name or channel, or the only one if `name` is empty. Raises Refusal."""
     found = [it for it in operations.pipelines if name in ("", it.name, it.channel)]
     if len(found) == 1 or (found and not name and found[0].channel is None):
         return found[0]

@@ -1,4 +1,4 @@
-// Fetches the parts of the page again when the server says that something changed, and says when the connection is lost.
+// Reloads the parts of the page when the server says that something has changed, and shows a lost connection.
 "use strict";
 (() => {
   const AGAIN_MS = 3000;
@@ -12,7 +12,7 @@
   const tell = () => say(lost ? "· connection lost" : "");
   const lose = () => { lost = true; tell(); };
   const refresh = () => {
-    const busy = document.activeElement && document.activeElement.closest("#parts form");  // somebody fills it in
+    const busy = document.activeElement && document.activeElement.closest("#parts form");  // being filled in
     if (!busy) htmx.trigger(document.body, "changed");
   };
 
@@ -27,7 +27,7 @@
     };
     source.onerror = () => {
       lose();
-      if (source.readyState === EventSource.CLOSED) setTimeout(connect, AGAIN_MS);  // it was refused: try again all the same
+      if (source.readyState === EventSource.CLOSED) setTimeout(connect, AGAIN_MS);  // refused: the browser gives up
     };
   };
 
