@@ -1,14 +1,14 @@
-"""One client a vendor. Each speaks its vendor's protocol and classifies its errors; only this package looks at status
+"""One client per vendor. Each speaks its vendor's protocol and classifies its errors; only this package looks at status
 codes.
 
-There are two kinds of free calls and one kind of paid ones, which fail differently (see retake/errors.py):
+There are three kinds of calls, one of them paid, which fail differently (see retake/errors.py):
 
     submit  (paid)   returns the task's id   or raises Refused (not carried out) or OutcomeUnknown (cannot know)
     poll    (free)   returns a TaskState     or raises PollFailed
     fetch   (free)   returns bytes           or raises PollFailed
 
-No client retries a call: whoever drives the pipeline decides how often something is tried. Pipelines know the protocols
-below and nothing else about a vendor.
+No client retries a call: the pipeline's driver decides how often something is tried. Pipelines know the protocols below
+and nothing else about a vendor.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +32,7 @@ class TaskState(NamedTuple):
 
 
 class Midjourney(Protocol):
-    """Pictures from a prompt, from any vendor that sells them."""
+    """Pictures from a prompt, from any vendor that resells Midjourney."""
 
     def imagine(self, prompt: str, nonce: int) -> str:
         """Order four pictures and return the task's id. Paid.
@@ -43,8 +43,10 @@ class Midjourney(Protocol):
         ...
 
     def upscale(self, task_id: str, index: int) -> str:
-        """Order picture `index` (1–4) of an imagine task in full size and return the task's id. Paid. Raises Refused,
-        OutcomeUnknown."""
+        """Order picture `index` (1–4) of an imagine task in full size and return the task's id. Paid.
+
+        Raises Refused, OutcomeUnknown.
+        """
         ...
 
     def fetch(self, task_id: str) -> TaskState:
@@ -52,7 +54,7 @@ class Midjourney(Protocol):
         ...
 
     def find(self, asked: Mapping[str, Any]) -> str | None:
-        """Return the id of the task that a call of unknown outcome made, or None. Free.
+        """Return the id of the task that a call of unknown outcome created, or None. Free.
 
         `asked` is what was saved before the call: `step` ("imagine" or "upscale"), `requested_at_utc`, and `nonce` or
         `origin_task_id` and `index`. None means that it was not found, which does not prove that the call was not
@@ -66,7 +68,7 @@ class VideoGenerator(Protocol):
 
     @property
     def min_poll_s(self) -> float:
-        """The least number of seconds between two polls."""
+        """Minimum number of seconds between two polls."""
         ...
 
     def create(self, image: str, prompt: str) -> str:
@@ -77,9 +79,10 @@ class VideoGenerator(Protocol):
         ...
 
     def usage(self) -> dict[str, int] | None:
-        """Return what the vendor has counted for the account so far, or None if it cannot tell. Free; never raises.
+        """Return the vendor's usage counters for the account, or None if it does not report any. Free; never raises.
 
-        Equal counts before a call and some minutes after it mean that a call whose answer was lost was not carried out.
+        Equal counters before a call and some minutes after it mean that a call whose answer was lost was not carried
+        out.
         """
         ...
 
@@ -90,10 +93,10 @@ class VideoGenerator(Protocol):
 
 @runtime_checkable
 class OrderPreparation(Protocol):
-    """What a video generator may offer besides: to load what an order needs before the order is on record."""
+    """An optional part of a video generator: loads what an order needs before the order is recorded."""
 
     def prepare(self) -> None:
-        """Load it. A process that cannot, or that dies meanwhile, leaves no order of which nobody knows the outcome."""
+        """Load it. A process that fails or dies here leaves no order of unknown outcome."""
         ...
 
 
@@ -103,7 +106,7 @@ class ChatModel(Protocol):
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
         """Return the JSON object that the model answers with. Paid (a little).
 
-        Raises Refused, OutcomeUnknown, and TaskFailed for an answer that was billed but cannot be used.
+        Raises Refused, OutcomeUnknown, and TaskFailed for an answer that was billed but is unusable.
         """
         ...
 
@@ -113,7 +116,7 @@ class ChatModel(Protocol):
 
 
 class Downloader(Protocol):
-    """Files behind links that expire."""
+    """Downloads of files behind links that expire."""
 
     def download(self, url: str, max_bytes: int | None = None) -> bytes:
         """Return the whole file, of at most `max_bytes` (None: the client's own limit). Free. Raises PollFailed."""
@@ -122,15 +125,15 @@ class Downloader(Protocol):
 
 @runtime_checkable
 class SavingDownloader(Protocol):
-    """What a downloader offers besides, for files that are too large for memory."""
+    """An optional part of a downloader, for files too large for memory."""
 
     def save(self, url: str, file: BinaryIO, max_bytes: int | None = None) -> None:
-        """Download as `Downloader.download` does, into `file`, with a small part of it in memory at a time."""
+        """Download like `Downloader.download`, but into `file`, with only a small part in memory at a time."""
         ...
 
 
 def save(downloader: Downloader, url: str, file: BinaryIO, max_bytes: int | None = None) -> None:
-    """Download into `file`; by a downloader that cannot save, through memory. Raises PollFailed."""
+    """Download into `file`, through memory if the downloader cannot save. Raises PollFailed."""
     if isinstance(downloader, SavingDownloader):
         downloader.save(url, file, max_bytes)
     else:
@@ -138,7 +141,7 @@ def save(downloader: Downloader, url: str, file: BinaryIO, max_bytes: int | None
 
 
 class VideoDetails(NamedTuple):
-    """What a platform is told about a video."""
+    """The metadata of a video for a platform."""
 
     title: str
     description: str
@@ -153,19 +156,19 @@ class UploadSource(Protocol):
 
     @property
     def size(self) -> int:
-        """The number of bytes; at least 1."""
+        """The number of bytes, at least 1."""
         ...
 
     def read(self, start: int, length: int) -> bytes:
-        """Return `length` bytes from `start` on."""
+        """Return `length` bytes from `start`."""
         ...
 
 
 class UploadHooks(Protocol):
-    """What the caller of an upload records on the way. Each method may raise, which ends the upload."""
+    """What the caller of an upload checks and records on the way. Each method may raise, which ends the upload."""
 
     def check(self) -> None:
-        """Called before each request, so that an upload which lost its claim sends nothing more."""
+        """Called before each request, so that an upload that lost its claim sends nothing more."""
         ...
 
     def started(self, session: str) -> None:
@@ -173,8 +176,10 @@ class UploadHooks(Protocol):
         ...
 
     def before_last_chunk(self) -> None:
-        """Record that the last chunk is about to be sent: from now on the video may exist. Called before each attempt
-        to send it."""
+        """Record that the last chunk is about to be sent: from now on the video may exist.
+
+        Called before each attempt to send it.
+        """
         ...
 
 
@@ -186,10 +191,10 @@ class VideoPlatform(Protocol):
     ) -> str:
         """Publish a video and return its id.
 
-        Without `session`, one session is started (exactly one request: a session whose start got no answer has made no
-        video). With it, that session is asked first: if it is finished, its video's id is returned and nothing is
-        sent. Raises SessionGone if the session does not exist (any more), PollFailed for anything else; the session
-        stays usable, unless the error says otherwise.
+        Without `session`, one session is started, with exactly one request: a session whose start got no answer has
+        made no video. With `session`, that session is queried first: if it is finished, its video's id is returned and
+        nothing is sent. Raises SessionGone if the session does not exist (any longer), PollFailed for anything else;
+        the session then stays usable, unless the error says otherwise.
         """
         ...
 
@@ -206,18 +211,18 @@ class VideoPlatform(Protocol):
 
 
 class PromptPhase(StrEnum):
-    """Where a prompt is at an image server."""
+    """The phase of a prompt on an image server."""
 
     WAITING = "waiting"
     RUNNING = "running"
     DONE = "done"
-    FAILED = "failed"  # by an error, or it ended without a file
+    FAILED = "failed"  # with an error, or without a file
     INTERRUPTED = "interrupted"
     GONE = "gone"  # the server does not know it: it was never accepted, or the server was restarted
 
 
 class ImageFile(NamedTuple):
-    """A file that an image server has made, by the names that it uses."""
+    """A file that an image server has made, as the server names it."""
 
     filename: str
     subfolder: str
@@ -238,16 +243,16 @@ class PromptState(NamedTuple):
 
 
 class PromptEvents(Protocol):
-    """What an image server tells by itself, for `ImageServer.wait`."""
+    """Events that an image server pushes, for `ImageServer.wait`."""
 
     @property
     def open(self) -> bool:
-        """Whether anything can still be told."""
+        """Whether further events can arrive."""
         ...
 
     def ended(self, prompt_id: str, timeout_s: float) -> bool:
-        """Return True once the server tells that the prompt has ended, or False after `timeout_s` seconds or when the
-        connection is cut."""
+        """Return True once an event says that the prompt has ended, or False after `timeout_s` seconds or a lost
+        connection."""
         ...
 
 
@@ -268,14 +273,14 @@ class ImageServer(Protocol):
         ...
 
     def listen(self, client_id: str) -> AbstractContextManager[PromptEvents]:
-        """Open the events of a client; to be entered before `submit`. Never raises: without events, `wait` polls."""
+        """Open the event stream of a client; enter it before `submit`. Never raises: without events, `wait` polls."""
         ...
 
     def submit(self, graph: Mapping[str, Any], prompt_id: str, client_id: str) -> None:
-        """Have a graph executed, as `prompt_id`. One request, never repeated.
+        """Have a graph executed as `prompt_id`. One request, never repeated.
 
-        The server executes the same id as often as it is sent: look at `state` first, and after OutcomeUnknown. Raises
-        Refused (class B for a graph that the server does not accept), OutcomeUnknown.
+        The server executes an id as often as it is sent: check `state` before, and after OutcomeUnknown. Raises Refused
+        (class B for a graph that the server does not accept), OutcomeUnknown.
         """
         ...
 
@@ -289,10 +294,10 @@ class ImageServer(Protocol):
         meanwhile: Callable[[], object] = lambda: None,
         seen: Callable[[PromptState], object] = lambda state: None,
     ) -> PromptState:
-        """Return the state of a prompt once it is not running any more, or after `timeout_s` seconds as it is then.
+        """Return the state of a prompt when it has ended, or after `timeout_s` seconds.
 
-        `meanwhile` is called about once a second, between requests, and what it raises ends the wait; `seen` is called
-        with each state that the server has answered. Raises PollFailed once the server has given no usable answer for
+        `meanwhile` is called about once a second, between requests, and an exception from it ends the wait; `seen` is
+        called with each state that the server returns. Raises PollFailed once the server has given no usable answer for
         `silence_s` seconds.
         """
         ...
@@ -302,16 +307,16 @@ class ImageServer(Protocol):
         ...
 
     def upload(self, name: str, data: bytes) -> str:
-        """Store a picture and return the name that a graph loads it by. May be repeated. Raises PollFailed."""
+        """Store a picture and return the name by which a graph loads it. May be repeated. Raises PollFailed."""
         ...
 
     def cancel(self, prompt_id: str) -> None:
-        """Take a prompt out of the queue, or interrupt it if it is running. Raises PollFailed."""
+        """Remove a prompt from the queue, or interrupt it if it is running. Raises PollFailed."""
         ...
 
 
 class Quota(NamedTuple):
-    """Something that the vendor counts."""
+    """A quantity that the vendor counts."""
 
     name: str  # "credits", "videos of gen4_turbo today"
     left: float | None  # None: the vendor does not say
@@ -323,8 +328,8 @@ class Health(NamedTuple):
 
     says: str
     quotas: tuple[Quota, ...] = ()
-    doubts: tuple[str, ...] = ()  # what will prevent a paid call all the same
-    clock_ahead_s: float = 0.0  # the vendor's, of ours; 0 where they agree to a minute
+    doubts: tuple[str, ...] = ()  # what will prevent a paid call nevertheless
+    clock_ahead_s: float = 0.0  # how far the vendor's clock is ahead of ours; 0 if they agree to a minute
 
 
 @runtime_checkable
@@ -336,8 +341,10 @@ class Healthy(Protocol):
         ...
 
     def test_request(self) -> str:
-        """Make the same call as a tick, about a task that does not exist, and return the result in words. Free. Raises
-        PollFailed."""
+        """Make the same call as a tick, about a task that does not exist, and return the result in words. Free.
+
+        Raises PollFailed.
+        """
         ...
 
 

@@ -1,8 +1,9 @@
-"""What a vendor's answer means: the only place that reads status codes and numbers. Pure; no network here.
+"""The meaning of a vendor's answer: the only place that interprets status codes and numbers. Pure, without network
+access.
 
-Two questions are kept apart. The error *code* of an answer (rate limit, refused key, …) says whether trying again can
-help. Whether the call was *refused* says whether trying again could be billed twice: only a vendor that refuses it
-itself, in JSON, has certainly not carried out a paid call. A gateway that answers (HTML, an empty body) cannot know.
+Two questions are kept apart. The error *code* of an answer (rate limit, refused key, …) says whether a retry can help.
+Whether the call was *refused* says whether a retry could be billed twice: only a vendor that refuses a paid call
+itself, in JSON, has certainly not carried it out. A gateway that answers (HTML, an empty body) cannot know.
 
 docs/errors.md has the resulting table, with a row for every case.
 """
@@ -20,18 +21,18 @@ from retake.foreign_text import one_line
 
 T = TypeVar("T")
 
-QUOTE_LIMIT = 300  # characters of a vendor's message that ours repeat
-SECRET_LENGTH = 6  # a shorter "key" is not one, and would match in every other word
-_WORDS_LIMIT = 64 * 2**10  # characters of a vendor's message that are searched for its meaning
-DATE_LIMIT = 80  # characters; no date in a header has more
-_LONE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair: no document can hold it
+QUOTE_LIMIT = 300  # maximum characters of a vendor's message that ours quote
+SECRET_LENGTH = 6  # minimum length of a key: a shorter text would match parts of ordinary words
+_WORDS_LIMIT = 64 * 2**10  # characters of a vendor's message that are searched for keywords
+DATE_LIMIT = 80  # maximum characters of a date in a header
+_LONE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, which no document can hold
 NOT_JSON = object()  # what `parse` returns for bytes that are not JSON
 
 LARGEST = 1e15
-"""No credit, percentage or count is larger."""
+"""The largest credit, percentage or count that is believed."""
 
 LONGEST_WAIT_S = 366 * 24 * 3600.0
-"""A year: whoever asks to wait for longer would have us wait for ever, or count past the last date that there is."""
+"""Maximum wait in seconds, a year: a longer one would mean for ever, or exceed the last possible date."""
 
 
 class Words(NamedTuple):
@@ -43,13 +44,13 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True)
 class Vendor:
-    """A vendor, as far as its errors are concerned."""
+    """The properties of a vendor that matter for its errors."""
 
     name: str
     key_name: str  # the environment variable that holds its key
     own_words: Callable[[object], Words | None]  # reads its own error body; returns None for any other
-    secret: str = field(default="", repr=False)  # the key: never repeated, even if the vendor echoes it
-    forbidden: Code = Code.UNAUTHORIZED  # what a 403 to a paid call means, in the vendor's own words
+    secret: str = field(default="", repr=False)  # the key: never shown, even if the vendor echoes it
+    forbidden: Code = Code.UNAUTHORIZED  # the meaning of a 403 to a paid call that has the vendor's own error body
 
 
 class Reply(NamedTuple):
@@ -65,9 +66,9 @@ class Reply(NamedTuple):
 
 
 class NoReply(Exception):
-    """No answer arrived. `sent` says whether the vendor may have seen the request.
+    """No complete answer arrived. `sent` says whether the vendor may have received the request.
 
-    `head` is the answer without its body, where one arrived whose body is too large or cannot be decompressed.
+    If the body is too large or cannot be decompressed, `head` is the answer without its body.
     """
 
     def __init__(self, code: Code, text: str, *, sent: bool) -> None:
@@ -81,7 +82,7 @@ def submitted(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], 
     """Return what `pick` finds in the answer to a paid call.
 
     `what` completes the sentence "VENDOR was asked to …". Raises Refused or OutcomeUnknown; the latter also for a
-    success without what was ordered, because the vendor may well be working on it.
+    success that lacks the order, because the vendor may well be working on it.
     """
     picked = pick(parse(reply.body)) if reply.ok else None
     if picked is not None:
@@ -106,8 +107,10 @@ def answered(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], T
 
 
 def says_missing(vendor: Vendor, reply: Reply) -> bool:
-    """Return whether the vendor itself says that there is no such thing: with 404, or with 400 where it treats an
-    unknown id as a bad request (PiAPI's older API)."""
+    """Return whether the vendor itself says that the thing does not exist.
+
+    It says so with 404, or with 400 if it treats an unknown id as a bad request (PiAPI's older API).
+    """
     return reply.status in (400, 404) and vendor.own_words(parse(reply.body)) is not None
 
 
@@ -119,7 +122,7 @@ def unanswered(vendor: Vendor, what: str, trouble: NoReply, *, paid: bool) -> Ve
 
 
 def ended_as_failed(vendor: Vendor, task_id: str, reasons: str) -> TaskFailed:
-    """Return the error for a Midjourney task that the vendor reports as failed, for `reasons` ("" if it gives none)."""
+    """Return the error for a Midjourney task that the vendor reports as failed, with its `reasons` ("" for none)."""
     said = f': "{quote(reasons, vendor.secret)}"' if reasons else ", without a reason"
     code = Code.REJECTED if is_moderation(reasons) else Code.TASK_FAILED
     advice = _ADVICE[code] if code is Code.REJECTED else "Try it again."
@@ -129,7 +132,7 @@ def ended_as_failed(vendor: Vendor, task_id: str, reasons: str) -> TaskFailed:
 def parse(data: bytes | str) -> object:
     """Return the JSON value in `data`, or NOT_JSON.
 
-    Lone surrogates become "?", and numbers that JSON does not have (NaN, Infinity, 1e400) become null.
+    Lone surrogates become "?", and numbers that JSON lacks (NaN, Infinity, 1e400) become null.
     """
     try:
         text = data if isinstance(data, str) else data.decode(json.detect_encoding(data), "surrogatepass")
@@ -152,15 +155,15 @@ def as_dict(value: object) -> dict[str, Any]:
 
 
 def number(value: object) -> float | None:
-    """Return `value` as a number, also from a text ("40", "40 %"); None for anything else.
+    """Return `value` as a number, also from text ("40", "40 %"); None for anything else.
 
-    True and false, NaN, infinity, and what is larger than `LARGEST` are not numbers. An int stays an int.
+    True and false, NaN, infinity, and anything larger than `LARGEST` are not numbers. An int stays an int.
     """
     if isinstance(value, str):
         value = _stated(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if abs(value) <= LARGEST else None  # which NaN is not
+    return value if abs(value) <= LARGEST else None  # also None for NaN
 
 
 def count(value: object) -> int | None:
@@ -170,23 +173,24 @@ def count(value: object) -> int | None:
 
 
 def joined(reasons: Iterable[object]) -> str:
-    """Return the texts among `reasons`, each once, joined."""
+    """Return the distinct texts among `reasons`, joined."""
     texts = (reason.strip() for reason in reasons if isinstance(reason, str))
     return "; ".join(dict.fromkeys(text for text in texts if text))
 
 
 def reasons_in(error: Mapping[str, Any]) -> list[object]:
-    """Return what may be the reasons in an error of Midjourney's sellers, for `joined`."""
+    """Return the possible reasons in an error of a Midjourney reseller, for `joined`."""
     return [error.get(name) for name in ("message", "raw_message", "detail")]
 
 
 def is_moderation(text: str) -> bool:
-    """Return whether a vendor's message is about content that it does not allow."""
+    """Return whether a vendor's message is about disallowed content."""
     return re.search(_MODERATION, text[:_WORDS_LIMIT]) is not None
 
 
 def quote(text: str, secret: str = "", limit: int = QUOTE_LIMIT) -> str:
-    """Return a vendor's text, fit for a message: one line, short, without keys, signatures and control characters."""
+    """Return a vendor's text in a form fit for messages: on one line, short, without keys, signatures and control
+    characters."""
     if len(secret) >= SECRET_LENGTH:
         text = text.replace(secret, "…")
     text = redact(" ".join(one_line(beginning(text)).split()))
@@ -194,16 +198,17 @@ def quote(text: str, secret: str = "", limit: int = QUOTE_LIMIT) -> str:
 
 
 def wait_asked_s(value: object) -> float | None:
-    """Return `value` as the seconds that a vendor asks to wait, 0 to `LONGEST_WAIT_S`; None if it is not a number."""
+    """Return `value` as the seconds that a vendor asks to wait, 0 to `LONGEST_WAIT_S`, or None if it is not a
+    number."""
     seconds = number(value)
     return None if seconds is None else min(max(0.0, seconds), LONGEST_WAIT_S)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that Retry-After asks for (RFC 9110, 10.2.3: seconds, or an HTTP date), or None.
+    """Return the seconds in Retry-After (RFC 9110, 10.2.3: seconds, or an HTTP date), at most `LONGEST_WAIT_S`, or
+    None.
 
-    More than `LONGEST_WAIT_S` counts as that. A date is compared with the answer's own Date, so that a wrong clock here
-    does not matter.
+    A date is compared with the answer's own Date, so that a wrong clock on this machine does not matter.
     """
     text = headers.get("Retry-After", "")[:DATE_LIMIT].strip()
     if text[:1].isdigit():
@@ -214,7 +219,7 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
         return None
 
 
-# Compiled when an answer is searched for them, which most polls are not.
+# Compiled on first use: most polls are not searched.
 _MODERATION = (
     r"(?i)moderat(ion|or|ed)|\bbanned\b|\bsafety\b|content[ _-]?(policy|filter)|\bnsfw\b|image (denied|filters?)"
     r"|\bsensitive (content|words?|prompt)"
@@ -231,7 +236,7 @@ COMMON_CODES = {
     409: Code.CONFLICT,
     429: Code.RATE_LIMIT,
 }
-"""What a status means from any vendor."""
+"""The meaning of a status from any vendor."""
 
 _POLL_CODES = COMMON_CODES | {402: Code.OUT_OF_CREDIT}
 _SUBMIT_CODES = _POLL_CODES | {404: Code.CONFIGURATION, 405: Code.CONFIGURATION}
@@ -260,10 +265,10 @@ def _refused(status: int, parsed: bool, own: Words | None) -> bool:
 def _submit_code(vendor: Vendor, status: int, parsed: bool, own: Words | None) -> Code:
     if own and re.search(_CREDIT, f"{own.code} {own.text}"[:_WORDS_LIMIT]):
         return Code.OUT_OF_CREDIT
-    # 401 and 429 are never about the prompt.
+    # Not 401 and 429, which are never about the prompt.
     if own and status in (400, 403, 413, 422, 451) and is_moderation(f"{own.code} {own.text}"):
         return Code.REJECTED
-    if status == 403 and own and own.code:  # a body that is not the vendor's has no code
+    if status == 403 and own and own.code:  # only the vendor's own body has a code
         return vendor.forbidden
     if status in _SUBMIT_CODES:
         return _SUBMIT_CODES[status]
@@ -273,15 +278,17 @@ def _submit_code(vendor: Vendor, status: int, parsed: bool, own: Words | None) -
 
 
 def _poll_code(status: int, own: Words | None) -> Code:
-    """Return the code of an answer to a poll. Never class B: the task is paid for, and no answer is a reason to give it
-    up."""
+    """Return the code of an answer to a poll.
+
+    Never class B: the task is paid for, and no answer is a reason to give it up.
+    """
     if own and re.search(_CREDIT, f"{own.code} {own.text}"[:_WORDS_LIMIT]):
         return Code.OUT_OF_CREDIT
     return _POLL_CODES.get(status, Code.UNAVAILABLE if status >= 500 else Code.BAD_ANSWER)
 
 
 def _read(vendor: Vendor, reply: Reply) -> tuple[bool, Words | None]:
-    """Return whether the body is a JSON object or list, and what the vendor says in it."""
+    """Return whether the body is a JSON object or array, and what the vendor says in it."""
     body = parse(reply.body)
     parsed = isinstance(body, (dict, list))
     if not parsed:
@@ -327,7 +334,7 @@ def _seconds_until(date: str, now: str | None) -> float:
 
 
 def _stated(text: str) -> float | None:
-    if len(text) > 40:  # Python itself limits the digits of an int, not of a float
+    if len(text) > 40:  # Python limits the digits of an int, but not of a float
         return None
     try:
         return float(text.strip().removesuffix("%"))

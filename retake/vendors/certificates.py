@@ -1,6 +1,6 @@
-"""Trusted certificates, as the environment sets them.
+"""Trusted certificates, as set in the environment.
 
-They are checked when a client is created, before anything is paid for and without the network: a mistake here is a
+They are checked when a client is created, before anything is paid for and without network access: a mistake here is a
 setting to fix, not a call of unknown outcome.
 """
 
@@ -29,8 +29,8 @@ def trusted() -> ssl.SSLContext:
 
 
 class ClosingSocket(ssl.SSLSocket):
-    """Closes itself if its peer is gone before the handshake: CPython (`SSLSocket._create`) then raises and leaves the
-    socket open."""
+    """Closes itself if its peer is gone before the handshake: CPython (`SSLSocket._create`) raises and leaves it
+    open."""
 
     def getpeername(self) -> Any:
         """Return the peer's address. Raises ConnectionResetError if the peer is gone."""
@@ -41,9 +41,10 @@ class ClosingSocket(ssl.SSLSocket):
             raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)) from error
 
 
-@cache  # takes some 20 ms, for each client of each channel
+@cache  # creating one takes some 20 ms, and each channel has several clients
 def _context(variable: str, path: str) -> ssl.SSLContext:
-    """`variable` is the one that names the path; "" for the certificates that come with requests."""
+    """Return the context for `path`; `variable` is the one that names it, "" for the certificates that come with
+    requests."""
     read = _of_folder if variable == "SSL_CERT_DIR" or os.path.isdir(path) else _of_file
     try:
         context = read(path)
@@ -66,7 +67,8 @@ def _of_file(path: str) -> ssl.SSLContext:
 
 
 def _of_folder(path: str) -> ssl.SSLContext:
-    """Raises OSError if none of the folders has a certificate; OpenSSL reads them only at the handshake."""
+    """Return the context for folders. Raises OSError if none has a certificate: OpenSSL reads them only at the
+    handshake."""
     folders = path.split(os.pathsep)
     for folder in folders:
         if os.path.isdir(folder) and any(map(_HASHED.fullmatch, os.listdir(folder))):

@@ -1,7 +1,7 @@
-"""Texts from any API with OpenAI's chat completions, in JSON mode.
+"""Texts from any API compatible with OpenAI's chat completions, in JSON mode.
 
-A completion that cannot be used (cut off, not JSON, a refusal) is known to have been billed: it is a TaskFailed,
-neither refused nor unknown. Source for the fields: openai 3.51, `types/chat`.
+An unusable completion (cut off, not JSON, a refusal) is known to have been billed: it is a TaskFailed, neither refused
+nor unknown. Source for the fields: openai 3.51, `types/chat`.
 """
 
 import re
@@ -19,16 +19,16 @@ KEY_NAME = "OPENAI_API_KEY"
 CHOICE_TOKENS = 1000  # enough for {"index": 1} after some reasoning
 
 _FENCE = re.compile(r"\s*```(?:json)?(.*)```\s*", re.DOTALL | re.IGNORECASE)
-# OpenAI's reasoning models refuse `max_tokens` and any temperature but their own.
+# OpenAI's reasoning models reject `max_tokens` and any temperature except their default.
 _REASONING = re.compile(r"(.*/)?(o\d|gpt-5)(?!.*-chat)")
 
 
 class OpenAIChat:
-    """`retake.vendors.ChatModel` on an OpenAI-compatible API.
+    """The `retake.vendors.ChatModel` for an OpenAI-compatible API.
 
-    `base_url` ends in /v1. An empty `key` is not sent (for a server of your own). An answer may take `timeout_s`
-    seconds. Both paid calls raise TaskFailed too. Raises SettingsError for a key that cannot be sent, and for a proxy
-    or certificates in the environment that cannot be used.
+    `base_url` ends in /v1. An empty `key` is not sent (for a self-hosted server). `timeout_s` limits the time to an
+    answer. Both paid calls raise TaskFailed too. Raises SettingsError for a key that cannot be sent, and for a proxy or
+    certificates in the environment that cannot be used.
     """
 
     def __init__(self, base_url: str, model: str, key: str, *, timeout_s: float) -> None:
@@ -42,7 +42,7 @@ class OpenAIChat:
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
         """See `ChatModel.write`."""
-        if "json" not in f"{system} {user}".lower():  # the API refuses JSON mode unless a message mentions JSON
+        if "json" not in f"{system} {user}".lower():  # the API rejects JSON mode unless a message mentions JSON
             system = f"{system}\n\nAnswer with one JSON object.".lstrip()
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         return self._complete("write", messages, temperature, max_tokens)
@@ -93,7 +93,7 @@ class OpenAIChat:
         if message.get("refusal") or reason == "content_filter":
             reason = quote(str(message.get("refusal") or "content filter"), self._vendor.secret)
             raise TaskFailed(Code.REJECTED, f'{NAME} declined to {what}: "{reason}". Change the prompt.')
-        if reason not in ("stop", None):  # None: compatible servers that leave it out
+        if reason not in ("stop", None):  # None: some compatible servers omit it
             hint = "; raise max_tokens" if reason == "length" else ""
             raise self._unusable(what, f"it ended with {reason!r}, not 'stop'{hint}")
         content = message.get("content")
@@ -109,7 +109,7 @@ class OpenAIChat:
 
 
 def own_words(body: object) -> Words | None:
-    """Read the error body: {error: {message, type, param, code}}."""
+    """Parse the error body: {error: {message, type, param, code}}."""
     error = as_dict(as_dict(body).get("error"))
     if not isinstance(error.get("message"), str):
         return None

@@ -1,8 +1,8 @@
 """ComfyUI's HTTP API and its WebSocket, for one server.
 
-The server takes the id of a prompt from the client, and executes the same id again if it is sent again: nothing here is
-repeated, and whether a prompt whose answer was lost was accepted is found out by `state`. Only what its history says is
-believed; the WebSocket merely says when to look. Queue and history are lost when the server is restarted.
+The client chooses the id of a prompt, and the server executes the same id again if it is sent again: so nothing here is
+repeated, and `state` finds out whether a prompt whose answer was lost was accepted. Only the history is trusted; the
+WebSocket merely says when to look. Queue and history are lost when the server restarts.
 """
 
 import time
@@ -21,14 +21,14 @@ from retake.vendors.download import is_page
 from retake.vendors.http import JSON_LIMIT, bare, check_route, exchange
 
 NAME = "ComfyUI"
-MAX_BYTES = 128 * 2**20
-FILES_LIMIT = 100  # of one prompt
-NAME_LIMIT = 1024  # characters of a file's name or folder
-MESSAGES_LIMIT = 1000  # events in the history of a prompt that are searched, from its end
+MAX_BYTES = 128 * 2**20  # of a file
+FILES_LIMIT = 100  # maximum number of files of a prompt
+NAME_LIMIT = 1024  # maximum characters of a file's name or folder
+MESSAGES_LIMIT = 1000  # number of events searched in the history of a prompt, from its end
 
-POLL_S = 1.0  # from one look at the server to the next, without events
-CHECK_S = 5.0  # the same with events, one of which may be lost
-_STEP_S = 1.0  # from one call of `meanwhile` to the next
+POLL_S = 1.0  # between two polls without events
+CHECK_S = 5.0  # between two polls with events, one of which may be lost
+_STEP_S = 1.0  # between two calls of `meanwhile`
 
 _CODES = COMMON_CODES | {
     **dict.fromkeys((400, 413, 422), Code.INVALID_INPUT),
@@ -48,15 +48,16 @@ _FAILURES = ("execution_error", "execution_interrupted")
 
 
 def prompt_id_of(job_id: str, attempt: int) -> str:
-    """Return the id of the prompt of a job's attempt (from 1). Raises ValueError if `job_id` is not a UUID."""
+    """Return the prompt id of a job's attempt (from 1). Raises ValueError if `job_id` is not a UUID."""
     return str(uuid5(UUID(job_id), str(attempt)))
 
 
 class ComfyUI:
-    """`retake.vendors.ImageServer` on the ComfyUI at `url`. Safe to use from many threads.
+    """The `retake.vendors.ImageServer` for the ComfyUI server at `url`. Thread-safe.
 
-    An answer may take `timeout_s` seconds, a file `file_timeout_s`; a file has at most `max_bytes`. Raises
-    SettingsError for a proxy or certificates in the environment that cannot be used, and without websockets.
+    `timeout_s` limits the time to an answer, `file_timeout_s` that to a file, `max_bytes` the size of a file. Raises
+    SettingsError for a proxy or certificates in the environment that cannot be used, and if websockets is not
+    installed.
     """
 
     def __init__(
@@ -93,8 +94,8 @@ class ComfyUI:
         return quote(_text(system.get("comfyui_version")), limit=60)
 
     def state(self, prompt_id: str) -> PromptState:
-        """See `ImageServer.state`. Between a look at the history and one at the queue a prompt may end: then it is in
-        neither, so the history is looked at again."""
+        """See `ImageServer.state`. A prompt that ends between the lookups in history and queue is in neither, so the
+        history is looked up again."""
         return self._ended(prompt_id) or self._queued(prompt_id) or self._ended(prompt_id) or _GONE
 
     @contextmanager
@@ -137,7 +138,7 @@ class ComfyUI:
                 silent, now = True, self._monotonic()
                 if now - heard >= silence_s or now >= end:
                     raise
-            heeded = None if told else events  # an event that was not true is not followed by another look at once
+            heeded = None if told else events  # after a false event, do not poll again at once
             seconds = CHECK_S if heeded and heeded.open and not silent else POLL_S
             told = self._pause(prompt_id, heeded, min(seconds, end - now), meanwhile)
 
@@ -155,7 +156,7 @@ class ComfyUI:
         return reply.body
 
     def upload(self, name: str, data: bytes) -> str:
-        """See `ImageServer.upload`. The server renames a picture if it has another one of that name."""
+        """See `ImageServer.upload`. The server renames a picture if it has a different one with that name."""
         what, content = "store a picture", {"files": {"image": (name, data)}, "data": {"type": "input"}}
         limits = {"timeout_s": self._file_timeout_s}
         stored = _file(self._requests.asked(what, "POST", "/upload/image", **content, **limits), "name")
@@ -164,7 +165,7 @@ class ComfyUI:
         return f"{stored.subfolder}/{stored.filename}".lstrip("/")
 
     def cancel(self, prompt_id: str) -> None:
-        """See `ImageServer.cancel`. Older servers interrupt whatever is running, so they are asked what that is."""
+        """See `ImageServer.cancel`. Older servers interrupt whatever is running, so this first checks what that is."""
         for what, path, asked in (
             ("take a prompt out of its queue", "/queue", {"delete": [prompt_id]}),
             ("interrupt a prompt", "/interrupt", {"prompt_id": prompt_id}),
@@ -176,7 +177,7 @@ class ComfyUI:
     def _pause(
         self, prompt_id: str, events: PromptEvents | None, seconds: float, meanwhile: Callable[[], object]
     ) -> bool:
-        """Wait, at most until an event says that the prompt has ended, and return whether one did."""
+        """Wait until an event says that the prompt has ended, for at most `seconds`; return whether one did."""
         until = self._monotonic() + seconds
         while (left := until - self._monotonic()) > 0:
             meanwhile()
@@ -184,7 +185,7 @@ class ComfyUI:
                 self._sleep(min(left, _STEP_S))
             elif events.ended(prompt_id, min(left, _STEP_S)):
                 return True
-            elif not events.open:  # cut: much may have happened
+            elif not events.open:  # disconnected: events may have been missed
                 return False
         return False
 
@@ -195,12 +196,12 @@ class ComfyUI:
         if not found:
             return None
         entry = found.get(prompt_id)
-        if not isinstance(entry, dict):  # if that counted as "unknown", the prompt might be executed twice
+        if not isinstance(entry, dict):  # counted as unknown, the prompt might be executed twice
             raise self._requests.unusable(what, "it is about another one")
         return _outcome(self._requests.name, prompt_id, entry)
 
     def _queued(self, prompt_id: str) -> PromptState | None:
-        """Return the state of a prompt that is in the queue, or None. Alone in it, a prompt is begun in this moment."""
+        """Return the state of a prompt in the queue, or None. A prompt that is alone in the queue counts as running."""
         what = "show its queue"
         queue = self._requests.asked(what, "GET", "/queue")
         before: list[Any] = []
@@ -216,7 +217,7 @@ class ComfyUI:
 
 
 class ComfyRequests:
-    """Requests to the server at `url`, and what its errors mean."""
+    """Requests to the server at `url`, and the meaning of its errors."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         self.name = f"{NAME} at {bare(url)}"
@@ -243,7 +244,7 @@ class ComfyRequests:
         code, wait_s = _code(reply.status), retry_after_s(reply.headers)
         if isinstance(body, (dict, list)) and 400 <= reply.status < 500 and reply.status not in (408, 409):
             raise Refused(code, f"{self._answer(what, reply)} {_advice(code)}", retry_after_s=wait_s)
-        code = Code.BAD_ANSWER if code is Code.INVALID_INPUT else code  # a page of something in front of the server
+        code = Code.BAD_ANSWER if code is Code.INVALID_INPUT else code  # a page of a proxy in front of the server
         raise OutcomeUnknown(code, f"{self._answer(what, reply)} {_UNKNOWN}", retry_after_s=wait_s)
 
     def asked(self, what: str, method: str, path: str, **content: Any) -> dict[str, Any]:
@@ -271,7 +272,7 @@ class ComfyRequests:
             raise PollFailed(code, text, retry_after_s=retry_after_s(reply.headers))
 
     def unusable(self, what: str, why: str) -> PollFailed:
-        """Return the error for a success that says nothing of use."""
+        """Return the error for a success with an unusable answer."""
         return PollFailed(Code.BAD_ANSWER, f"{self.sentence(what)}; its answer cannot be used: {why}. {_LATER}")
 
     def sentence(self, what: str) -> str:
@@ -289,7 +290,7 @@ class ComfyRequests:
 
 
 def outputs(entry: Mapping[str, Any]) -> tuple[ImageFile, ...]:
-    """Return the files that an entry of the history names, those that were saved first.
+    """Return the files in an entry of the history, saved outputs first.
 
     Nodes list them under images, gifs, videos or names of their own, so every list is searched.
     """
@@ -313,7 +314,7 @@ def _text(value: object) -> str:
 
 
 def _outcome(name: str, prompt_id: str, entry: Mapping[str, Any]) -> PromptState:
-    """Return the state of a prompt that has this entry in the history of the server `name`."""
+    """Return the state of a prompt with this entry in the history of the server `name`."""
     status = as_dict(entry.get("status"))
     if status.get("status_str", "success") == "success":
         files = outputs(entry)
@@ -332,7 +333,7 @@ def _outcome(name: str, prompt_id: str, entry: Mapping[str, Any]) -> PromptState
 
 
 def _last_message(status: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the last event about an error or an interruption with its data; ("", {}) if there is none."""
+    """Return the last event about an error or an interruption with its data, or ("", {})."""
     messages = status.get("messages")
     for message in reversed(messages[-MESSAGES_LIMIT:] if isinstance(messages, list) else []):
         if isinstance(message, list) and len(message) > 1 and message[0] in _FAILURES:
@@ -341,7 +342,7 @@ def _last_message(status: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _first_error(answer: Mapping[str, Any]) -> str:
-    """Return what the first error of a node says, else the error of the whole prompt."""
+    """Return the first error of a node in words, else the error of the whole prompt."""
     for node_id, node in as_dict(answer.get("node_errors")).items():
         errors = as_dict(node).get("errors")
         for error in errors if isinstance(errors, list) else []:

@@ -1,7 +1,7 @@
-"""What a ComfyUI server tells over its WebSocket, for `ComfyUI.wait`: only that a prompt has ended.
+"""The events that a ComfyUI server pushes over its WebSocket, for `ComfyUI.wait`: only that a prompt has ended.
 
-Bounded like every call: the opening in time, each message in size. Whatever goes wrong closes the connection, and then
-the server is polled instead.
+They are bounded like every call: the opening in time, each message in size. Any error closes the connection, and the
+server is then polled instead.
 """
 
 import logging
@@ -19,11 +19,11 @@ from retake.vendors.certificates import trusted
 from retake.vendors.http import CONNECT_TIMEOUT_S, Cutter, Overdue, within
 from retake.vendors.route import has_proxy
 
-FRAME_LIMIT = 4 * 2**20  # bytes; a longer message, such as a huge preview, ends the WebSocket
-TEXT_LIMIT = 2**20  # characters of an event that is read
+FRAME_LIMIT = 4 * 2**20  # bytes; a longer message, such as a huge preview, closes the WebSocket
+TEXT_LIMIT = 2**20  # maximum characters of an event that is parsed
 
-_QUEUE = 4  # messages that wait to be read
-_CLOSE_S = 0.1  # for a polite end: messages that nobody reads any more would hold it up
+_QUEUE = 4  # maximum number of messages waiting to be read
+_CLOSE_S = 0.1  # timeout of the closing handshake, which unread messages would hold up
 _WEBSOCKET_ERRORS = (WebSocketException, OSError, EOFError, ValueError)
 
 _quiet = logging.getLogger("retake.vendors.comfyui_events")  # the library would log whole messages
@@ -31,7 +31,7 @@ _quiet.setLevel(logging.CRITICAL)
 
 
 class ComfyEvents:
-    """`retake.vendors.PromptEvents` over a WebSocket; None is one that could not be opened."""
+    """The `retake.vendors.PromptEvents` over a WebSocket; None stands for one that could not be opened."""
 
     def __init__(self, connection: ClientConnection | None, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._connection, self._monotonic = connection, monotonic
@@ -42,7 +42,7 @@ class ComfyEvents:
         return self._connection is not None
 
     def ended(self, prompt_id: str, timeout_s: float) -> bool:
-        """See `PromptEvents.ended`. Previews (binary), events of others and what cannot be read are skipped."""
+        """See `PromptEvents.ended`. Previews (binary), events of others and unreadable messages are skipped."""
         until = self._monotonic() + timeout_s
         while self._connection is not None and (left := until - self._monotonic()) > 0:
             try:
@@ -57,7 +57,7 @@ class ComfyEvents:
         return False
 
     def close(self) -> None:
-        """Close the connection; from now on nothing is told."""
+        """Close the connection; no further events arrive."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(*_WEBSOCKET_ERRORS):
@@ -65,12 +65,12 @@ class ComfyEvents:
 
 
 class _EventConnection(ClientConnection):
-    """The library's connection, which ends with an answer that opens no WebSocket."""
+    """The library's connection, closed as soon as the server answers without opening a WebSocket."""
 
     def send_data(self) -> None:
-        """Send what is due, as the library does after each piece that it has read.
+        """Send pending data, as the library does after each piece that it has read.
 
-        The library itself would read on until `open_timeout`, and throw away whatever the server goes on to send.
+        The library itself would keep reading until `open_timeout`, and discard whatever the server goes on to send.
         """
         super().send_data()
         if self.protocol.handshake_exc is not None:
@@ -81,7 +81,7 @@ class _EventConnection(ClientConnection):
 def opened(url: str, client_id: str, timeout_s: float) -> ClientConnection | None:
     """Open the WebSocket of a client at the server `url`, or return None.
 
-    It follows no redirect, and is not opened where the environment sets a proxy, which may not let it through.
+    No redirect is followed. It is not opened if the environment sets a proxy, which might not let it through.
     """
 
     def work(cutter: Cutter) -> ClientConnection:
@@ -103,7 +103,7 @@ def opened(url: str, client_id: str, timeout_s: float) -> ClientConnection | Non
             max_queue=_QUEUE,
             logger=_quiet,
             create_connection=_EventConnection,
-        ).__enter__()  # without it, newer versions of the library warn: it is ComfyEvents that closes the connection
+        ).__enter__()  # else newer versions of the library warn; ComfyEvents closes the connection
 
     if has_proxy(url):
         return None
@@ -118,5 +118,5 @@ def _says_ended(message: str, prompt_id: str) -> bool:
         return False
     event = as_dict(parse(message))
     data = as_dict(event.get("data"))
-    # Sent once the history has the prompt, however it ended; "execution_success" comes before.
+    # Sent when the prompt is in the history, however it ended; "execution_success" is sent before.
     return event.get("type") == "executing" and data.get("node") is None and data.get("prompt_id") == prompt_id

@@ -1,7 +1,7 @@
-"""What the diagnostic mode logs of a request: who was asked, how it ended, and the shape of what was said.
+"""What diagnostic mode logs about a request: the vendor asked, the outcome, and the shape of request and answer.
 
-Never a value: a body is shown as its size and the names of its keys, a URL without user, query and fragment. Part of a
-path that is part of a secret (a webhook) is masked.
+Never a value: a body is shown as its size and the names of its keys, a URL without user, query and fragment. A path
+segment that belongs to a secret (a webhook) is masked.
 """
 
 import time
@@ -16,11 +16,11 @@ from retake.vendors.http import SentRequest
 _log = getLogger("retake.diagnosis.http")
 
 _KEYS, _KEY_LENGTH, _DEPTH = 20, 40, 3
-"""So much of a body's shape is shown: keys of an object, characters of a key, objects within objects."""
+"""Limits on the shape of a body that is shown: keys of an object, characters of a key, nesting depth."""
 
 
 def diagnosed(request: SentRequest, send: Callable[[], Reply]) -> Reply:
-    """Send the request by `send`, and log it and its answer."""
+    """Send the request with `send`, and log it and its answer."""
     asked = _shape(_octets(request.body))
     fields = {"method": request.method, "url": _place(request.url or ""), "request": asked}
     who, began = f"{fields['method']} {fields['url']}", time.monotonic()
@@ -69,5 +69,5 @@ def _keys(value: object, depth: int) -> str:
 
 
 def _within(part: object, depth: int) -> str:
-    """Return the shape of a key's value, where it has keys of its own."""
+    """Return the shape of a key's value if it has keys of its own, else ""."""
     return f": {_keys(part, depth - 1)}" if isinstance(part, (dict, list)) and part and depth > 1 else ""

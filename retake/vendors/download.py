@@ -1,4 +1,4 @@
-"""Downloads from the links that vendors give: complete, bounded in size and time, and really media.
+"""Downloads from vendors' links: complete, limited in size and time, and verified to be media.
 
 No key is sent, whatever the link: it may lead anywhere.
 """
@@ -21,9 +21,9 @@ _PAGE_STARTS = (b"<!doctype", b"<html", b"<?xml", b"<error")
 
 
 class HttpDownloader:
-    """`retake.vendors.Downloader` over HTTP.
+    """The `retake.vendors.Downloader` over HTTP.
 
-    `timeout_s` limits the whole download with its redirects, `max_bytes` the file unless a call gives its own limit.
+    `timeout_s` limits the whole download including redirects, `max_bytes` the file unless a call has its own limit.
     Raises SettingsError for a proxy or certificates in the environment that cannot be used.
     """
 
@@ -42,7 +42,7 @@ class HttpDownloader:
         self._checked(url, IntoFile(file, self._max_bytes if max_bytes is None else max_bytes))
 
     def _checked(self, url: str, limit: int | IntoFile) -> Reply:
-        """Return the answer, which is media; of a file only its beginning. Raises PollFailed."""
+        """Return the answer, verified to be media; of a file only its beginning. Raises PollFailed."""
         reply = self._follow(url, limit)
         if reply.status != 200:
             code = _code(reply.status)

@@ -1,11 +1,11 @@
-"""HTTP to vendors: one exchange, bounded in time and size, that knows whether the request may have been sent.
+"""HTTP to vendors: one exchange, limited in time and size, that knows whether the request may have been sent.
 
 Rules for every call: nothing is retried; no redirect is followed (a POST repeated elsewhere may be paid for twice, and
-a key must not travel); ten seconds to connect; and no exception of requests or urllib3 gets out, since their texts hold
-whole URLs, signatures included.
+a key must not travel); ten seconds to connect; and no exception of requests or urllib3 escapes, since their texts
+contain whole URLs, including signatures.
 
-requests and urllib3 bound each read, not a call: a server that sends a byte now and then holds them for ever. So a call
-runs in a thread of its own, and its connection is cut when its time is over.
+requests and urllib3 limit each read, not a call: a server that sends a byte now and then holds them for ever. So a call
+runs in its own thread, and its connection is cut when its time is up.
 """
 
 import os
@@ -35,16 +35,16 @@ T = TypeVar("T")
 
 CONNECT_TIMEOUT_S = 10.0
 JSON_LIMIT = 16 * 2**20  # bytes; no JSON API gives a longer answer
-BEGINNING = 1024  # bytes of an answer that goes into a file: enough to tell a page from media
-_AGREEING = timedelta(minutes=1)  # caches answer with dates that are some seconds old
-_MOST_WRONG = timedelta(days=36525)  # a clock that has lost its time starts over in 1970
+BEGINNING = 1024  # bytes kept of an answer that goes into a file: enough to tell a page from media
+_AGREEING = timedelta(minutes=1)  # smaller differences are ignored: caches send dates that are some seconds old
+_MOST_WRONG = timedelta(days=36525)  # larger differences are not believed: a clock that has lost its time shows 1970
 _CHUNK = 64 * 2**10
-_GZIP, _ZLIB = 31, 15  # what zlib calls `wbits`
+_GZIP, _ZLIB = 31, 15  # `wbits` of zlib
 _COMPRESSED = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
 
 
 class OpenAnswer(Protocol):
-    """An answer whose body is still to be read, as requests shows it."""
+    """An answer whose body has not been read yet, with the attributes of a requests response."""
 
     @property
     def status_code(self) -> int: ...
@@ -56,7 +56,7 @@ class OpenAnswer(Protocol):
 
 
 class SentRequest(Protocol):
-    """A request, as requests shows it."""
+    """A request, with the attributes of a prepared request of requests."""
 
     @property
     def method(self) -> str | None: ...
@@ -69,8 +69,8 @@ class SentRequest(Protocol):
 class JsonApi:
     """A vendor's JSON API, with its key in `headers`.
 
-    Each method returns what the caller's `pick` finds in the answer. `what` completes the sentence "VENDOR was asked
-    to …" in messages. Free queries use connections of `kept`, if it is given and there is no proxy.
+    Each method returns what the caller's `pick` finds in the answer. In messages, `what` completes the sentence "VENDOR
+    was asked to …". Free queries use connections of `kept`, if given and there is no proxy.
     """
 
     def __init__(
@@ -87,15 +87,17 @@ class JsonApi:
         self._timeout_s = timeout_s
         self._session = session
         self._kept = kept
-        self._dated = ("", 0.0)  # what the last answer to a question said of its time, and ours, in seconds
+        self._dated = ("", 0.0)  # the Date of the last answer to a free query, and our time in seconds
 
     def health(self, says: str, quotas: tuple[Quota, ...] = (), doubts: tuple[str, ...] = ()) -> Health:
-        """Return what a client has read in an answer, with what the date of the answer says of our clock."""
+        """Return what a client has read in an answer, with the difference of the clocks."""
         return Health(says, quotas, doubts, self.clock_ahead().total_seconds())
 
     def clock_ahead(self) -> timedelta:
-        """Return how far the vendor's clock was ahead of ours at its last answer to a free query; 0 where they agreed
-        to a minute, and where it did not say, or said what no clock shows."""
+        """Return how far the vendor's clock was ahead of ours at its last answer to a free query.
+
+        0 if they agreed to a minute, or if the answer had no plausible date.
+        """
         from email.utils import parsedate_to_datetime
 
         text, here_s = self._dated
@@ -122,11 +124,11 @@ class JsonApi:
         return answered(self._vendor, what, self._answer(what, "GET", url, params=query), pick)
 
     def look_for(self, what: str, url: str, query: Mapping[str, Any], pick: Callable[[object], T | None]) -> T | None:
-        """Like `look`, but return None if the vendor itself says that there is no such thing."""
+        """Like `look`, but return None if the vendor itself says that the thing does not exist."""
         return self._found(what, self._answer(what, "GET", url, params=query), pick)
 
     def ask_for(self, what: str, url: str, body: Mapping[str, Any], pick: Callable[[object], T | None]) -> T | None:
-        """Like `ask`, but return None if the vendor itself says that there is no such thing."""
+        """Like `ask`, but return None if the vendor itself says that the thing does not exist."""
         return self._found(what, self._answer(what, "POST", url, json=body), pick)
 
     def _found(self, what: str, reply: Reply, pick: Callable[[object], T | None]) -> T | None:
@@ -145,7 +147,7 @@ class JsonApi:
         return reply
 
     def _free(self, method: str, url: str, **content: Any) -> Reply:
-        """Send what is not paid for, if possible without requests, which takes its time to load."""
+        """Send a free query, if possible without requests, which is slow to load."""
         from retake.vendors import polls
 
         if self._session or not polls.can_ask(url, content):
@@ -159,9 +161,9 @@ class JsonApi:
 
 
 def check_route(*urls: str) -> None:
-    """Check, before anything is paid for, the proxies for `urls` and the certificates that the environment trusts.
+    """Check the proxies for `urls` and the certificates in the environment, before anything is paid for.
 
-    Raises SettingsError, which names the variable but not its value: a proxy's URL may hold a password.
+    Raises SettingsError, which names the variable but not its value: a proxy's URL may contain a password.
     """
     if not directly():
         from retake.vendors.route import check_proxies
@@ -180,8 +182,8 @@ TRUST_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL
 
 
 def directly() -> bool:
-    """Return whether it is certain that there is no proxy. Other systems than Linux have settings besides the
-    environment's."""
+    """Return whether there is certainly no proxy. Systems other than Linux have proxy settings besides the
+    environment."""
     names = (name.lower() for name, value in os.environ.items() if value)
     return sys.platform == "linux" and not any(it.endswith("_proxy") and it != "no_proxy" for it in names)
 
@@ -197,7 +199,7 @@ def key_for_header(vendor: str, key_name: str, key: str) -> str:
 
 
 def bare(url: str) -> str:
-    """Return `url` without user, query and fragment, fit for a message."""
+    """Return `url` without user, query and fragment, for messages."""
     from urllib.parse import urlsplit
 
     try:
@@ -208,7 +210,7 @@ def bare(url: str) -> str:
 
 
 class IntoFile(NamedTuple):
-    """Where the body of a successful answer goes that is too large for memory. Other answers are read as usual."""
+    """The target of a successful body that is too large for memory. Other answers are read into memory."""
 
     file: BinaryIO
     limit: int  # bytes
@@ -224,11 +226,11 @@ def exchange(
     headers: Mapping[str, str] | None = None,
     **content: Any,
 ) -> Reply:
-    """Send one request and return the whole answer: at most `limit` bytes, in at most `timeout_s` seconds. The body of
-    an answer 200 goes into an `IntoFile`; the Reply then has its beginning only.
+    """Send one request and return the whole answer: at most `limit` bytes, in at most `timeout_s` seconds.
 
-    `content` is what requests calls `json`, `params`, `data` or `files`. A `session` given by the caller brings its own
-    adapters, whose connections are left alone when time is over. Raises NoReply, SettingsError (bad certificates).
+    The body of a 200 goes into the file if `limit` is an `IntoFile`; the Reply then has only its beginning. `content`
+    is what requests calls `json`, `params`, `data` or `files`. A caller's `session` brings its own adapters, whose
+    connections are left alone when time is up. Raises NoReply, SettingsError (bad certificates).
     """
     from retake.vendors.route import send
 
@@ -236,8 +238,10 @@ def exchange(
 
 
 def in_time(url: str, timeout_s: float, work: "Callable[[Cutter], Reply]", *, may_be_sent: bool = False) -> Reply:
-    """Return what `work` returns `within` the time. Raises NoReply when that is over; `may_be_sent` says that it cannot
-    be known whether anything was sent."""
+    """Run `work` `within` the time and return its result. Raises NoReply when time is up.
+
+    `may_be_sent`: it cannot be known whether anything was sent.
+    """
     try:
         return within(timeout_s, work)
     except NotBegun as error:
@@ -249,7 +253,7 @@ def in_time(url: str, timeout_s: float, work: "Callable[[Cutter], Reply]", *, ma
 
 
 def told(request: SentRequest, send: Callable[[], Reply]) -> Reply:
-    """Send the request; log it in the diagnostic mode."""
+    """Send the request, and log it in diagnostic mode."""
     if not diagnosing():
         return send()
     from retake.vendors.diagnosis import diagnosed
@@ -279,8 +283,8 @@ def no_address(url: str) -> NoReply:
 
 
 def read_body(response: OpenAnswer, limit: int) -> bytes:
-    """Return the whole body, as `body_pieces` yields it."""
-    # One bytes object without copying: BytesIO gives away its buffer.
+    """Return the whole body, as yielded by `body_pieces`."""
+    # Not b"".join, which would copy: BytesIO hands over its buffer.
     whole = BytesIO()
     for piece in body_pieces(response, limit):
         whole.write(piece)
@@ -290,9 +294,9 @@ def read_body(response: OpenAnswer, limit: int) -> bytes:
 def body_pieces(response: OpenAnswer, limit: int) -> Iterator[bytes]:
     """Yield the body, decompressed, at most `limit` bytes in all.
 
-    No compression is requested, but some servers send it all the same: gzip and deflate are understood. Raises NoReply
-    for a body of more than `limit` bytes (before it is read, if its Content-Length says so) and for any other encoding;
-    urllib3 raises for a body that is shorter than its Content-Length.
+    No compression is requested, but some servers use it anyway: gzip and deflate are supported. Raises NoReply for a
+    body of more than `limit` bytes (before reading it, if its Content-Length says so) and for any other encoding;
+    urllib3 raises for a body shorter than its Content-Length.
     """
     length = response.headers.get("Content-Length", "")
     if length.isascii() and length.isdigit() and _exceeds(length, limit):
@@ -301,7 +305,8 @@ def body_pieces(response: OpenAnswer, limit: int) -> Iterator[bytes]:
 
 
 def unpacked(chunks: Iterable[bytes], encoding: str, limit: int) -> Iterator[bytes]:
-    """Yield `chunks` as their `encoding` says, at most `limit` bytes in all. Raises NoReply as `body_pieces` does."""
+    """Yield `chunks` decoded from their `encoding`, at most `limit` bytes in all. Raises NoReply as `body_pieces`
+    does."""
     encoding = encoding.strip().lower()
     if encoding not in ("", "identity", *_COMPRESSED):
         raise _unusable("it has an encoding that was not requested")
@@ -319,7 +324,7 @@ def _exceeds(digits: str, limit: int) -> bool:
 
 
 def _chunks(response: OpenAnswer, limit: int) -> Iterator[bytes]:
-    """Yield what comes over the wire, at most `limit` bytes. `read1` (urllib3 2) returns what has arrived."""
+    """Yield the bytes on the wire, at most `limit`. `read1` (urllib3 2) returns what has arrived."""
     left = limit
     while chunk := response.raw.read1(_CHUNK, decode_content=False):
         left -= len(chunk)
@@ -336,7 +341,7 @@ def _decompressed(chunks: Iterable[bytes], wbits: int) -> Iterator[bytes]:
             while chunk and not machine.eof:
                 yield machine.decompress(chunk, _CHUNK)
                 chunk = machine.unconsumed_tail
-        yield machine.flush()  # the rest of a match that did not fit into the last piece: 258 bytes at most
+        yield machine.flush()  # the rest of a match that did not fit into the last piece, at most 258 bytes
     except zlib.error:
         raise _unusable("it cannot be decompressed") from None
     if not machine.eof:
@@ -344,7 +349,7 @@ def _decompressed(chunks: Iterable[bytes], wbits: int) -> Iterator[bytes]:
 
 
 def _saved(pieces: Iterable[bytes], into: IntoFile) -> bytes:
-    """Write `pieces` to the file and return the beginning of them. Raises NoReply if the disk does not take them."""
+    """Write `pieces` to the file and return their beginning. Raises NoReply if they cannot be written."""
     beginning = b""
     for piece in pieces:
         beginning += piece[: BEGINNING - len(beginning)]
@@ -367,7 +372,7 @@ def _unusable(why: str) -> NoReply:
 
 
 class Overdue(Exception):
-    """A call did not end in time and was cut. `sent` says whether the server may have seen the request."""
+    """A call did not end in time and was cut off. `sent` says whether the server may have received the request."""
 
     def __init__(self, *, sent: bool) -> None:
         super().__init__("the call did not end in time")
@@ -375,7 +380,7 @@ class Overdue(Exception):
 
 
 class NotBegun(Overdue):
-    """A call had no thread to begin in, by a limit of this machine."""
+    """A call could not start, because this machine cannot start another thread."""
 
     def __init__(self) -> None:
         super().__init__(sent=False)
@@ -395,16 +400,16 @@ class Cutter:
 
     @property
     def is_open(self) -> bool:
-        """Whether the connection was established, with TLS and a proxy's tunnel: a request may have been sent."""
+        """Whether the connection was established, including TLS and a proxy's tunnel: a request may have been sent."""
         return self._is_open
 
     def watch(self, connection: socket.socket) -> None:
-        """Let `cut` shut `connection` down. After `cut`, close it and raise TimeoutError."""
+        """Register `connection`, so that `cut` shuts it down. After `cut`, close it and raise TimeoutError."""
         with self._lock:
             if self._is_cut:
                 connection.close()
             self._check()
-            # A copy of the descriptor: wrapping a socket for TLS detaches the socket object.
+            # Duplicate the descriptor: wrapping a socket for TLS detaches the socket object.
             self._sockets.append(socket.socket(fileno=os.dup(connection.fileno())))
 
     def opened(self) -> None:
@@ -422,7 +427,7 @@ class Cutter:
                     connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Close the copied descriptors."""
+        """Close the duplicated descriptors."""
         with self._lock:
             self._is_cut = True
             for connection in self._sockets:
@@ -435,12 +440,11 @@ class Cutter:
 
 
 def within(timeout_s: float, work: Callable[[Cutter], T]) -> T:
-    """Run `work` in a thread of its own and return its result, or raise what it raises.
+    """Run `work` in its own thread and return its result, or raise what it raises.
 
     After `timeout_s` seconds its connection is cut and Overdue is raised, even if `work` hangs in something that cannot
-    be cut (a name server that does not answer): that thread is left behind, unable to send anything. An exception in
-    the waiting thread, such as KeyboardInterrupt, cuts the connection too. Raises NotBegun where no thread can be
-    started.
+    be cut (a DNS server that does not answer): that thread is left behind, unable to send anything. An exception in the
+    waiting thread, such as KeyboardInterrupt, cuts the connection too. Raises NotBegun if no thread can be started.
     """
     cutter = Cutter()
     outcome: SimpleQueue[tuple[T | None, BaseException | None]] = SimpleQueue()
@@ -459,7 +463,7 @@ def within(timeout_s: float, work: Callable[[Cutter], T]) -> T:
             value, error = outcome.get(timeout=timeout_s)
         except Empty:
             cutter.cut()
-            # It may have arrived in the same moment, and the answer to a paid call must not be lost.
+            # It may have arrived at the same moment, and the answer to a paid call must not be lost.
             value, error = outcome.get_nowait()
     except Empty:
         raise Overdue(sent=cutter.is_open) from None
@@ -469,4 +473,4 @@ def within(timeout_s: float, work: Callable[[Cutter], T]) -> T:
         cutter.cut()
     if error is not None:
         raise error
-    return value  # type: ignore[return-value]  # there is a value where there is no error
+    return value  # type: ignore[return-value]  # without an error there is a value

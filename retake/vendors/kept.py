@@ -1,9 +1,9 @@
-"""Connections that stay open from one question to the next, for a tick that asks one vendor thousands of times.
+"""Connections that stay open between free queries, for a tick that queries one vendor thousands of times.
 
-Free questions only: a server may close a connection just when it is used again, and the outcome of a paid call would be
-unknown. A question on a connection that turns out to be closed is asked once more on a new one.
+Free queries only: a server may close a connection just when it is reused, and the outcome of a paid call would be
+unknown. A query on a connection that turns out to be closed is sent once more on a new one.
 
-No thread is started for a question, unlike in http.py. Half of its time bounds each wait for a piece of the answer, and
+Unlike in http.py, no thread is started for a query. Half of its time limits each wait for a piece of the answer, and
 the other half all pieces before the last.
 """
 
@@ -27,11 +27,11 @@ from retake.vendors.polls import is_plain
 from retake.vendors.route import FinalResponse, has_proxy
 
 _CLOSED = (http.client.RemoteDisconnected, ConnectionError)
-"""What using a connection raises that its server has closed meanwhile."""
+"""Raised when using a connection that its server has closed in the meantime."""
 
 
 class KeptConnections:
-    """Connections to any servers, each used by one thread at a time. Thread safe."""
+    """Connections to any servers, each used by one thread at a time. Thread-safe."""
 
     def __init__(self) -> None:
         self._idle: dict[str, list[_KeptConnection]] = defaultdict(list)
@@ -39,8 +39,8 @@ class KeptConnections:
         self._lock = Lock()
 
     def reaches(self, url: str) -> bool:
-        """Return whether questions to `url` can be asked here: not where a proxy stands between, nor at an address that
-        only the other client reads, or calls invalid."""
+        """Return whether `url` can be queried here: not through a proxy, nor at a URL that needs encoding or may be
+        invalid."""
         if not is_plain(url):
             return False
         origin = _origin(urlsplit(url))
@@ -57,8 +57,10 @@ class KeptConnections:
         limit: int,
         **content: Any,
     ) -> Reply:
-        """Ask a free question and return the whole answer, as `retake.vendors.http.exchange` does. `content` is `json`
-        or `params`. Raises NoReply."""
+        """Send a free query and return the whole answer, like `retake.vendors.http.exchange`.
+
+        `content` is `json` or `params`. Raises NoReply.
+        """
         parts = urlsplit(url)
         request = _request(method, parts, headers, **content)
         try:
@@ -75,7 +77,7 @@ class KeptConnections:
             raise NoReply(Code.NETWORK, f"the connection to {bare(url)} failed", sent=True) from None
 
     def close(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         with self._lock:
             for connections in self._idle.values():
                 while connections:
@@ -95,7 +97,7 @@ class KeptConnections:
 
 
 class _KeptConnection(RawIOBase):
-    """One connection, read as a file whose reads end in time."""
+    """One connection, read as a file whose reads time out."""
 
     def __init__(self, origin: str, stream: socket.socket, timeout_s: float) -> None:
         self.origin = origin
@@ -104,14 +106,15 @@ class _KeptConnection(RawIOBase):
         self._reader = _LastingReader(self)
 
     def ask(self, method: str, request: bytes, limit: int) -> tuple[Reply, bool]:
-        """Return the answer, and whether the connection can be used again."""
+        """Return the answer, and whether the connection can be reused."""
         self._until = monotonic() + self._piece_s
         self._stream.sendall(request)
-        # Left to be closed by itself, which is after the connection, it would fail, and Python 3.13 and later tell so.
+        # Closed explicitly: garbage collection would close it after the connection, which fails, and Python 3.13 and
+        # later report that.
         with FinalResponse(self, method=method) as response:  # type: ignore[arg-type]  # it only calls `makefile`
             response.begin()
             body = response.read(limit + 1)
-            if response.length and len(body) <= limit:  # http.client takes what came for the whole
+            if response.length and len(body) <= limit:  # http.client accepts a truncated body
                 raise http.client.IncompleteRead(body, response.length)
             if len(body) > limit:
                 raise NoReply(Code.BAD_ANSWER, "the answer is too large", sent=True)
@@ -120,7 +123,7 @@ class _KeptConnection(RawIOBase):
             return reply, response.isclosed() and not response.will_close
 
     def makefile(self, mode: str) -> "_LastingReader":
-        """Return the file that http.client reads the answer from."""
+        """Return the file from which http.client reads the answer."""
         return self._reader
 
     def readable(self) -> bool:
@@ -148,7 +151,7 @@ def _origin(parts: SplitResult) -> str:
 
 
 def _request(method: str, parts: SplitResult, headers: Mapping[str, str], **content: Any) -> bytes:
-    """Return the whole request, to be sent at once. Raises ValueError for what HTTP cannot carry."""
+    """Return the whole request, to be sent at once. Raises ValueError for anything that HTTP cannot carry."""
     path = parts.path or "/"
     if query := "&".join(filter(None, (parts.query, urlencode(content.get("params") or {})))):
         path = f"{path}?{query}"
@@ -164,7 +167,7 @@ def _request(method: str, parts: SplitResult, headers: Mapping[str, str], **cont
 
 
 def _connected(parts: SplitResult, timeout_s: float) -> _KeptConnection:
-    """Raises OSError, Overdue."""
+    """Open a connection. Raises OSError, Overdue."""
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
 
     def connect(cutter: Cutter) -> socket.socket:

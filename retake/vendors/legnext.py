@@ -26,10 +26,10 @@ _MODE_FLAGS = {"relax": "--relax", "fast": "", "turbo": "--turbo"}  # without a 
 
 
 class LegNext:
-    """`retake.vendors.Midjourney` on LegNext.
+    """The `retake.vendors.Midjourney` for LegNext.
 
     `endpoint` is the base URL; None means the vendor's. `process_mode` (relax, fast or turbo) and `aspect_ratio`
-    ("16:9") are added as flags unless the prompt has its own. An answer may take `timeout_s` seconds.
+    ("16:9") are added as flags unless the prompt has its own. `timeout_s` limits the time to an answer.
 
     Raises SettingsError for a key that cannot be sent, and for a proxy or certificates in the environment that cannot
     be used.
@@ -49,7 +49,7 @@ class LegNext:
         check_route(self._url)
         self._process_mode = process_mode
         self._aspect_ratio = aspect_ratio
-        # It refuses a key with 401; with 403 it refuses a prompt as sensitive.
+        # It refuses a key with 401, and a sensitive prompt with 403.
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key, forbidden=Code.REJECTED)
         headers = {"x-api-key": key_for_header(NAME, KEY_NAME, key)}
         self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, kept=kept)
@@ -82,7 +82,7 @@ class LegNext:
         return TaskState(progress=quote(status))
 
     def find(self, asked: Mapping[str, Any]) -> str | None:
-        """See `Midjourney.find`. This vendor cannot tell."""
+        """See `Midjourney.find`. This vendor has no list of jobs."""
         return None
 
     def health(self) -> Health:
@@ -100,7 +100,7 @@ class LegNext:
 
 
 def own_words(body: object) -> Words | None:
-    """Read LegNext's error body: {code, message, raw_message, detail}, in some answers below "error"."""
+    """Parse LegNext's error body: {code, message, raw_message, detail}, in some answers below "error"."""
     fields = as_dict(body)
     for error in (as_dict(fields.get("error")), fields):
         text = joined(reasons_in(error))
@@ -128,7 +128,7 @@ def _job(body: object) -> dict[str, Any] | None:
 def _result(job_id: str, job: Mapping[str, Any]) -> dict[str, Any]:
     """Return the vendor's output with `image_url` and `temporary_image_urls`. Raises PollFailed if it has no picture.
 
-    `image_url` is the grid of an imagine job, or the upscaled picture; the documentation shows jobs without it.
+    `image_url` is the grid of an imagine job, or the upscaled picture; the documentation also shows jobs without it.
     """
     output = as_dict(job.get("output"))
     listed = output.get("image_urls")

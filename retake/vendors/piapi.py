@@ -30,8 +30,8 @@ HISTORY_PATH = "/api/open/tasks/histories"
 ACCOUNT_PATH = "/account/info"
 PAGE_SIZE = 100  # the vendor's maximum
 MAX_PAGES = 20
-BEFORE = timedelta(seconds=60)  # for clocks that differ
-AFTER = timedelta(minutes=10)
+BEFORE = timedelta(seconds=60)  # how long before a call its task may seem to be created, as clocks differ
+AFTER = timedelta(minutes=10)  # how long after
 
 _DONE = ("completed", "finished")
 _FAILED = ("failed",)
@@ -42,11 +42,11 @@ _PICTURE_FIELDS = ("image_url", "discord_image_url", "permanent_url", "image_url
 
 
 class PiAPI:
-    """`retake.vendors.Midjourney` on PiAPI.
+    """The `retake.vendors.Midjourney` for PiAPI.
 
-    `endpoint` creates a task (POST), `task_endpoint` tells its state (POST); None means the vendor's. `process_mode` is
-    relax, fast or turbo; `aspect_ratio` ("16:9") is sent unless the prompt has its own --ar. An answer may take
-    `timeout_s` seconds.
+    `endpoint` creates a task (POST), `task_endpoint` returns its state (POST); None means the vendor's. `process_mode`
+    is relax, fast or turbo; `aspect_ratio` ("16:9") is sent unless the prompt has its own --ar. `timeout_s` limits the
+    time to an answer.
 
     Raises SettingsError for a key that cannot be sent, and for a proxy or certificates in the environment that cannot
     be used.
@@ -99,8 +99,10 @@ class PiAPI:
         return TaskState(progress=_progress(task))
 
     def find(self, asked: Mapping[str, Any]) -> str | None:
-        """See `Midjourney.find`. Searches the vendor's task history around the time of the call, and where its clock
-        shows another time than ours, around what it showed then."""
+        """See `Midjourney.find`. Searches the vendor's task history around the time of the call.
+
+        If the vendor's clock differs from ours, also around the time that it showed then.
+        """
         try:
             requested_at = parse_stamp(str(asked.get("requested_at_utc")))
         except ValueError:
@@ -115,8 +117,7 @@ class PiAPI:
         return _newest_match(self._histories(start, end), asked, start, end)
 
     def health(self) -> Health:
-        """See `Healthy.health`. Reads the account, or, at an endpoint that is not the vendor's, a task that does not
-        exist."""
+        """See `Healthy.health`. Reads the account or, at a custom endpoint, a task that does not exist."""
         base = self._base()
         account = None if base is None else self._api.look_for("tell its account", base + ACCOUNT_PATH, {}, _account)
         if account is None:
@@ -133,7 +134,7 @@ class PiAPI:
         return NO_SUCH_TASK
 
     def _base(self) -> str | None:
-        """Return the address of the vendor's other calls; None at an endpoint that is not the vendor's."""
+        """Return the base URL of the vendor's other calls, or None at a custom endpoint."""
         base, found, rest = self._endpoint.rstrip("/").rpartition(CREATE_PATH)
         return base if found and not rest else None
 
@@ -142,7 +143,7 @@ class PiAPI:
         return self._api.submit(f"start an {task_type} task", self._endpoint, body, _task_id)
 
     def _histories(self, start: datetime, end: datetime) -> Iterator[dict[str, Any]]:
-        """Yield the tasks that the vendor lists for that time, for no longer than one call may take."""
+        """Yield the tasks that the vendor lists for that period, for no longer than one call may take."""
         base = self._base()
         if base is None:
             return
@@ -162,7 +163,7 @@ class PiAPI:
 
 
 def own_words(body: object) -> Words | None:
-    """Read PiAPI's error body: {code, message, data?}; the reason may be in data.error."""
+    """Parse PiAPI's error body: {code, message, data?}; the reason may be in data.error."""
     fields = as_dict(body)
     error = as_dict(as_dict(fields.get("data")).get("error")) or as_dict(fields.get("error"))
     text = joined([fields.get("message"), *reasons_in(error)])
@@ -172,7 +173,7 @@ def own_words(body: object) -> Words | None:
 
 
 def _task_id(body: object) -> str | None:
-    """Return the task's id, wherever an answer has it, or None."""
+    """Return the task's id, wherever it is in an answer, or None."""
     fields = as_dict(body)
     for place in (fields.get("data"), fields.get("result"), fields):
         task_id = as_dict(place).get("task_id")
@@ -222,7 +223,7 @@ def _progress(task: Mapping[str, Any]) -> str:
 
 
 def _why(task: Mapping[str, Any]) -> str:
-    """Return why a task failed, from every field that either generation uses."""
+    """Return why a task failed, from every field that either generation of the API uses."""
     error, output = as_dict(task.get("error")), _output(task)
     listed = output.get("error_messages")
     more = listed if isinstance(listed, list) else [listed]
@@ -230,8 +231,8 @@ def _why(task: Mapping[str, Any]) -> str:
 
 
 # --- the history of tasks -------------------------------------------------------------------------------------------
-# The vendor documents how to query it ("User history query"), but not what an item looks like. So an item is read
-# tolerantly: the order as an object or as JSON text, times as ISO 8601 or in seconds, anything missing.
+# The vendor documents how to query it ("User history query"), but not the format of an item. So an item is read
+# tolerantly: the order as an object or as JSON text, times as ISO 8601 or in seconds, and any field may be missing.
 
 
 def _listing(body: object) -> dict[str, Any] | None:
@@ -244,7 +245,7 @@ def _listing(body: object) -> dict[str, Any] | None:
 
 
 def _is_last(page: Mapping[str, Any], seen: int, is_short: bool) -> bool:
-    """Return whether this page is the last, after `seen` tasks in all; without a total, a short page is the last."""
+    """Return whether this page is the last, after `seen` tasks in all. Without a total, a short page is the last."""
     total = count(page.get("total"))
     return seen >= total if total is not None and total > 0 else is_short
 
@@ -252,7 +253,7 @@ def _is_last(page: Mapping[str, Any], seen: int, is_short: bool) -> bool:
 def _newest_match(
     tasks: Iterable[dict[str, Any]], asked: Mapping[str, Any], start: datetime, end: datetime
 ) -> dict[str, Any] | None:
-    """Return the newest of `tasks` that `asked` describes (see `Midjourney.find`) and that was made in that time."""
+    """Return the newest of `tasks` that matches `asked` (see `Midjourney.find`) and was created in that period."""
     matches = [task for task in tasks if _is_it(task, asked) and _created_in(task, start, end)]
     # `max` returns the first of equals, and the vendor lists the newest first.
     return max(matches, key=lambda task: _created(task) or _LONG_AGO, default=None)
@@ -271,7 +272,7 @@ def _is_it(task: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
 
 
 def _order(task: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the order that a task was made from."""
+    """Return the order from which a task was created."""
     order = task.get("input")
     if isinstance(order, str):
         try:
@@ -282,14 +283,14 @@ def _order(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _created(task: Mapping[str, Any]) -> datetime | None:
-    """Return when the vendor made the task, or None if it does not say."""
+    """Return when the vendor created the task, or None if it does not say."""
     moment = as_dict(task.get("meta")).get("created_at") or task.get("created_at")
     seconds = None if isinstance(moment, str) else number(moment)
     try:
         created = parse_stamp(str(moment)) if seconds is None else datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
         return None
-    return created if created.year > 1970 else None  # some kind of zero: 0001-01-01, 1970-01-01
+    return created if created.year > 1970 else None  # a zero value: 0001-01-01, 1970-01-01
 
 
 def _created_in(task: Mapping[str, Any], start: datetime, end: datetime) -> bool:

@@ -1,4 +1,4 @@
-"""The pictures in the result of an imagine task: four single ones where the vendor gives them, else cut from a grid."""
+"""The pictures in the result of an imagine task: four single ones if the vendor provides them, else cut from a grid."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -7,11 +7,11 @@ from retake.errors import Code, PollFailed
 from retake.vendors import Downloader
 
 Quarters = Callable[[bytes], list[bytes]]
-"""Cuts a grid in four: `retake.media.picture.quarters`."""
+"""Cuts a grid into four pictures: `retake.media.picture.quarters`."""
 
 
 def single_links(result: Mapping[str, Any], field: str = "temporary_image_urls") -> list[str]:
-    """Return the links to the four single pictures, or none: they are there only on some of a vendor's plans."""
+    """Return the links to the four single pictures, or none: only some of a vendor's plans include them."""
     links = result.get(field)
     usable = isinstance(links, list) and len(links) == 4 and all(isinstance(link, str) and link for link in links)
     return list(links) if usable and isinstance(links, list) else []
@@ -20,8 +20,8 @@ def single_links(result: Mapping[str, Any], field: str = "temporary_image_urls")
 def first_picture(result: Mapping[str, Any], downloader: Downloader, max_bytes: int, quarters: Quarters) -> bytes:
     """Return the first of the four pictures: the single one, or else the top left of the grid.
 
-    Free. Raises PollFailed for a result without pictures, and as the download does (LinkExpired for a link that has
-    expired: the task gives a new one), and MediaError as `quarters` does.
+    Free. Raises PollFailed for a result without pictures; as the download does (LinkExpired for an expired link: the
+    task returns a new one); and MediaError as `quarters` does.
     """
     singles = single_links(result) or single_links(result, "image_urls")
     if singles:

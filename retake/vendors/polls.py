@@ -1,9 +1,9 @@
-"""Free questions to a vendor without requests, which takes several times as long to load as a poll takes.
+"""Free queries to a vendor without requests, which takes several times as long to load as a poll takes.
 
-Only what needs nothing else: a plain address, JSON or nothing as the body, and no proxy. Everything else, and whatever
-is paid for, goes by requests (`retake.vendors.http.exchange`). The rules are those of that module, and each failure is
-told in the same words; tests/vendors/test_polls.py compares the two. h11 speaks HTTP here: http.client would load the
-parser of e-mail, and TLS where none is used.
+Only simple queries: a plain URL, JSON or nothing as the body, and no proxy. Everything else, and every paid call, goes
+through requests (`retake.vendors.http.exchange`). The rules of that module apply, and failures have the same wording;
+tests/vendors/test_polls.py compares the two. HTTP is spoken by h11: http.client would load the e-mail parser, and TLS
+even if it is not used.
 """
 
 import errno
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _PLAIN = re.compile(rf"https?://{_LABEL}(?:\.{_LABEL})*(?::[1-9][0-9]{{0,4}})?(?:/(?!\.)[A-Za-z0-9_~.-]*)*")
-_LONGEST = 200  # characters of a host's name
-_BEHIND_S = 5.0  # after the total, a thread that was left behind ends
-_HEAD_LIMIT = 2**20  # bytes of an answer before its body
+_LONGEST = 200  # maximum characters of a host name
+_BEHIND_S = 5.0  # after the total time, when an abandoned thread ends
+_HEAD_LIMIT = 2**20  # maximum bytes of an answer before its body
 _UNUSABLE = rb"(?i)\AHTTP/1\.[01] 101\b|\ncontent-length:[ \t]*[0-9]{21}"
-"""What h11 takes for a broken connection, and requests for an answer."""
+"""Answers that h11 treats as a broken connection, and requests as an answer."""
 
 
 class _Question(NamedTuple):
-    """A request, with the names that requests has for its parts."""
+    """A request, with the attribute names of requests."""
 
     method: str
     url: str
@@ -42,12 +42,12 @@ class _Question(NamedTuple):
 
 
 def can_ask(url: str, content: Mapping[str, Any]) -> bool:
-    """Return whether `ask` can take this address and this content ("json", "params")."""
+    """Return whether `ask` supports this URL and this content ("json", "params")."""
     return not content.get("params") and not content.keys() - {"json", "params"} and is_plain(url) and directly()
 
 
 def is_plain(url: str) -> bool:
-    """Return whether the address is one that nothing need be known about: neither invalid nor to be encoded."""
+    """Return whether the URL is simple: valid, and without anything to encode."""
     if not _PLAIN.fullmatch(url):
         return False
     host, port = _place(url)
@@ -55,8 +55,10 @@ def is_plain(url: str) -> bool:
 
 
 def ask(method: str, url: str, *, timeout_s: float, limit: int, headers: Mapping[str, str], **content: Any) -> Reply:
-    """Send one request, and return the whole answer; as `retake.vendors.http.exchange`. Raises NoReply, SettingsError
-    (bad certificates)."""
+    """Send one request and return the whole answer, like `retake.vendors.http.exchange`.
+
+    Raises NoReply, SettingsError (bad certificates).
+    """
     every = {"User-Agent": "retake", "Accept": "*/*", "Connection": "close", **headers}
     every["Accept-Encoding"] = "identity"
     body = None
@@ -81,7 +83,7 @@ def ask(method: str, url: str, *, timeout_s: float, limit: int, headers: Mapping
 
 
 def _place(url: str) -> tuple[str, int]:
-    """Return the host and the port of an address."""
+    """Return the host and port in a URL."""
     scheme, _, rest = url.partition("://")
     host, _, port = rest.partition("/")[0].partition(":")
     return host.lower(), int(port or {"http": 80, "https": 443}[scheme])
@@ -89,7 +91,7 @@ def _place(url: str) -> tuple[str, int]:
 
 @contextmanager
 def _connection(url: str, timeout_s: float, cutter: Cutter, tls: "SSLContext | None") -> Iterator[socket.socket]:
-    """Connect, with TLS, and close the connection afterwards. Raises NoReply: nothing was sent."""
+    """Connect, with TLS if needed, and close the connection afterwards. Raises NoReply: nothing was sent."""
     host, port = _place(url)
     try:
         connection = _connected(host, port, min(CONNECT_TIMEOUT_S, timeout_s))
@@ -112,8 +114,8 @@ def _connection(url: str, timeout_s: float, cutter: Cutter, tls: "SSLContext | N
 
 
 def _connected(host: str, port: int, timeout_s: float) -> socket.socket:
-    """Connect to the first of the host's addresses that takes the connection. Raises OSError, the last one's."""
-    # As bytes: for a str Python loads its IDNA codec first.
+    """Connect to the first of the host's addresses that accepts the connection. Raises the OSError of the last one."""
+    # Bytes, since for a str Python would load its IDNA codec.
     failure = OSError()
     for family, kind, protocol, _, address in socket.getaddrinfo(host.encode(), port, 0, socket.SOCK_STREAM):
         connection = socket.socket(family, kind, protocol)
@@ -130,7 +132,7 @@ def _connected(host: str, port: int, timeout_s: float) -> socket.socket:
 
 
 class _Headers(Mapping[str, str]):
-    """Headers whose names may be written in any case."""
+    """Headers with case-insensitive names."""
 
     def __init__(self, fields: Iterable[tuple[bytes, bytes]]) -> None:
         self._fields: dict[str, str] = {}
@@ -150,7 +152,7 @@ class _Headers(Mapping[str, str]):
 
 
 class _PolledAnswer:
-    """The answer to a question, with the names that requests has for its parts."""
+    """The answer to a query, with the attribute names of requests."""
 
     def __init__(self, connection: socket.socket, question: _Question) -> None:
         self.raw = self
@@ -171,7 +173,7 @@ class _PolledAnswer:
         self.headers = _Headers(response.headers)
 
     def read1(self, amount: int, *, decode_content: bool) -> bytes:
-        """Return what has arrived; b"" at the end. Raises ProtocolError where the answer ends too soon."""
+        """Return what has arrived, or b"" at the end. Raises ProtocolError if the answer ends too soon."""
         event = self._next()
         return bytes(event.data) if isinstance(event, h11.Data) else b""
 

@@ -1,4 +1,4 @@
-"""Calls by requests: its adapter, what its errors mean, and the proxies that the environment sets for it."""
+"""Calls through requests: its adapter, the meaning of its errors, and the proxies in the environment."""
 
 import http.client
 import os
@@ -30,7 +30,7 @@ from retake.vendors.http import (
 )
 
 ANYWHERE = ("http://files.example/", "https://files.example/")
-"""URLs that stand for links to anywhere."""
+"""URLs that stand for links to any host."""
 
 _PROXY_SCHEMES = ("http", "https")
 _SOCKS_SCHEMES = ("socks4", "socks4a", "socks5", "socks5h")
@@ -61,8 +61,8 @@ def send(
     **content: Any,
 ) -> Reply:
     """See `retake.vendors.http.exchange`."""
-    # No compression, so that what comes over the wire is what is counted. No keep-alive: a connection may be cut just
-    # when it is used again, and the outcome of a paid call would be unknown.
+    # No compression, so that the bytes on the wire are the bytes counted. No keep-alive: a connection may be closed
+    # just when it is reused, and the outcome of a paid call would be unknown.
     every = {**(headers or {}), "Accept-Encoding": "identity", "Connection": "close"}
     settings = requests.Session() if session is None else session
     try:
@@ -72,12 +72,12 @@ def send(
         how: Any = settings.merge_environment_settings(prepared.url, {}, True, None, None)
     except (requests.RequestException, ValueError):
         raise no_address(url) from None
-    # The total ends a call; the timeout of each read ends a thread that was left behind, and a call of a given session.
+    # The total time ends a call; the timeout of each read ends an abandoned thread, and a call on a caller's session.
     how["timeout"] = (min(CONNECT_TIMEOUT_S, timeout_s), timeout_s + (_BEHIND_S if session is None else 0))
     tls = trusted() if (prepared.url or "").lower().startswith("https:") or not directly() else None
 
     def work(cutter: Cutter) -> Reply:
-        # Not session.send: it reads the body of a redirect that it does not follow, and fails on a bad one as if
+        # Not session.send, which reads the body of a redirect that it does not follow, and fails on a bad body as if
         # nothing had been sent.
         adapter = CuttableAdapter(cutter, tls) if session is None else given
         try:
@@ -93,13 +93,13 @@ def send(
 
 
 def _unauthenticated(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    """Add no authentication beyond our own headers: without a handler, requests would use a password from ~/.netrc."""
+    """Add no authentication to our own headers: without a handler, requests would use a password from ~/.netrc."""
     return request
 
 
 def _no_reply(error: Exception, url: str, timeout_s: float, *, maybe_sent: bool) -> NoReply:
-    """Return what `error` means for the request. Only without a connection is it certain that nothing was sent."""
-    if isinstance(error, _NOT_A_URL):  # a host name that no name server can be asked for
+    """Return the meaning of `error`. Only without a connection is it certain that nothing was sent."""
+    if isinstance(error, _NOT_A_URL):  # for example, a host name that cannot be looked up
         return no_address(url)
     if isinstance(error, requests.ConnectTimeout):
         return NoReply(Code.TIMEOUT, f"no connection to {bare(url)} in time", sent=False)
@@ -125,8 +125,8 @@ def _new_connection_error(error: Exception) -> urllib3.exceptions.NewConnectionE
 
 
 class CuttableAdapter(HTTPAdapter):
-    """Sends one call on a connection of its own, which `cutter` can cut, with the certificates that `tls` trusts, or
-    without TLS."""
+    """Sends one call on its own connection, which `cutter` can cut, trusting the certificates in `tls`, or without
+    TLS."""
 
     def __init__(self, cutter: Cutter, tls: SSLContext | None) -> None:
         self._cutter = cutter
@@ -143,7 +143,7 @@ class CuttableAdapter(HTTPAdapter):
         return where, {"ssl_context": self._tls, "cert_reqs": "CERT_REQUIRED"}
 
     def cert_verify(self, *_: Any, **__: Any) -> None:
-        """Do nothing: `build_connection_pool_key_attributes` has set what is trusted."""
+        """Do nothing: `build_connection_pool_key_attributes` has set the trusted certificates."""
 
     def proxy_manager_for(self, proxy: str, **settings: Any) -> Any:
         """Return the pool of `proxy`; an https:// proxy is verified with the same certificates."""
@@ -171,8 +171,8 @@ def _cuttable(kind: Any, cutter: Cutter) -> Any:
 
         def connect(self) -> None:
             super().connect()
-            # urllib3 would limit sending to the connect timeout, too short for a picture on a slow network. The total
-            # limits it instead.
+            # urllib3 would apply the connect timeout to sending, too short for a picture on a slow network. The total
+            # time limits it instead.
             self.sock.settimeout(None)
             cutter.opened()
 
@@ -180,8 +180,10 @@ def _cuttable(kind: Any, cutter: Cutter) -> Any:
 
 
 class FinalResponse(http.client.HTTPResponse):
-    """Skips every interim response (RFC 9110, 15.2), such as 103 Early Hints; http.client only skips 100 and takes
-    any other for the response itself."""
+    """Skips every interim response (RFC 9110, 15.2), such as 103 Early Hints.
+
+    http.client skips only 100, and takes any other for the response itself.
+    """
 
     def _read_status(self) -> tuple[str, int, str]:
         version, status, reason = super()._read_status()  # type: ignore[misc]
@@ -192,7 +194,8 @@ class FinalResponse(http.client.HTTPResponse):
 
 
 def check_proxies(*urls: str) -> None:
-    """Check the proxies for `urls`. Raises SettingsError, which does not show a proxy's URL: it may hold a password."""
+    """Check the proxies for `urls`. Raises SettingsError, which does not show a proxy's URL: it may contain a
+    password."""
     for url in urls:
         if proxy := _proxy_of(url):
             _check_proxy(_variable_of(url, proxy), proxy)

@@ -1,7 +1,7 @@
 """Videos from Runway. They are ordered through its official SDK (`retake.vendors.runway_orders`).
 
-Free questions do not go through the SDK, which takes longer to load than all the rest of a tick, and whose models are
-lenient in the wrong direction: an unknown status or a missing field turns any task into a pending one (runwayml 5.24,
+Free queries do not use the SDK, which takes longer to load than the rest of a tick, and whose models are lenient in the
+wrong direction: an unknown status or a missing field turns any task into a pending one (runwayml 5.24,
 `types/task_retrieve_response.py`).
 """
 
@@ -37,15 +37,16 @@ NAME = "Runway"
 KEY_NAME = "RUNWAYML_API_SECRET"
 API_URL = "https://api.dev.runwayml.com"
 API_VERSION = "2024-11-06"
-"""What the header X-Runway-Version must say [docs.dev.runwayml.com/api-details/versions]; the SDK sends the same."""
+"""Required value of the header X-Runway-Version [docs.dev.runwayml.com/api-details/versions]; the SDK sends the
+same."""
 
 
 class Runway:
-    """`retake.vendors.VideoGenerator` on Runway.
+    """The `retake.vendors.VideoGenerator` for Runway.
 
     `base_url` None means the vendor's. `ratio` ("1280:720") and `duration_s` are fitted to what `model` offers;
-    `adjusted` has a sentence for the log about each change. An answer may take `timeout_s` seconds. Free questions are
-    asked on connections of `kept`, if it is given.
+    `adjusted` has a sentence about each change, for the log. `timeout_s` limits the time to an answer. Free queries use
+    connections of `kept`, if given.
 
     Raises SettingsError for a key that cannot be sent, and for a proxy or certificates in the environment that cannot
     be used.
@@ -83,7 +84,7 @@ class Runway:
         self.min_poll_s = MIN_POLL_SECONDS if "runwayml.com" in bare(self._url) else 0.0
 
     def prepare(self) -> None:
-        """See `OrderPreparation.prepare`. The SDK takes half a second, and much memory."""
+        """See `OrderPreparation.prepare`. Loading the SDK takes half a second and much memory."""
         import retake.vendors.runway_orders  # noqa: F401
 
     def create(self, image: str, prompt: str) -> str:
@@ -111,8 +112,8 @@ class Runway:
         return TaskState(result=task) if status == "SUCCEEDED" else TaskState(progress=_progress(task))
 
     def usage(self) -> dict[str, int] | None:
-        """See `VideoGenerator.usage`. Includes the balance: the day's count may not change when an old task leaves its
-        rolling window as a new one is added."""
+        """See `VideoGenerator.usage`. Includes the balance, since the day's count may stay the same: an old task can
+        leave its rolling window just as a new one is added."""
         try:
             place = self._place("organization")
             return self._api.look("tell its usage", place, {}, lambda body: _usage(body, self._model))
@@ -120,8 +121,8 @@ class Runway:
             return None
 
     def health(self) -> Health:
-        """See `Healthy.health`. Says how many credits the organization has, and how many videos of the model it may
-        still make today with all of its programs."""
+        """See `Healthy.health`. Reports the organization's credits, and how many videos of the model it may still make
+        today with all of its programs."""
         body = self._api.look("tell its organization", self._place("organization"), {}, _organization)
         return self._api.health("it accepts the key", *_account(body, self._model))
 
@@ -136,7 +137,7 @@ class Runway:
         return "/".join([self._url.rstrip("/"), "v1", *(quote_path(name, safe="") for name in names)])
 
     def _check(self, image: str, prompt: str) -> None:
-        """Refuse what Runway would refuse, without a call. Raises Refused."""
+        """Refuse, without a call, what Runway would refuse. Raises Refused."""
         model = MODELS.get(self._model)
         if model is not None and model.needs_prompt and not prompt:
             raise Refused(Code.INVALID_INPUT, f"{NAME}: {self._model} needs a prompt. Give it one.")
@@ -157,7 +158,7 @@ class Runway:
 
 
 def own_words(body: object) -> Words | None:
-    """Read Runway's error body: {error: text, issues?: [{code, path, message}]}."""
+    """Parse Runway's error body: {error: text, issues?: [{code, path, message}]}."""
     fields = as_dict(body)
     text = fields.get("error")
     if not isinstance(text, str) or not text:
@@ -168,7 +169,7 @@ def own_words(body: object) -> Words | None:
 
 
 def failure_class(failure_code: str) -> Code:
-    """Return the code of a failed task, by its `failureCode` (docs.dev.runwayml.com/errors/task-failures)."""
+    """Return the code of a failed task, from its `failureCode` (docs.dev.runwayml.com/errors/task-failures)."""
     parts = failure_code.upper().split(".")
     if "SAFETY" in parts:
         return Code.REJECTED
@@ -214,7 +215,7 @@ def _usage(body: object, model: str) -> dict[str, int] | None:
 
 
 def _account(body: dict[str, Any], model: str) -> tuple[tuple[Quota, ...], tuple[str, ...]]:
-    """Return what is left, and what will prevent a paid call."""
+    """Return the remaining quotas, and what will prevent a paid call."""
     balance, tier = number(body.get("creditBalance")), as_dict(body.get("tier"))
     limits = as_dict(as_dict(tier.get("models")).get(model))
     used = number(as_dict(as_dict(as_dict(body.get("usage")).get("models")).get(model)).get("dailyGenerations"))

@@ -1,4 +1,4 @@
-"""Runway's limits, applied before a call instead of learned from its errors. Pure.
+"""Runway's limits, applied before a call rather than learned from its errors. Pure.
 
 Sources: runwayml 5.24 (`image_to_video.create`: ratios, durations, prompt length), docs.dev.runwayml.com/assets/inputs
 (size of a data URI), docs.dev.runwayml.com on polling (at most every five seconds).
@@ -43,14 +43,14 @@ def fit_prompt(text: str) -> str:
     if whole[len(cut)].isspace():
         return cut.rstrip()
     words = re.split(r"\s+(?=\S*$)", cut, maxsplit=1)[0]
-    # A text without spaces (Chinese, a pasted blob) is cut anywhere.
+    # A text without spaces (Chinese, a pasted blob) may be cut anywhere.
     return words.rstrip() if len(words) >= len(cut) // 2 else cut
 
 
 def fit_ratio(model: str, ratio: str) -> tuple[str, bool]:
     """Return the ratio of `model` nearest to `ratio` ("1280:768" → "1280:720"), and whether it is a different one.
 
-    For an unknown model `ratio` is returned unchanged.
+    For an unknown model, `ratio` is returned unchanged.
     """
     known = MODELS.get(model)
     if known is None or ratio in known.ratios:
@@ -62,8 +62,10 @@ def fit_ratio(model: str, ratio: str) -> tuple[str, bool]:
 
 
 def fit_duration(model: str, seconds: float) -> tuple[int, bool]:
-    """Return the duration of `model` nearest to `seconds`, and whether it is a different one. Of two equally near the
-    shorter, cheaper one is taken."""
+    """Return the duration of `model` nearest to `seconds`, and whether it is a different one.
+
+    Of two equally near durations, the shorter and cheaper one is returned.
+    """
     known = MODELS.get(model)
     if known is None:
         return round(seconds), False

@@ -1,7 +1,7 @@
-"""Orders at Runway, through its official SDK with the SDK's own retries and redirects turned off. Answers are read raw.
+"""Orders at Runway, through its official SDK with its retries and redirects disabled. Answers are read raw.
 
-The SDK imports its resources at the first call. Threads that made their first calls at once would import them in
-different orders, and one of them could fail with importlib's _DeadlockError: they are imported here, under one lock.
+The SDK imports its resources at the first call. Threads whose first calls coincide would import them in different
+orders, and one of them could fail with importlib's _DeadlockError, so they are imported here, under one lock.
 """
 
 from collections.abc import Mapping
@@ -16,12 +16,14 @@ from retake.vendors.answers import NoReply, Reply
 from retake.vendors.http import JSON_LIMIT, bare, exchange
 
 _OF_A_CONNECTION = {"host", "connection", "content-length", "transfer-encoding", "content-encoding", "accept-encoding"}
-"""Headers of the transport, in lower case, which is not passed on: each hop sets its own."""
+"""Hop-by-hop headers of a connection, in lower case. They are not passed on: each hop sets its own."""
 
 
 def send_order(url: str, secret: str, order: Mapping[str, Any], timeout_s: float) -> Reply:
-    """Order a video, and return the answer, however the SDK itself reads it. `order` has what the SDK's
-    `image_to_video.create` takes. Raises NoReply."""
+    """Order a video and return the answer, no matter how the SDK itself reads it.
+
+    `order` has the arguments of the SDK's `image_to_video.create`. Raises NoReply.
+    """
     transport = _Transport(timeout_s)
     try:
         with _client(url, secret, transport) as client:
@@ -31,7 +33,7 @@ def send_order(url: str, secret: str, order: Mapping[str, Any], timeout_s: float
             raise error.__cause__ from None
         if transport.reply is None:  # a URL that the SDK cannot parse
             raise NoReply(Code.CONFIGURATION, f"{bare(url)!r} is not a valid URL", sent=False) from None
-    assert transport.reply is not None, "the SDK gives its answers from the transport alone"
+    assert transport.reply is not None, "the SDK's answers come only from the transport"
     return transport.reply
 
 
@@ -45,8 +47,10 @@ def _client(url: str, secret: str, transport: httpx.BaseTransport) -> runwayml.R
 
 
 class _Transport(httpx.BaseTransport):
-    """Sends the SDK's requests with `retake.vendors.http.exchange` and keeps the `reply`: httpx limits neither the time
-    nor the size of a whole answer."""
+    """Sends the SDK's requests with `retake.vendors.http.exchange` and keeps the `reply`.
+
+    httpx limits neither the time nor the size of a whole answer.
+    """
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s

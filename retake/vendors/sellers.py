@@ -1,5 +1,5 @@
-"""Who sells, and for how much: the seller of pictures that the settings name, and what vendors charge in US dollars, as
-last seen on their pages and in their users' documents."""
+"""The reseller of pictures that the settings name, and the prices of vendors in US dollars, as last seen on their pages
+and in their users' documents."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,37 +11,37 @@ if TYPE_CHECKING:
     from retake.vendors.kept import KeptConnections
 
 CHAT_USD: Mapping[str, float] = {"gpt-4o": 0.01, "gpt-4o-mini": 0.002}
-"""One call of some 1,500 tokens, by model."""
+"""Price of one call of some 1,500 tokens, by model."""
 
 IMAGINE_USD: Mapping[str, Mapping[str, float]] = {
     "piapi": {"relax": 0.015, "fast": 0.045, "turbo": 0.10},
     "legnext": {"relax": 0.04, "fast": 0.08, "turbo": 0.16},
 }
-"""One imagine task, by vendor and process mode."""
+"""Price of one imagine task, by vendor and process mode."""
 
 UPSCALE_USD: Mapping[str, Mapping[str, float]] = {
     "piapi": {"relax": 0.01, "fast": 0.01, "turbo": 0.02},
     "legnext": {"relax": 0.08, "fast": 0.08, "turbo": 0.08},
 }
-"""One upscale task, by vendor and process mode."""
+"""Price of one upscale task, by vendor and process mode."""
 
 RUNWAY_SECOND_USD: Mapping[str, float] = {"gen4_turbo": 0.05, "gen4.5": 0.12}
-"""One second of video, by model."""
+"""Price of one second of video, by model."""
 
 
 def guess(table: Mapping[str, float], factor: float) -> float:
-    """Return what an unknown model or mode counts as: `factor` times the highest price in `table`.
+    """Return the assumed price of an unknown model or mode: `factor` times the highest price in `table`.
 
-    Spending that is estimated too high stops a day early; estimated too low, it exceeds the cap.
+    Overestimated spending stops a day early; underestimated spending exceeds the cap.
     """
     return round(max(table.values()) * factor, 6)
 
 
 class PricedCall(NamedTuple):
-    """What is charged for, and where its price comes from: the settings (PRICES), else the table of what is known."""
+    """A billed call, and the source of its price: the settings (PRICES), else the table of known prices."""
 
     setting: str  # the key below PRICES
-    own: float | None  # the price given there
+    own: float | None  # the price set there
     known: Mapping[str, float]
     name: str  # of the mode or model in use
     named_in: str  # the settings key that names it
@@ -65,12 +65,12 @@ class PricedCall(NamedTuple):
 
 
 def chat_call(prices: Prices, openai: OpenaiSettings) -> PricedCall:
-    """Return what one call to the chat API costs."""
+    """Return the priced call to the chat API."""
     return PricedCall("content", prices.content, CHAT_USD, openai.model, "API_KEYS.openai.model")
 
 
 def imagine_call(prices: Prices, midjourney: MidjourneySettings) -> PricedCall:
-    """Return what one order of four pictures costs."""
+    """Return the priced order of four pictures."""
     known = IMAGINE_USD[midjourney.provider]
     return PricedCall("imagine", prices.imagine, known, midjourney.process_mode, "API_KEYS.midjourney.process_mode")
 
@@ -78,8 +78,10 @@ def imagine_call(prices: Prices, midjourney: MidjourneySettings) -> PricedCall:
 def open_midjourney(
     chosen: MidjourneySettings, key: str, *, timeout_s: float, kept: "KeptConnections | None" = None
 ) -> Midjourney:
-    """Return the client of `chosen.provider`, which asks free questions on connections of `kept`. Raises SettingsError
-    for a key that cannot be sent."""
+    """Return the client of `chosen.provider`, whose free queries use connections of `kept`.
+
+    Raises SettingsError for a key that cannot be sent.
+    """
     if chosen.provider == "legnext":
         from retake.vendors.legnext import LegNext
 

@@ -1,8 +1,8 @@
 """Telegram's Bot API, for one bot: messages with buttons, taps on them, and replies.
 
-python-telegram-bot's `Bot` makes the requests; the exchange itself goes the way of all vendors' (see http.py), so that
-it is bounded, uses the same proxies and certificates, and logs no URL: the token is part of it. Updates are returned as
-they came and read by `parsed`: the library would raise for a whole batch because of one update that it cannot read.
+python-telegram-bot's `Bot` makes the requests, but the exchange itself is that of all vendors (see http.py): it is
+bounded, uses the same proxies and certificates, and logs no URL, since the token is part of it. Updates are returned
+raw and read by `parsed`: the library would raise for a whole batch because of one update that it cannot read.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ KEY_NAME = "TELEGRAM_BOT_TOKEN"
 ENDPOINT = "https://api.telegram.org"
 TEXT_LIMIT = 4096  # UTF-16 code units
 ANSWER_LIMIT = 200  # characters
-DATA_LIMIT = 64  # bytes, of a button
+DATA_LIMIT = 64  # bytes of a button's callback data
 UPDATES = ("callback_query", "message")
 
 _NOT_IN_A_TOKEN = frozenset("/?#%\\@")
@@ -44,11 +44,11 @@ _CHAT = re.compile(
     r"|chat_(write_forbidden|restricted|admin_required)|peer_id_invalid|topic_(closed|deleted)",
     re.IGNORECASE,
 )
-"""What Telegram says where the chat takes no message of the bot's, whichever it is."""
+"""What Telegram says if the chat accepts no message from the bot, whatever the message."""
 
 _TOO_LATE = ("query is too old", "query id is invalid")
 _LARGEST_ID = 2**63 - 1
-_FOREIGN_TEXT = 16_384  # characters of a text in an update that are kept
+_FOREIGN_TEXT = 16_384  # maximum characters kept of a text in an update
 _CODES = COMMON_CODES | {404: Code.UNAUTHORIZED}
 _ADVICE = {
     Code.UNAUTHORIZED: f"Check {KEY_NAME}, and that the bot may write to MUSIC.telegram_chat_id.",
@@ -59,18 +59,18 @@ _ADVICE = {
 }
 _LATER = "Check the network and API_KEYS.telegram.endpoint if this goes on."
 
-_importing = Lock()  # two threads that import the library at once meet a circular import
+_importing = Lock()  # if two threads import the library at once, its circular import fails
 
 
 class Tap(NamedTuple):
-    """A button that was tapped."""
+    """A tap on a button."""
 
-    id: str  # to be given to `answer_tap`
-    data: str  # of the button
+    id: str  # for `answer_tap`
+    data: str  # the button's callback data
 
 
 class TextReply(NamedTuple):
-    """A text that replies to a message."""
+    """A text in reply to a message."""
 
     text: str
     to_message_id: int
@@ -78,7 +78,7 @@ class TextReply(NamedTuple):
 
 
 class TelegramUpdate(NamedTuple):
-    """What is read of an update: a tap, a text that replies to a message, or neither."""
+    """The parts of an update that are used: a tap, a text in reply to a message, or neither."""
 
     update_id: int
     user_id: int | None
@@ -87,11 +87,11 @@ class TelegramUpdate(NamedTuple):
 
 
 class TelegramBot:
-    """One bot. Safe to use from many threads, but not within an event loop: each call blocks for its answer.
+    """One bot. Thread-safe, but not for use within an event loop: each call blocks until its answer.
 
-    `endpoint` is what precedes /bot<TOKEN>; None is Telegram's own. A call may take `timeout_s` seconds, a long poll
-    its own timeout besides. Every call raises PollFailed. Raises SettingsError for a token that cannot be one, a proxy
-    or certificates in the environment that cannot be used, and if python-telegram-bot is not installed.
+    `endpoint` is what precedes /bot<TOKEN>; None is Telegram's own. `timeout_s` limits a call; a long poll adds its own
+    timeout. Every call raises PollFailed. Raises SettingsError for an impossible token, a proxy or certificates in the
+    environment that cannot be used, and if python-telegram-bot is not installed.
     """
 
     def __init__(self, token: str, endpoint: str | None, timeout_s: float) -> None:
@@ -110,7 +110,7 @@ class TelegramBot:
     def send(self, chat_id: int | str, text: str, buttons: Sequence[tuple[str, str]] = ()) -> int:
         """Send a message with a row of buttons (label, data) and return its message_id.
 
-        A text that is too long is cut. A message whose answer is lost may have been sent all the same.
+        A text that is too long is cut. A message whose answer is lost may have been sent.
         """
         asked: dict[str, Any] = {
             "chat_id": chat_id,
@@ -124,7 +124,7 @@ class TelegramBot:
         return message_id
 
     def answer_tap(self, callback_query_id: str, text: str) -> None:
-        """Show `text` (cut at ANSWER_LIMIT) to the user who tapped. One that comes too late is not an error."""
+        """Show `text` (cut at ANSWER_LIMIT) to the user who tapped. An answer that comes too late is not an error."""
         asked = {"callback_query_id": callback_query_id, "text": utf16_cut(text, ANSWER_LIMIT)}
         try:
             self._call("answerCallbackQuery", asked)
@@ -133,8 +133,11 @@ class TelegramBot:
                 raise
 
     def updates(self, offset: int | None, timeout_s: float) -> list[Mapping[str, Any]]:
-        """Wait up to `timeout_s` seconds for updates from `offset` on, which confirms all before it; return them as
-        they came (see `parsed`). Only taps and messages are asked for."""
+        """Wait up to `timeout_s` seconds for updates from `offset` on, which confirms all earlier ones, and return them
+        raw.
+
+        See `parsed`. Only taps and messages are requested.
+        """
         asked = {"offset": offset, "timeout": int(timeout_s), "allowed_updates": list(UPDATES)}
         found = self._call("getUpdates", asked, more_s=timeout_s)
         if not isinstance(found, list):
@@ -147,7 +150,7 @@ class TelegramBot:
         return Health(f"it accepts the token of @{name!s:.60}" if name else "it accepts the token")
 
     def test_request(self) -> str:
-        """See `Healthy.test_request`: there is no task to ask about."""
+        """See `Healthy.test_request`. There is no task to ask about, so this is `health`."""
         return self.health().says
 
     def set_webhook(self, url: str, secret: str) -> None:
@@ -159,11 +162,11 @@ class TelegramBot:
         self._call("deleteWebhook", {})
 
     def close(self) -> None:
-        """Refuse further calls. A long poll that is under way ends by itself: run it in a daemon thread."""
+        """Refuse further calls. A long poll in progress is not interrupted: run it in a daemon thread."""
         self._bot = None
 
     def _call(self, method: str, asked: Mapping[str, Any], more_s: float = 0.0) -> Any:
-        """Return the result of a method, as it came."""
+        """Return the raw result of a method."""
         bot = self._bot
         if bot is None:
             raise PollFailed(Code.NETWORK, f"{NAME} was not asked ({method}): the bot is closed.")
@@ -211,7 +214,7 @@ class TelegramBot:
 
 
 def parsed(update: object) -> TelegramUpdate | None:
-    """Return what an update says, or None if it is not one. Never raises, whatever the update holds."""
+    """Return the content of an update, or None if it is not one. Never raises, whatever the update holds."""
     fields = as_dict(update)
     update_id = _id(fields.get("update_id"))
     if update_id is None:
@@ -227,7 +230,7 @@ def _tap(query: Mapping[str, Any]) -> Tap | None:
     query_id, data = query.get("id"), query.get("data")
     if not isinstance(query_id, str) or not isinstance(data, str) or len(query_id) > 256:
         return None
-    if not (query_id.isascii() and query_id.isprintable()):  # what no database takes
+    if not (query_id.isascii() and query_id.isprintable()):  # a database might not store it
         return None
     return Tap(query_id, data) if len(data) <= DATA_LIMIT else None
 

@@ -1,8 +1,9 @@
-"""Videos on YouTube: resumable uploads that never make a second video, thumbnails, and a look for what is there.
+"""Videos on YouTube: resumable uploads that never make a second video, thumbnails, and searches for existing videos.
 
-YouTube takes an upload in two steps. A session is started, which makes no video; then chunks are sent to the session's
-URI, and the last one makes the video. The URI can be asked at any time what has arrived, and gives the video's id when
-it is complete. So whoever saves the URI before the first byte can always find out what became of an upload.
+YouTube accepts an upload in two steps. A session is started, which makes no video; then chunks are sent to the
+session's URI, and the last one makes the video. The URI can be queried at any time for what has arrived, and returns
+the video's id when it is complete. So a caller that saves the URI before the first byte can always find out the outcome
+of an upload.
 """
 
 import time
@@ -16,22 +17,22 @@ from retake.vendors.answers import as_dict
 from retake.vendors.http import check_route, key_for_header
 from retake.vendors.youtube_account import KEY_NAMES, NAME, TOKEN_ENDPOINT, YouTubeAccount, YouTubeKeys, hide_session
 
-CHUNK_UNIT = 256 * 2**10  # bytes; YouTube takes chunks of a multiple of it
-LOOK_PAGES = 4  # of 50 videos, the newest first
+CHUNK_UNIT = 256 * 2**10  # bytes; the size of a chunk must be a multiple of it
+LOOK_PAGES = 4  # maximum number of pages of 50 videos that are searched, newest first
 
 _OWN_ENDPOINT = "https://youtube.googleapis.com"
-_WAITS_S = (0.0, 0.5, 1.0, 2.0, 4.0)  # before a session is asked, by the number of failures in a row
+_WAITS_S = (0.0, 0.5, 1.0, 2.0, 4.0)  # before a session is queried, by the number of failures in a row
 
 
 class YouTube:
-    """`retake.vendors.VideoPlatform` on YouTube's Data API. Safe to use from many threads.
+    """The `retake.vendors.VideoPlatform` for YouTube's Data API. Thread-safe.
 
-    endpoint        the API's address, without /youtube/v3; None is YouTube's own
-    token_endpoint  where access tokens come from; None is Google's own
-    timeout_s       for each request; a chunk has more, by its size
+    endpoint        base URL of the API, without /youtube/v3; None is YouTube's own
+    token_endpoint  URL for access tokens; None is Google's own
+    timeout_s       of each request; a chunk has more, depending on its size
     chunk_bytes     a multiple of CHUNK_UNIT
-    resumes         how many times in a row an upload is taken up again without any progress
-    pause           waits so many seconds
+    resumes         how many times in a row an upload is resumed without any progress
+    pause           waits for a number of seconds
 
     Raises SettingsError for keys that cannot be sent, a proxy or certificates in the environment that cannot be used,
     and if google-api-python-client is not installed.
@@ -66,7 +67,7 @@ class YouTube:
     ) -> str:
         """See `VideoPlatform.upload`.
 
-        After a broken chunk (no answer, 408, 5xx) the session is asked, and the upload goes on from there. Raises
+        After a broken chunk (no answer, 408, 5xx) the session is queried, and the upload continues from there. Raises
         PollFailed when that has failed `resumes` times in a row without any progress.
         """
         if source.size < 1:
@@ -92,7 +93,7 @@ class YouTube:
         return str(wire.video_id)
 
     def find(self, nonce: str) -> str | None:
-        """See `VideoPlatform.find`. Looks through the newest LOOK_PAGES pages of the channel's uploads."""
+        """See `VideoPlatform.find`. Searches the newest LOOK_PAGES pages of the channel's uploads."""
         for item in self._uploads():
             snippet = as_dict(item.get("snippet"))
             description = snippet.get("description")
@@ -120,7 +121,7 @@ class YouTube:
     def _channel(self) -> dict[str, Any]:
         what = "show the channel"
         page = self._answer(what, self._service.channels().list(part="snippet,contentDetails", mine=True))
-        items = page.get("items", [] if "pageInfo" in page else None)  # YouTube leaves out an empty list
+        items = page.get("items", [] if "pageInfo" in page else None)  # YouTube omits an empty list
         if not isinstance(items, list):
             raise self._account.unusable(what, "it has no list of channels")
         if not items:
@@ -131,7 +132,7 @@ class YouTube:
         return as_dict(items[0])
 
     def _uploads(self) -> Iterator[dict[str, Any]]:
-        """Yield the channel's newest videos, as the items of a playlist."""
+        """Yield the channel's newest videos, as items of a playlist."""
         what, token = "list the channel's videos", None
         lists = as_dict(as_dict(self._channel().get("contentDetails")).get("relatedPlaylists"))
         if not isinstance(lists.get("uploads"), str):
@@ -140,7 +141,7 @@ class YouTube:
             request = self._service.playlistItems().list(
                 part="snippet", playlistId=lists["uploads"], maxResults=50, pageToken=token
             )
-            page = self._answer(what, request, harmless="playlistNotFound")  # of a channel without any video
+            page = self._answer(what, request, harmless="playlistNotFound")  # a channel without any video
             items = page.get("items")
             yield from map(as_dict, items if isinstance(items, list) else [])
             token = page.get("nextPageToken")
@@ -155,7 +156,7 @@ class YouTube:
 
 
 def _resource(details: VideoDetails) -> dict[str, Any]:
-    """Return the video as YouTube's API wants it."""
+    """Return the video in the format of YouTube's API."""
     return {
         "snippet": {
             "title": details.title,

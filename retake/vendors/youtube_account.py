@@ -1,7 +1,7 @@
-"""Requests in the name of a YouTube channel: OAuth tokens, one exchange each, and what YouTube's errors mean.
+"""Requests on behalf of a YouTube channel: OAuth tokens, one exchange each, and the meaning of YouTube's errors.
 
-google-auth decides when a token is due and refreshes it; the requests themselves go the way of all vendors' (see
-http.py), so that they are bounded, use the same proxies and certificates, and are never repeated behind our back.
+google-auth decides when a token is due and refreshes it; the requests themselves are those of all vendors (see
+http.py): bounded, with the same proxies and certificates, and never silently repeated.
 """
 
 import json
@@ -20,8 +20,8 @@ NAME = "YouTube"
 KEY_NAMES = ("YOUTUBE_CLIENT_ID", "YOUTUBE_CLIENT_SECRET", "YOUTUBE_REFRESH_TOKEN")
 TOKEN_ENDPOINT = "https://oauth2.googleapis.com/token"  # noqa: S105
 
-_SLOWEST = 64 * 2**10  # bytes/s; a network that sends less cannot upload a video
-_LONG = 16  # characters; a part of a session's URI as long as this may be its secret
+_SLOWEST = 64 * 2**10  # bytes/s; a slower network cannot upload a video
+_LONG = 16  # characters; a part of a session's URI of at least this length may be its secret
 _REASONS = {
     "quotaExceeded": Code.OUT_OF_CREDIT,
     "dailyLimitExceeded": Code.OUT_OF_CREDIT,
@@ -59,9 +59,9 @@ class TokenReply(NamedTuple):
 
 
 class YouTubeAccount:
-    """Sends requests with a valid access token. Safe to use from many threads.
+    """Sends requests with a valid access token. Thread-safe.
 
-    `timeout_s` bounds a request; one with a large body may take longer, by its size.
+    `timeout_s` limits a request; one with a large body may take longer, depending on its size.
     """
 
     def __init__(self, keys: YouTubeKeys, token_endpoint: str | None, timeout_s: float) -> None:
@@ -81,8 +81,8 @@ class YouTubeAccount:
         """Send one request and return the answer, whatever its status.
 
         `what` completes the sentence "YouTube was asked to …". A PUT goes to the URI of an upload session, which no
-        message shows. A token that is refused (401) is refreshed once, and the request sent again. Raises PollFailed if
-        no answer or no token arrives.
+        message shows. If the token is refused (401) it is refreshed once, and the request is sent again. Raises
+        PollFailed if no answer or no token arrives.
         """
         content = body.encode() if isinstance(body, str) else body
         token = self._token(what)
@@ -93,7 +93,7 @@ class YouTubeAccount:
         return self._once(what, method, uri, content, {**headers, "Authorization": f"Bearer {token}"})
 
     def failure(self, what: str, reply: Reply, uri: str = "") -> PollFailed:
-        """Return the error for an answer that is not a success; nothing of the session's URI `uri` is quoted."""
+        """Return the error for an answer that is not a success. It quotes nothing of the session's URI `uri`."""
         code = _code_of(reply)
         words = quote(self._bleached(_words(reply), uri))
         told = f': "{words}"' if words else ""
@@ -101,7 +101,7 @@ class YouTubeAccount:
         return PollFailed(code, text, retry_after_s=retry_after_s(reply.headers))
 
     def unusable(self, what: str, why: str) -> PollFailed:
-        """Return the error for a success that lacks what was asked for."""
+        """Return the error for a success that lacks what was requested."""
         return PollFailed(Code.BAD_ANSWER, f"{NAME} was asked to {what}; its answer cannot be used: {why}. {_LATER}")
 
     def _once(self, what: str, method: str, uri: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
@@ -130,7 +130,8 @@ class YouTubeAccount:
             return str(credentials.token)
 
     def _token_reply(self, what: str, *, url: str, body: bytes, headers: Mapping[str, str], **_: Any) -> TokenReply:
-        """POST to the token endpoint. Raises PollFailed for all but a token: google-auth would repeat a failed call."""
+        """POST to the token endpoint. Raises PollFailed unless it returns a token: google-auth would repeat a failed
+        call."""
         what = f"{what} (to give an access token)"
         reply = self._once(what, "POST", url, body, {"Content-Type": "application/x-www-form-urlencoded", **headers})
         if not reply.ok:
@@ -145,7 +146,7 @@ class YouTubeAccount:
         return TokenReply(200, reply.headers, reply.body)
 
     def _bleached(self, text: str, uri: str) -> str:
-        """Return `text` without the keys, the access token, and whatever identifies the session `uri`."""
+        """Return `text` without the keys, the access token, and anything that identifies the session `uri`."""
         secrets = {self._keys.client_secret, self._keys.refresh_token, self._credentials.token or ""}
         if uri:
             secrets |= _identifying(uri)
@@ -156,12 +157,11 @@ class YouTubeAccount:
 
 
 def hide_session(uri: str) -> None:
-    """Let no log or error show the session `uri`.
+    """Hide the session `uri` from logs and errors.
 
-    YouTube has its secret in the query, which `redact` takes out of every URL; a server that has it in the path needs
-    more.
+    YouTube's secret is in the query, which `redact` removes from every URL; another server may have it in the path.
     """
-    with suppress(ValueError):  # not a URL: the call will say so
+    with suppress(ValueError):  # not a URL, which the call will report
         hide(_long_parts(urlsplit(uri).path.split("/")))
 
 
@@ -190,7 +190,7 @@ def reason_of(reply: Reply) -> str:
 
 
 def _words(reply: Reply) -> str:
-    """Return what YouTube, or its token endpoint, gives as the reason."""
+    """Return the reason that YouTube, or its token endpoint, gives."""
     body = as_dict(parse(reply.body))
     error = body.get("error")
     if isinstance(error, str):  # OAuth: {"error": "invalid_grant", "error_description": "…"}

@@ -1,8 +1,8 @@
-"""google-api-python-client, as far as it is used: YouTube's static discovery document, and resumable uploads over our
-own requests.
+"""The parts of google-api-python-client that uploads use: YouTube's static discovery document, and resumable uploads
+over our own requests.
 
 The library builds the requests and keeps count of the bytes. It starts a session and sends the first chunk in one call
-(`next_chunk`); the object here that it takes for its HTTP client stands in between.
+(`next_chunk`); the objects here that it takes for its HTTP client intercept both requests.
 """
 
 import json
@@ -25,7 +25,7 @@ _RANGE = re.compile(r"bytes=0-(\d{1,18})", re.ASCII)
 
 
 class BrokenChunk(Exception):
-    """A request to a session failed in a way that asking the session again may fix. `error` says how."""
+    """A request to a session failed in a way that querying the session may fix. `error` says how."""
 
     def __init__(self, error: PollFailed) -> None:
         super().__init__(str(error))
@@ -33,7 +33,7 @@ class BrokenChunk(Exception):
 
 
 class Chunks(MediaUpload):  # type: ignore[misc]  # the library has no types
-    """The video, read a chunk at a time, as bytes: a chunk that is a stream cannot be sent a second time."""
+    """The video, read one chunk at a time, as bytes: a chunk that is a stream cannot be sent a second time."""
 
     def __init__(self, source: UploadSource, chunk_bytes: int) -> None:
         self._source, self._chunk_bytes = source, chunk_bytes
@@ -54,8 +54,8 @@ class Chunks(MediaUpload):  # type: ignore[misc]  # the library has no types
         return False
 
     def getbytes(self, begin: int, length: int) -> bytes:
-        """Return the chunk at `begin`. Raises PollFailed for one that is too short: the library would take it for the
-        video's end."""
+        """Return the chunk at `begin`. Raises PollFailed if it is too short: the library would take it for the end of
+        the video."""
         wanted = min(length, self._source.size - begin)
         chunk = self._source.read(begin, wanted)
         if len(chunk) != wanted:
@@ -89,7 +89,7 @@ class Picture(MediaUpload):  # type: ignore[misc]
 class PlainCall:
     """The library's HTTP client for one call; `what` completes the sentence "YouTube was asked to …".
 
-    An error that YouTube names `harmless` is an empty answer.
+    An error that YouTube calls `harmless` counts as an empty answer.
     """
 
     def __init__(self, account: YouTubeAccount, what: str, harmless: str = "") -> None:
@@ -98,7 +98,7 @@ class PlainCall:
     def request(
         self, uri: str, method: str = "GET", body: Any = None, headers: Mapping[str, str] | None = None, **_: Any
     ) -> tuple[httplib2.Response, bytes]:
-        """Send one request. Raises PollFailed for anything but a JSON object, or nothing at all."""
+        """Send one request. Raises PollFailed unless the answer is a JSON object or empty."""
         reply = self._account.send(self._what, method, uri, body, headers or {})
         if self._harmless and reason_of(reply) == self._harmless:
             return _as_httplib2(reply, b"{}", status=200)
@@ -107,13 +107,13 @@ class PlainCall:
         found = parse(reply.body or b"{}")
         if not isinstance(found, dict):
             raise self._account.unusable(self._what, "it is not a JSON object")
-        return _as_httplib2(reply, json.dumps(found).encode())  # the library reads UTF-8 alone
+        return _as_httplib2(reply, json.dumps(found).encode())  # the library reads only UTF-8
 
 
 class UploadCall:
     """The library's HTTP client for one upload.
 
-    `confirmed` is the number of bytes that the session has confirmed, `video_id` the id once the video is complete.
+    `confirmed` is the number of bytes that the session has confirmed; `video_id` is set when the video is complete.
     """
 
     def __init__(self, account: YouTubeAccount, total: int, hooks: UploadHooks) -> None:
@@ -124,7 +124,7 @@ class UploadCall:
     def request(
         self, uri: str, method: str = "GET", body: Any = None, headers: Mapping[str, str] | None = None, **_: Any
     ) -> tuple[httplib2.Response, bytes]:
-        """Send one request of the upload; what the hooks raise ends it.
+        """Send one request of the upload. An exception of a hook ends the upload.
 
         Raises BrokenChunk, SessionGone, PollFailed.
         """
@@ -146,7 +146,7 @@ class UploadCall:
         return _as_httplib2(reply, b"", status=200)
 
     def _put(self, session: str, body: Any, headers: Mapping[str, str]) -> tuple[httplib2.Response, bytes]:
-        # An empty body asks what has arrived. The library names the last byte of a chunk by the bytes it was given.
+        # An empty body queries what has arrived. The library computes Content-Range from the bytes it was given.
         what = f"take {len(body):,} bytes of a video" if body else "say how much of a video it has"
         if body and self._is_last(headers):
             self._hooks.before_last_chunk()
@@ -177,7 +177,7 @@ class UploadCall:
         return _as_httplib2(reply, json.dumps({"id": video_id}).encode())
 
     def _unfinished(self, what: str, reply: Reply) -> tuple[httplib2.Response, bytes]:
-        """Take note of what has arrived: nothing, if the answer has no Range."""
+        """Record what has arrived: nothing, if the answer has no Range."""
         stated = reply.headers.get("Range")
         found = _RANGE.fullmatch(stated.strip()) if stated is not None else None
         arrived = int(found[1]) + 1 if found else 0
@@ -188,15 +188,15 @@ class UploadCall:
 
 
 _MENDABLE = (Code.NETWORK, Code.TIMEOUT, Code.UNAVAILABLE, Code.CONFLICT)
-"""After these, the session may be asked and go on."""
+"""After an error with one of these codes, the session may be queried and continue."""
 
 
 def service(endpoint: str | None, http: object) -> Any:
-    """Return the library's object for YouTube's API at `endpoint` (None: YouTube's own), without asking for anything.
+    """Return the library's object for YouTube's API at `endpoint` (None: YouTube's own), without any request.
 
-    `http` stands for its HTTP client where a call names no other.
+    `http` is its HTTP client for calls that do not pass another.
     """
-    # Not `client_options.api_endpoint`: uploads go to `rootUrl` all the same.
+    # Not `client_options.api_endpoint`: uploads would still go to `rootUrl`.
     document = dict(_document())
     if endpoint is not None:
         document["rootUrl"] = endpoint.rstrip("/") + "/"
@@ -211,6 +211,6 @@ def _document() -> dict[str, Any]:
 
 
 def _as_httplib2(reply: Reply, body: bytes, status: int | None = None) -> tuple[httplib2.Response, bytes]:
-    names = ("location",) if status else ("range", "content-type")  # a session keeps the URI that was saved
+    names = ("location",) if status else ("range", "content-type")  # keeps the session URI that was saved
     headers = {name: reply.headers[name] for name in names if name in reply.headers}
     return httplib2.Response({**headers, "status": str(status or reply.status)}), body
