@@ -1,18 +1,18 @@
-"""Alerts: what is wrong is raised, told to the channels of the settings, and closed when it is over.
+"""Alerts: a condition is raised as an alert, sent to the channels of the settings, and closed when it is over.
 
 An alert is a condition, not an event: it is open while the state of a pipeline, a vendor or a channel says so.
 
-    conditions.py    what is wrong, a pure function of what a pipeline tells of itself
+    conditions.py    what is wrong: a pure function of the facts about a pipeline
     board.py         the alerts on record and the channels' queues: one JSON document, alerts/state.json
-    store.py         where the board is kept, and the alerts that are over
-    evaluation.py    from the conditions of now and the board to the next board, pure
-    routing.py       which channel is told what, and how it joins the queue; hours.py: working hours
+    store.py         stores the board, and the alerts that are over
+    evaluation.py    computes the next board from the board and the current conditions, pure
+    routing.py       which channels a message goes to, and how it joins their queues; hours.py: working hours
     wording.py       the texts that people read
-    outbox.py        who sends, what is due, and what becomes of it, pure
+    outbox.py        claims and retries of the queued messages, pure
     delivery.py      sends what is due, each channel in its own thread
-    channels/        one file per kind of channel; message.py: what each is given, and how that ended
+    channels/        one file per kind of channel; message.py: what each is given to send, and the result
     reports.py       when the daily and the weekly report are due
     settings.py      the section ALERTS of the settings
 
-What surrounds a tick is `retake.ticking.watch`. An idle tick loads conditions.py, settings.py and hours.py alone.
+`retake.ticking.watch` uses all this around a tick. An idle tick imports only conditions.py, settings.py and hours.py.
 """

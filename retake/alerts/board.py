@@ -1,6 +1,6 @@
 """The alerts on record and the queues of the channels: one JSON document, `alerts/state.json` at the bucket's root.
 
-It is changed by compare-and-set alone, and is read at the beginning of each tick; so it stays small. An alert that is
+It is changed only by compare-and-set, and read at the beginning of each tick, so it must stay small. An alert that is
 over moves to the document of its day, `alerts/YYYY-MM-DD.json`, where it is kept for thirty days.
 """
 
@@ -12,7 +12,7 @@ from retake.alerts.settings import LEVELS
 from retake.clock import parse_stamp
 
 FOLDER = "alerts/"
-"""The folder of a bucket that holds the board and the days."""
+"""The folder of a bucket that holds the board and the documents of days."""
 
 BOARD = "state"
 """The name of the board in the folder."""
@@ -24,12 +24,12 @@ class Alert(NamedTuple):
     """One alert. Times are ISO 8601, UTC."""
 
     id: str
-    key: str  # of its cause
+    key: str  # identifies its cause
     code: str
     level: str
     title: str
     occurrences: int
-    seen: Mapping[str, str]  # by pipeline that has it: the occurrence counted last; "" is what all share
+    seen: Mapping[str, str]  # by pipeline that has it ("" for what all share), the occurrence counted last
     first_at: str
     last_at: str
     state: str = OPEN
@@ -44,11 +44,11 @@ class Alert(NamedTuple):
     error_code: str | None = None
     acknowledged_by: str | None = None
     closed_at: str | None = None
-    closed_by: str | None = None  # the operator who closed it, while its cause was there still
-    tell_at: str | None = None  # not told yet, and due then
-    told_at: str | None = None  # last
+    closed_by: str | None = None  # the operator who closed it while its condition persisted
+    tell_at: str | None = None  # if it is not told yet, when it will be
+    told_at: str | None = None  # when it was last told
     told: tuple[str, ...] = ()  # the channels that were told
-    had: tuple[str, ...] = ()  # the pipelines that had it last, once it is over
+    had: tuple[str, ...] = ()  # once it is over, the pipelines that had it last
 
     @property
     def active(self) -> bool:
@@ -71,28 +71,28 @@ class QueuedMessage(NamedTuple):
     title: str
     text: str
     fields: Mapping[str, Any]
-    done: tuple[str, ...] = ()  # recipients that have it already
+    done: tuple[str, ...] = ()  # recipients that already have it
     link: str | None = None  # to the alert on the dashboard
-    again: bool = False  # the channel was told of this alert before, or may have this message: it is told of its end
+    again: bool = False  # whether the channel knows of the alert, or may have this message, and so needs its resolution
 
 
 class ChannelQueue(NamedTuple):
     """The queue of one channel, and how its last deliveries ended."""
 
     queue: tuple[QueuedMessage, ...] = ()
-    sending_until: str | None = None  # somebody sends, until then at the latest
-    next_at: str | None = None  # the last try failed; not before
+    sending_until: str | None = None  # a sender has claimed the channel until then
+    next_at: str | None = None  # after a failed try, the time of the next one
     failures: int = 0  # in a row
     last_error: str | None = None
-    refused_at: str | None = None  # it refused its last delivery
+    refused_at: str | None = None  # set if it refused the last delivery
     last_delivered_at: str | None = None
 
 
 class Board(NamedTuple):
-    """All alerts that are open or ended lately, by the key of their cause, and the channels, by name.
+    """The alerts that are open or ended lately, by key, and the queues of the channels, by name.
 
-    `ended` are those that are over, and move to the document of their day next. `reports` has the time for which each
-    report was made last. `mode` repeats the state of the degraded mode; whatever it is, it is kept.
+    `ended` are alerts that are over, which move to the document of their day next. `reports` has the time for which
+    each report was last made. `mode` is a copy of the state of the degraded mode, and is kept unchanged.
     """
 
     alerts: Mapping[str, Alert] = {}
@@ -102,12 +102,12 @@ class Board(NamedTuple):
     mode: Mapping[str, Any] | None = None
 
     def find(self, alert_id: str) -> Alert | None:
-        """Return the alert of that id, or None."""
+        """Return the alert with this id, or None."""
         return next((it for it in (*self.alerts.values(), *self.ended) if it.id == alert_id), None)
 
 
 def decoded(raw: Mapping[str, Any] | None) -> Board:
-    """Read a board. Raises ValueError, which names the field."""
+    """Return the stored board `raw`. Raises ValueError, whose message names the field."""
     raw = raw or {}
     alerts = [decoded_alert(it) for it in _list(raw, "alerts")]
     channels = {name: _queue(it, f"channels.{name}") for name, it in _object(raw, "channels").items()}
@@ -117,7 +117,7 @@ def decoded(raw: Mapping[str, Any] | None) -> Board:
 
 
 def encoded(board: Board) -> dict[str, Any]:
-    """Return the board as JSON has it."""
+    """Return the board as JSON types."""
     return {
         "alerts": [encoded_alert(it) for it in board.alerts.values()],
         "channels": {name: _encoded_queue(it) for name, it in board.channels.items()},
@@ -128,7 +128,8 @@ def encoded(board: Board) -> dict[str, Any]:
 
 
 def decoded_alert(raw: Any) -> Alert:
-    """Read an alert. Raises ValueError. What only describes it is left out where it is no text: the rest is told."""
+    """Return the stored alert `raw`. Raises ValueError. Descriptive fields that are not text are left out, so that the
+    rest can be told."""
     values = _texts_among(_known(raw, Alert._fields, "an alert"), _DESCRIPTION)
     if values.get("state") not in (OPEN, ACKNOWLEDGED, RESOLVED):
         values.pop("state", None)
@@ -151,7 +152,7 @@ _DESCRIPTION = (
 
 
 def encoded_alert(alert: Alert) -> dict[str, Any]:
-    """Return the alert as JSON has it, without what is at its default."""
+    """Return the alert as JSON types, without fields that have their default."""
     return {**_without_defaults(alert), "seen": dict(alert.seen)}
 
 
@@ -160,7 +161,7 @@ def _queue(raw: Any, where: str) -> ChannelQueue:
     queue = tuple(_delivery(it, f"{where}.queue") for it in _list(values, "queue"))
     outbox = ChannelQueue(**{**values, "queue": queue})
     if type(outbox.failures) is not int:
-        raise ValueError(f"{where}: failures: no whole number")
+        raise ValueError(f"{where}: failures: is not a whole number")
     _check_times(outbox, ("sending_until", "next_at", "refused_at", "last_delivered_at"), where)
     return outbox
 
@@ -174,14 +175,14 @@ def _delivery(raw: Any, where: str) -> QueuedMessage:
     except (TypeError, KeyError) as error:
         raise ValueError(f"{where}: {error}") from error
     if not isinstance(message.fields, dict):
-        raise ValueError(f"{where}: fields: no object")  # noqa: TRY004  a fault of the document
+        raise ValueError(f"{where}: fields: is not an object")  # noqa: TRY004  a fault of the document
     _check_texts(message, ("id", "at", "subject_id", "title", "text"), where)
     _check_times(message, ("at",), where)
     return message
 
 
 def _texts_among(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """Return the values without those of `names` that are no text."""
+    """Return the values without those of `names` that are not text."""
     odd = {name for name in names if not isinstance(values.get(name), str)}
     return {name: it for name, it in values.items() if name not in odd}
 
@@ -189,7 +190,7 @@ def _texts_among(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]
 def _check_texts(value: Any, names: Iterable[str], where: str) -> None:
     for name in names:
         if not isinstance(getattr(value, name), str):
-            raise ValueError(f"{where}: {name}: no text")  # noqa: TRY004  a fault of the document
+            raise ValueError(f"{where}: {name}: is not text")  # noqa: TRY004  a fault of the document
 
 
 def _check_times(value: Any, names: Iterable[str], where: str) -> None:
@@ -199,7 +200,7 @@ def _check_times(value: Any, names: Iterable[str], where: str) -> None:
             if moment is not None:
                 parse_stamp(moment)
         except (ValueError, TypeError) as error:
-            raise ValueError(f"{where}: {name}: no time") from error
+            raise ValueError(f"{where}: {name}: is not a time") from error
 
 
 def _encoded_queue(outbox: ChannelQueue) -> dict[str, Any]:
@@ -217,19 +218,19 @@ def _tuples(values: Mapping[str, Any], *names: str) -> dict[str, tuple[str, ...]
 
 def _known(raw: Any, fields: Iterable[str], where: str) -> dict[str, Any]:
     if not isinstance(raw, Mapping):
-        raise ValueError(f"{where}: no object")  # noqa: TRY004  a fault of the document
+        raise ValueError(f"{where}: is not an object")  # noqa: TRY004  a fault of the document
     return {name: raw[name] for name in fields if name in raw}
 
 
 def _list(raw: Mapping[str, Any], key: str) -> list[Any]:
     value = raw.get(key) or []
     if not isinstance(value, list):
-        raise ValueError(f"{key}: no list")  # noqa: TRY004  a fault of the document
+        raise ValueError(f"{key}: is not a list")  # noqa: TRY004  a fault of the document
     return value
 
 
 def _object(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     value = raw.get(key) or {}
     if not isinstance(value, Mapping):
-        raise ValueError(f"{key}: no object")  # noqa: TRY004  a fault of the document
+        raise ValueError(f"{key}: is not an object")  # noqa: TRY004  a fault of the document
     return value

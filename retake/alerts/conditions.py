@@ -1,9 +1,9 @@
-"""What is wrong: a pure function of what a pipeline tells of itself, of the breakers, the mode and the channels.
+"""What is wrong: a pure function of the facts about a pipeline, the breakers, the mode and the channels.
 
-Each condition has a key, which two conditions of the same cause share whatever their pipeline and error code: thousand
-channels whose pictures fail alike are one alert.
+Each condition has a key. Conditions of the same cause share it, whatever their pipeline and error code: if the pictures
+of a thousand channels fail in the same way, that is one alert.
 
-An idle tick loads this module.
+An idle tick imports this module.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from retake.errors import ErrorRecord
 from retake.exit_codes import ExitCode
 
 OF_A_TICK = frozenset({"state_unreadable", "bug"})
-"""The codes that a tick's exit code alone decides."""
+"""The codes of conditions that follow from a tick's exit code alone."""
 
 OF_A_PIPELINE = OF_A_TICK | {
     "step_failing",
@@ -25,10 +25,10 @@ OF_A_PIPELINE = OF_A_TICK | {
     "interrupted",
     "cap_reached",
 }
-"""The codes that the state of a pipeline decides."""
+"""The codes of conditions that follow from the state of a pipeline."""
 
 OF_ALL = frozenset({"breaker_open", "kpi"})
-"""The codes of what all pipelines share, which is looked at after work."""
+"""The codes of conditions of what all pipelines share, which are checked after work."""
 
 
 class Condition(NamedTuple):
@@ -36,19 +36,19 @@ class Condition(NamedTuple):
 
     code: str
     level: str  # "warning", "error" or "critical"
-    key: str  # of its cause
+    key: str  # identifies its cause
     title: str  # one line
-    occurrence: str  # what it occurs by: another one is counted as one more
-    message: str = ""  # what went wrong, in the words of the error
-    follows: str = ""  # what happens by itself
-    command: str = ""  # what a person can type
+    occurrence: str  # identifies the occurrence; a different one counts as one more
+    message: str = ""  # the message of the error
+    follows: str = ""  # what happens without a person
+    command: str = ""  # a command that a person can type
     generation_id: str | None = None
     step: str | None = None
     attempt: str | None = None  # "3/4"
     error_class: str | None = None
     error_code: str | None = None
     since: str | None = None  # when it began, if that is known; ISO 8601
-    ending: bool = False  # an alert that is open stays so; none is raised by it
+    ending: bool = False  # keeps an open alert open, but raises none
 
 
 class StepFailures(NamedTuple):
@@ -56,13 +56,13 @@ class StepFailures(NamedTuple):
 
     step: str
     failed: int
-    most: int  # tries that it has
-    retried: bool  # whether it is tried again
+    most: int  # the maximum number of tries
+    retried: bool  # whether it will be retried
     error: ErrorRecord = ErrorRecord()
 
 
 class FailedGeneration(NamedTuple):
-    """The generation that ended last, and failed."""
+    """The last generation that ended, if it failed."""
 
     generation_id: str | None
     step: str | None
@@ -70,33 +70,33 @@ class FailedGeneration(NamedTuple):
 
 
 class UnknownOutcome(NamedTuple):
-    """A paid call of which nobody knows whether it was carried out; its step has no result yet."""
+    """A paid call of unknown outcome, whose step has no result yet."""
 
     step: str
-    held: bool  # for the operator; else it is made again
+    held: bool  # until the operator decides; otherwise it is made again
     requested_at: str | None
 
 
 class PipelineFacts(NamedTuple):
-    """What a pipeline tells of itself at the end of a tick."""
+    """The facts about a pipeline at the end of a tick."""
 
     item_id: str | None = None  # the generation under way
-    steps: tuple[StepFailures, ...] = ()  # those with failed tries
+    steps: tuple[StepFailures, ...] = ()  # steps with failed tries
     last: FailedGeneration | None = None
     failed_in_a_row: int = 0
-    stopped: bool = False  # nothing new is begun
-    refused: str | None = None  # the vendor that refuses, or the step, where a class C error waits for a person
+    stopped: bool = False  # whether nothing new is begun
+    refused: str | None = None  # if a class C error waits for a person, the vendor that refuses, or the step
     error: ErrorRecord = ErrorRecord()  # the last failure of the generation under way
-    step: str | None = None  # at which it is
+    step: str | None = None  # the current step of the generation
     unknown: UnknownOutcome | None = None
-    capped: str = ""  # why the cap holds a call back
-    interrupted: str = ""  # when the tick found that the one before it had died; ISO 8601
+    capped: str = ""  # why the cap holds back a call
+    interrupted: str = ""  # when the tick found that the previous one had died; ISO 8601
 
 
 class Findings(NamedTuple):
-    """What was found wrong with one pipeline, or with what all share (`pipeline` is "").
+    """What was found wrong with one pipeline, or, if `pipeline` is "", with what all share.
 
-    Of codes that are not in `codes` nothing is known: alerts of theirs stay as they are.
+    Only the conditions in `codes` were checked. Alerts with other codes stay as they are.
     """
 
     pipeline: str
@@ -109,11 +109,11 @@ class TickEnd(NamedTuple):
 
     exit_code: int
     at: str  # ISO 8601
-    why: str = ""  # in the words of the error that it ended with
+    why: str = ""  # the message of the error that it ended with
 
 
 def look(pipeline: str, end: TickEnd, facts: PipelineFacts | None, failures_before_warning: int) -> Findings:
-    """Return what is wrong with a pipeline after its tick. `facts` is None where its state is not known."""
+    """Return what is wrong with a pipeline after its tick. `facts` is None if its state is not known."""
     found = [*_of_end(end)]
     if facts:
         found += _of_facts(facts, failures_before_warning, end.at)
@@ -124,7 +124,7 @@ def look(pipeline: str, end: TickEnd, facts: PipelineFacts | None, failures_befo
 
 
 def _of_channel(it: Condition, channel: str) -> Condition:
-    """Return the condition with a command that says which channel it is about: several may have a generation of the
+    """Return the condition with the channel added to its command, since several channels may have a generation with the
     same id."""
     if not channel:
         return it
@@ -190,8 +190,11 @@ def _of_facts(facts: PipelineFacts, failures_before_warning: int, now: str) -> I
 
 
 def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:
-    """Return that a step fails. With no try left an open alert lasts until the next tick, in which the generation
-    fails: "resolved" would be the wrong word in between."""
+    """Return the condition of a step that fails.
+
+    When no tries are left, an open alert lasts until the next tick, in which the generation fails: to say "resolved" in
+    between would be wrong.
+    """
     error = it.error
     found = Condition(
         "step_failing",
@@ -289,7 +292,7 @@ def _outcome_unknown(facts: PipelineFacts, call: UnknownOutcome) -> Condition:
 
 
 def interrupted(at: str, item_id: str | None = None, step: str | None = None) -> Condition:
-    """Return the condition of a tick that found, at this time, that the one before it had died."""
+    """Return the condition of a tick that found, `at` this time, that the previous one had died."""
     return Condition(
         "interrupted",
         "warning",
@@ -319,7 +322,7 @@ def breaker_open(vendor: str, since: str, why: str) -> Condition:
 
 
 def degraded(mode: int, words: str, why: str, since: str) -> Condition:
-    """Return the condition of a degraded mode, 1 to 3. `words` is what it does without."""
+    """Return the condition of a degraded mode, 1 to 3. `words` says what the mode leaves out."""
     return Condition(
         "degraded",
         ("warning", "error", "critical")[mode - 1],
@@ -334,7 +337,7 @@ def degraded(mode: int, words: str, why: str, since: str) -> Condition:
 
 
 def bad_rates(level: str, what: str) -> Condition:
-    """Return the condition of success or retry rates that are bad. `what` says which, and how bad."""
+    """Return the condition of bad success or retry rates. `what` says which, and how bad they are."""
     return Condition(
         "kpi",
         level,

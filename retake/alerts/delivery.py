@@ -1,4 +1,4 @@
-"""Sends what is queued: each channel in a thread of its own, so that one that hangs delays no other."""
+"""Sends queued messages, each channel in a thread of its own, so that one that hangs delays no other."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -21,20 +21,20 @@ _log = getLogger(__name__)
 T = TypeVar("T")
 
 Send = Callable[[AlertChannel, str, Message, float, tuple[str, ...]], Sent]
-"""Sends one message: channel, secret, message, the longest time in seconds, the recipients that have it already."""
+"""Sends one message: (channel, secret, message, maximum seconds, recipients that already have it)."""
 
 
 _THREAD = "alerts-"
-"""What the names of the sending threads begin with."""
+"""The prefix of the names of sending threads."""
 
 
 def is_sending() -> bool:
-    """Return whether a channel is being sent something in this process."""
+    """Return whether this process is sending a message to a channel."""
     return any(it.name.startswith(_THREAD) for it in enumerate_threads())
 
 
 class Sender:
-    """Sends what is due. `environ` holds the channels' secrets."""
+    """Sends the messages that are due. `environ` holds the channels' secrets."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class Sender:
         self._threads: dict[str, Thread] = {}  # by channel
 
     def start(self) -> list[str]:
-        """Claim the channels that are due and begin to send; return their names. Raises StateError, StorageError.
+        """Claim the channels that are due, start sending, and return their names. Raises StateError, StorageError.
 
-        The threads die with the process: a channel that hangs does not hold its exit.
+        The threads die with the process: a channel that hangs does not delay its exit.
         """
         now = self._clock.now()
 
@@ -67,7 +67,7 @@ class Sender:
         return [it.channel for it in made.claims]
 
     def wait(self, seconds: float) -> bool:
-        """Wait until all has been sent, `seconds` at most; return whether it has."""
+        """Wait until all messages are sent, for at most `seconds`, and return whether they are."""
         deadline = time.monotonic() + seconds
         for thread in self._threads.values():
             thread.join(max(0.0, deadline - time.monotonic()))
@@ -78,7 +78,7 @@ class Sender:
         return not self._threads
 
     def _work(self, claim: SendClaim) -> None:
-        """Send what is claimed, and then what has joined the queue meanwhile."""
+        """Send the messages of the claim, and then those that have been queued meanwhile."""
         claims: tuple[SendClaim, ...] = (claim,)
         while claims:
             ends = time.monotonic() + self._settings.timeout_seconds
@@ -86,8 +86,8 @@ class Sender:
             claims = self._released(claims[0], results, again=time.monotonic() < ends)
 
     def _released(self, claim: SendClaim, results: Mapping[str, Sent], *, again: bool) -> tuple[SendClaim, ...]:
-        """Release a channel; with `again`, claim it again where there is more to send now. After the time of a claim
-        another sender may have made one."""
+        """Release a channel and, with `again`, claim it again if there is more to send. `again` is only for a claim
+        whose time is not over: after that another sender may have claimed the channel."""
 
         def step(board: Board) -> tuple[Board, SendClaims]:
             now = self._clock.now()
@@ -109,8 +109,8 @@ class Sender:
             return None
 
     def _results(self, claim: SendClaim) -> dict[str, Sent]:
-        """Send the messages of a claim in their order, until one fails or the time of the claim is over; return how the
-        one ended that is not saved yet."""
+        """Send the messages of a claim in order, until one fails or the time of the claim is over. Return the result
+        that is not saved yet, by message id."""
         channel = next(it for it in self._settings.channels if it.name == claim.channel)
         ends = time.monotonic() + self._settings.timeout_seconds
         for delivery in claim.deliveries:
@@ -129,13 +129,13 @@ class Sender:
         return progressed(board, claim, delivery, outcome, self._settings, self._clock.now())
 
     def send(self, channel: AlertChannel, message: Message, seconds: float, done: tuple[str, ...] = ()) -> Sent:
-        """Send one message now, for `seconds` at most. Never raises."""
+        """Send one message now, within `seconds`. Never raises."""
         secret = self._environ.get(channel.env, "").strip()
         if not secret and channel.needs_secret:
             return Sent(Ending.FAILED, f"{channel.env} is not set", done=done)
         try:
             return self._sending()(channel, secret, message, seconds, done)
-        except Exception as error:  # noqa: BLE001  a bug in one kind of channel must not keep the others from telling
+        except Exception as error:  # noqa: BLE001  a bug in one kind of channel must not affect the others
             return Sent(Ending.FAILED, f"a bug in Retake: {type(error).__name__}", done=done)
 
     def _sending(self) -> Send:
@@ -153,6 +153,6 @@ def _logged(made: SendClaims) -> SendClaims:
 
 
 def message_of(delivery: QueuedMessage) -> Message:
-    """Return what the channel is given of a delivery."""
+    """Return the message that the channel is given to send."""
     it = delivery
     return Message(it.event, it.at, it.subject_id, it.id, it.level, it.title, it.text, it.fields, it.link)

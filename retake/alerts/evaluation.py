@@ -1,7 +1,8 @@
-"""From the board and what is wrong now to the next board: pure, and the same whoever asks twice.
+"""Computes the next board from the board and what is wrong now. Pure and idempotent.
 
-An alert is open while one of its pipelines has its condition. One that is raised again soon after its end is the same
-one, and is told once that time is over, if it is still open: what comes and goes is told once, not each time.
+An alert is open while one of its pipelines has its condition. If it is raised again soon after its end, it is the same
+alert, and is told only once that time is over, if it is still open: a condition that comes and goes is told once, not
+each time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +18,12 @@ from retake.alerts.routing import queued, recipients
 from retake.alerts.settings import LEVELS, AlertSettings
 from retake.clock import is_ahead, parse_stamp, stamp
 
-_OF_CHANNELS = frozenset({"channel_refused"})
+_CHANNEL_CODES = frozenset({"channel_refused"})
 
 
 def evaluated(board: Board, looks: Sequence[Findings], settings: AlertSettings, now: datetime) -> Board:
-    """Return the board after `looks`: what is new is raised, what is gone is closed, what is due is told."""
+    """Return the board after `looks`: new alerts are raised, alerts that are over are closed, and messages that are due
+    are queued."""
     step = _Evaluation(board, settings, now)
     for look in (*looks, _channels(board, settings)):
         step.take(look)
@@ -31,50 +33,50 @@ def evaluated(board: Board, looks: Sequence[Findings], settings: AlertSettings, 
 
 
 def acknowledged(board: Board, alert: Alert, by: str, settings: AlertSettings, now: datetime) -> Board:
-    """Return the board with an active alert acknowledged: it is not told again unless it grows worse."""
+    """Return the board with an active alert acknowledged: it is not told again unless its level rises."""
     step = _Evaluation(board, settings, now)
     step.put(alert._replace(state=ACKNOWLEDGED, acknowledged_by=by, tell_at=None), AlertEvent.ACKNOWLEDGE)
     return step.board()
 
 
 def closed(board: Board, alert: Alert, by: str, settings: AlertSettings, now: datetime) -> Board:
-    """Return the board with an active alert closed by an operator. It stays closed until its cause occurs once more."""
+    """Return the board with an active alert closed by an operator. It stays closed until its cause occurs again."""
     step = _Evaluation(board, settings, now)
     step.close(alert._replace(closed_by=by))
     return step.board()
 
 
 def _channels(board: Board, settings: AlertSettings) -> Findings:
-    """What is wrong with the channels themselves."""
+    """Return what is wrong with the channels themselves."""
     found = [
         channel_refused(name, outbox.last_error or "", outbox.refused_at)
         for name, outbox in board.channels.items()
         if outbox.refused_at and any(it.name == name for it in settings.channels)
     ]
-    return Findings("", _OF_CHANNELS, tuple(found))
+    return Findings("", _CHANNEL_CODES, tuple(found))
 
 
 class _Evaluation:
-    """A board that is being changed."""
+    """An evaluation in progress."""
 
     def __init__(self, board: Board, settings: AlertSettings, now: datetime) -> None:
         names = {it.name for it in settings.channels}
         self._board, self._settings, self._now = board, settings, now
         self._group = timedelta(seconds=settings.group_seconds)
         self.alerts = dict(board.alerts)
-        # Another program on this bucket may have channels that these settings do not.
+        # Another program on this bucket may have channels that these settings do not have.
         self._channels = {name: it for name, it in board.channels.items() if name in names or has_waiting(it, now)}
         self._ended = list(board.ended)
 
     def board(self) -> Board:
-        """Return the board as it is now. What is over leaves it, for the document of the day."""
+        """Return the resulting board. Alerts that are over are in `ended`, to be moved to the document of their day."""
         lasting = {key: it for key, it in self.alerts.items() if it.active or it.seen or self._recent(it)}
         over = [it for key, it in self.alerts.items() if key not in lasting]
         ended = tuple(self._ended + over)
         return self._board._replace(alerts=lasting, channels=self._channels, ended=ended)
 
     def take(self, look: Findings) -> None:
-        """Raise what was found, and take the pipeline out of the alerts whose condition it no longer has."""
+        """Raise what was found, and remove the pipeline from alerts whose condition it no longer has."""
         present = {it.key for it in look.found}
         for alert in [*self.alerts.values()]:
             if look.pipeline in alert.seen and alert.code in look.codes and alert.key not in present:
@@ -87,7 +89,7 @@ class _Evaluation:
         if left or not alert.active:
             self.alerts[alert.key] = alert._replace(seen=left)
         else:
-            self.close(alert)  # `seen` says which pipeline had it last
+            self.close(alert)  # with `seen` unchanged, since messages name the pipelines
             self.alerts[alert.key] = self.alerts[alert.key]._replace(seen={}, had=tuple(alert.pipelines))
 
     def close(self, alert: Alert) -> None:
@@ -116,7 +118,7 @@ class _Evaluation:
             return  # the operator has seen this one
         if not self._recent(alert):
             self._ended.append(alert)
-            self._new(condition, pipeline, alert.seen)  # of the others an operator has seen what they have
+            self._new(condition, pipeline, alert.seen)  # keep the occurrences that an operator has closed
             return
         quiet_until = stamp(self._closed_at(alert) + self._group)
         opened = alert._replace(
@@ -125,11 +127,11 @@ class _Evaluation:
         self._more(opened, condition, pipeline)
 
     def _more(self, alert: Alert, condition: Condition, pipeline: str) -> None:
-        """One of the pipelines of an active alert has its condition: again, or still."""
+        """Update an active alert: one of its pipelines has the condition, again or still."""
         alone = set(alert.seen) == {pipeline}
         if again := alert.seen.get(pipeline) != condition.occurrence:
             alert = alert._replace(occurrences=alert.occurrences + 1, last_at=stamp(self._now))
-        if again or alone:  # with others, the last that occurred speaks for all
+        if again or alone:  # among several pipelines, the last occurrence is described
             alert = _about(alert, condition, pipeline)
         worse = LEVELS.index(condition.level) > LEVELS.index(alert.level)
         if worse or alone:
@@ -139,7 +141,8 @@ class _Evaluation:
         self.put(alert, AlertEvent.TRIGGER if worse else None)
 
     def tell_if_due(self, alert: Alert) -> None:
-        """Tell what was raised again and stayed open, and tell again what nobody acknowledged."""
+        """Queue the trigger of an alert that was raised again and stayed open, or the repeat of an alert that nobody
+        acknowledged."""
         if alert.tell_at:
             if not is_ahead(parse_stamp(alert.tell_at), self._now, longest_s=self._settings.group_seconds):
                 self.put(alert, AlertEvent.TRIGGER)
@@ -149,7 +152,7 @@ class _Evaluation:
                 self.put(alert, AlertEvent.REPEAT)
 
     def put(self, alert: Alert, event: AlertEvent | None) -> None:
-        """Keep the alert, and queue the event where it goes."""
+        """Put the alert on the board, and queue the event, if any, for its recipients."""
         if event:
             names = recipients(event, alert, self._settings, self._now)
             before = alert
@@ -169,7 +172,7 @@ class _Evaluation:
 
 
 def _about(alert: Alert, condition: Condition, pipeline: str) -> Alert:
-    """Return the alert with what its condition says now."""
+    """Return the alert with the description of the condition as it is now."""
     return alert._replace(
         seen={**alert.seen, pipeline: condition.occurrence},
         title=condition.title,

@@ -1,4 +1,4 @@
-"""Working hours: which channel takes an alert may depend on the time of day."""
+"""Working hours, days and time zones: which channel takes an alert may depend on the time of day."""
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -11,7 +11,7 @@ DAY_MINUTES = 24 * 60
 
 
 def _read_by(parse: Callable[[str], object]) -> Callable[[Any], str]:
-    """Return a reader of text that `parse` takes."""
+    """Return a reader, for a Rule, of texts that `parse` accepts."""
 
     def read(value: Any) -> str:
         if not isinstance(value, str) or len(value) > 64:
@@ -42,7 +42,7 @@ def minutes_of(text: str) -> int:
 
 
 def zone_of(name: str) -> tzinfo:
-    """Return the time zone. Raises ValueError. The zone database is loaded only for another zone than UTC."""
+    """Return the time zone called `name`. Raises ValueError. The zone database is loaded only if it is not UTC."""
     if name == "UTC":
         return UTC
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -59,7 +59,7 @@ TIMEZONE = Rule('a name of the IANA time zone database, such as "UTC" or "Europe
 
 
 class WorkingHours(NamedTuple):
-    """Days and times of day, as they are written. Hours that end before they begin go across midnight, and belong to
+    """Days and times of day, as in the settings. Hours that end before they begin extend past midnight, and belong to
     the day on which they begin."""
 
     days: str = "mon-fri"
@@ -67,7 +67,7 @@ class WorkingHours(NamedTuple):
     end: str = "18:00"
 
     def hold(self, local: datetime) -> bool:
-        """Return whether `local`, a time in the zone of the settings, is within them."""
+        """Return whether `local`, a time in the zone of the settings, is within these hours."""
         minute, day, days = 60 * local.hour + local.minute, local.weekday(), days_of(self.days)
         start, end = minutes_of(self.start), minutes_of(self.end)
         if start < end:
@@ -76,9 +76,11 @@ class WorkingHours(NamedTuple):
 
 
 def last_due(now: datetime, zone: tzinfo, minute: int, weekday: int | None = None) -> datetime:
-    """Return the last time, not after `now`, at which the zone's clock showed `minute` (on that day of the week).
+    """Return the last time, not after `now`, at which the zone's clock showed `minute`, the minutes since midnight (on
+    `weekday`, if given).
 
-    Times are compared in UTC: on the day on which clocks are set back an hour of theirs comes twice."""
+    Times are compared in UTC: on the day on which clocks are set back, an hour of local time comes twice.
+    """
     for day, due in _due(now, zone, minute, range(0, -9, -1)):
         if due <= now and (weekday is None or day.weekday() == weekday):
             return due
@@ -86,7 +88,7 @@ def last_due(now: datetime, zone: tzinfo, minute: int, weekday: int | None = Non
 
 
 def next_due(now: datetime, zone: tzinfo, minute: int) -> datetime:
-    """Return the first time after `now` at which the zone's clock shows `minute`."""
+    """Return the first time after `now` at which the zone's clock shows `minute`, the minutes since midnight."""
     for _, due in _due(now, zone, minute, range(-1, 3)):
         if due > now:
             return due
@@ -94,7 +96,7 @@ def next_due(now: datetime, zone: tzinfo, minute: int) -> datetime:
 
 
 def _due(now: datetime, zone: tzinfo, minute: int, days: range) -> Iterator[tuple[datetime, datetime]]:
-    """Yield midnight of each of these days, counted from today, and when its clock shows `minute`, in UTC."""
+    """Yield, for each of these days, counted from today, its midnight, and when its clock shows `minute`, in UTC."""
     midnight = now.astimezone(zone).replace(hour=0, minute=0, second=0, microsecond=0)
     for ahead in days:
         day = midnight + timedelta(days=ahead)

@@ -1,9 +1,9 @@
-"""The queues of the channels, pure: who sends, what is due, and what becomes of it.
+"""The queues of the channels: who sends, what is due, and what follows from the result. Pure.
 
-At least once and in order within a channel. A sender claims a channel before it sends and releases it with the result;
-a claim ends by itself, so a sender that died blocks its channel for the time of one delivery at most. What was claimed
-counts as a failed try until its result is there. A tick that ends before its channels have answered says so
-(`abandoned`), so that a channel that hangs is tried as rarely as one that fails.
+Messages are delivered at least once, and in order within a channel. A sender claims a channel before it sends, and
+releases it with the result. A claim expires, so a sender that died blocks its channel for at most the time of one
+delivery. A claim counts as a failed try until it has a result. A tick that ends before its channels have answered
+records that (`abandoned`), so that a channel that hangs is tried as rarely as one that fails.
 """
 
 from collections.abc import Mapping
@@ -12,17 +12,17 @@ from math import ceil
 from typing import NamedTuple
 
 from retake.alerts.board import Board, ChannelQueue, QueuedMessage
-from retake.alerts.message import LONGEST_WAIT_S, Ending, Sent
+from retake.alerts.message import MAX_WAIT_S, Ending, Sent
 from retake.alerts.settings import AlertSettings
 from retake.clock import is_ahead, parse_stamp, stamp
 
-_LONGEST_PAUSE_S = 600.0
-_KEPT = timedelta(days=7)
+_MAX_PAUSE_S = 600.0
+_MAX_MESSAGE_AGE = timedelta(days=7)
 _NO_ANSWER = "the sender ended before there was an answer"
 
 
 class SendClaim(NamedTuple):
-    """The messages of one channel that its sender sends, in their order, and until when they are its alone."""
+    """The messages of one channel that only the claiming sender may send, in order, `until` the claim expires."""
 
     channel: str
     deliveries: tuple[QueuedMessage, ...]
@@ -34,27 +34,27 @@ class SendClaims(NamedTuple):
 
     board: Board
     claims: tuple[SendClaim, ...]
-    dropped: tuple[QueuedMessage, ...]  # too old to be of use
+    dropped: tuple[QueuedMessage, ...]  # too old to be useful
 
 
 def has_waiting(outbox: ChannelQueue, now: datetime) -> bool:
-    """Return whether a message waits that is not too old to be of use."""
+    """Return whether a message waits that is not too old to be useful."""
     return any(_is_young(it, now) for it in outbox.queue)
 
 
 def _is_young(message: QueuedMessage, now: datetime) -> bool:
-    return now - parse_stamp(message.at) < _KEPT
+    return now - parse_stamp(message.at) < _MAX_MESSAGE_AGE
 
 
 def due(outbox: ChannelQueue, settings: AlertSettings, now: datetime) -> bool:
-    """Return whether a channel has something to send that may be sent now."""
-    longest_s = max(LONGEST_WAIT_S, settings.retry_seconds, settings.timeout_seconds)
+    """Return whether a channel has a message that may be sent now."""
+    longest_s = max(MAX_WAIT_S, settings.retry_seconds, settings.timeout_seconds)
     times = [parse_stamp(it) for it in (outbox.sending_until, outbox.next_at) if it]
     return bool(outbox.queue) and not any(is_ahead(it, now, longest_s=longest_s) for it in times)
 
 
 def claimed(board: Board, settings: AlertSettings, now: datetime, *, only: str | None = None) -> SendClaims:
-    """Claim each channel that is due, or that one alone."""
+    """Claim the channels that are due, or `only` the one of this name."""
     names = {it.name for it in settings.channels if only in (None, it.name)}
     channels, claims, dropped = dict(board.channels), [], []
     for name, outbox in board.channels.items():
@@ -64,7 +64,7 @@ def claimed(board: Board, settings: AlertSettings, now: datetime, *, only: str |
         dropped += [it for it in outbox.queue if it not in young]
         outbox = channels[name] = outbox._replace(queue=young)
         if due(outbox, settings, now):
-            if outbox.sending_until:  # its sender died, or was left behind: the first message may have been sent
+            if outbox.sending_until:  # its sender died or was abandoned: the first message may have been sent
                 young = (young[0]._replace(again=True), *young[1:])
                 outbox = outbox._replace(queue=young)
             until = _stamp_after(now, settings.timeout_seconds)
@@ -76,8 +76,8 @@ def claimed(board: Board, settings: AlertSettings, now: datetime, *, only: str |
 def released(
     board: Board, claim: SendClaim, results: Mapping[str, Sent], settings: AlertSettings, now: datetime
 ) -> Board:
-    """Release a channel with how the messages of its claim ended, by their ids. A claim that another sender has made
-    meanwhile, because this one's time was over, stays."""
+    """Return the board with a channel released, with the results of its claim by message id. If the claim has expired
+    and another sender has claimed the channel, that claim stays."""
     outbox = board.channels.get(claim.channel)
     if outbox is None:
         return board
@@ -94,11 +94,11 @@ def released(
 def progressed(
     board: Board, claim: SendClaim, delivery: str, outcome: Sent, settings: AlertSettings, now: datetime
 ) -> Board:
-    """Return the board after the message of id `delivery`, which is not the last of its claim: it leaves the queue, and
-    the claim stays, also where nobody waited for the answer any more (`abandoned`).
+    """Return the board after the message with the id `delivery`, which is not the last of its claim. It leaves the
+    queue, and the claim stays, even if nobody waits for the answer any more (`abandoned`).
 
-    A tick waits for its channels for a short time only. Without this, a queue that takes longer would start over with
-    each tick, and never come to its end.
+    A tick waits for its channels only for a short time. Without this, a queue that takes longer would start over with
+    each tick, and never be finished.
     """
     after = released(board, claim, {delivery: outcome}, settings, now)
     outbox = after.channels.get(claim.channel)
@@ -108,8 +108,8 @@ def progressed(
 
 
 def abandoned(board: Board, channel: str, settings: AlertSettings, now: datetime) -> Board:
-    """Return the board after the sender of a channel stopped waiting for an answer: a failed try. Should there still be
-    an answer, `released` puts it right."""
+    """Return the board after the sender of a channel stopped waiting for an answer, which is a failed try. If there
+    is an answer after all, `released` corrects that."""
     outbox = board.channels.get(channel)
     if outbox is None or outbox.sending_until is None:
         return board
@@ -118,7 +118,7 @@ def abandoned(board: Board, channel: str, settings: AlertSettings, now: datetime
 
 
 def tested(board: Board, outcomes: Mapping[str, Sent], now: datetime) -> Board:
-    """Return the board after a message was sent to try channels, by name: what was delivered shows that it works."""
+    """Return the board after a test message was sent to channels, by name. A delivery shows that a channel works."""
     channels = dict(board.channels)
     for name, outcome in outcomes.items():
         outbox = channels.get(name, ChannelQueue())
@@ -153,13 +153,11 @@ def _claimed(outbox: ChannelQueue, until: str) -> ChannelQueue:
 def _failed(
     outbox: ChannelQueue, settings: AlertSettings, now: datetime, why: str, retry_after_s: float | None = None
 ) -> ChannelQueue:
-    pause_s = min(
-        settings.retry_seconds * 2.0 ** min(outbox.failures, 30), max(_LONGEST_PAUSE_S, settings.retry_seconds)
-    )
+    pause_s = min(settings.retry_seconds * 2.0 ** min(outbox.failures, 30), max(_MAX_PAUSE_S, settings.retry_seconds))
     next_at = _stamp_after(now, pause_s if retry_after_s is None else retry_after_s)
     return outbox._replace(next_at=next_at, failures=outbox.failures + 1, last_error=why)
 
 
 def _stamp_after(now: datetime, seconds: float) -> str:
-    """Never early: stamps have whole seconds."""
+    """Return a stamp that is not earlier than `seconds` after `now`, although stamps have whole seconds."""
     return stamp(now + timedelta(seconds=ceil(seconds + now.microsecond / 1e6)))

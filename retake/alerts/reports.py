@@ -1,4 +1,4 @@
-"""When the daily and the weekly report are due. An idle tick loads this module where a channel takes reports."""
+"""When the daily and the weekly report are due. An idle tick imports this module if a channel takes reports."""
 
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from retake.alerts.board import Board
 
 WINDOWS = {"daily": timedelta(days=1), "weekly": timedelta(days=7)}
-"""What each report looks back on."""
+"""The time that each report covers."""
 
 
 def due_reports(wanted: Collection[str], done: Mapping[str, str], settings: AlertSettings, now: datetime) -> list[str]:
-    """Return which of the reports are due: those not made since their last time. `done` has the time for which each was
-    made last."""
+    """Return the reports that are due and not made yet. `done` has, for each kind, the time for which the last one was
+    made."""
     return [kind for kind in sorted(wanted) if not _is_made(done.get(kind), due_at(kind, settings, now), now)]
 
 
 def _is_made(made_for: object, due: datetime, now: datetime) -> bool:
-    """Return whether the report that was due last has been made.
+    """Return whether the report that was last due has been made.
 
-    One for a time to come was made before the clock was set back. One for more than a day ahead was made by a clock
-    that was wrong, and does not count.
+    A report for a time in the future was made before the clock was set back. If it is more than a day ahead, the clock
+    was wrong then, and it does not count.
     """
     return isinstance(made_for, str) and stamp(due) <= made_for <= stamp(now + timedelta(days=1))
 
 
 def due_at(kind: str, settings: AlertSettings, now: datetime) -> datetime:
-    """Return the last time at which a report was due."""
+    """Return the last time at which the report of this kind was due."""
     weekday = WEEK.index(settings.report_day) if kind == "weekly" else None
     return last_due(now, zone_of(settings.timezone), minutes_of(settings.report_at), weekday)
 
@@ -42,7 +42,7 @@ def next_due_at(settings: AlertSettings, now: datetime) -> datetime:
 
 
 class ReportMessage(NamedTuple):
-    """A report as it is sent: its text, the first line a title, and its figures."""
+    """A report to be sent: its text, whose first line is the title, and its figures."""
 
     kind: str
     words: str
@@ -52,8 +52,10 @@ class ReportMessage(NamedTuple):
 def with_report(
     board: "Board", report: ReportMessage, settings: AlertSettings, now: datetime, *, again: bool = False
 ) -> "Board":
-    """Return the board with a report in the queues of the channels that take it, once for each time it is due; with
-    `again` also if it was there already."""
+    """Return the board with a report in the queues of the channels that take it.
+
+    It is queued once for each time it is due, unless `again`.
+    """
     from retake.alerts.routing import queued_report
 
     kind, words, figures = report

@@ -1,4 +1,4 @@
-"""Which channels a message goes to, and how it joins their queues."""
+"""Decides which channels a message goes to, and adds it to their queues."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -14,8 +14,8 @@ from retake.clock import stamp
 
 
 def takers(alert: Alert, settings: AlertSettings, now: datetime) -> tuple[str, ...]:
-    """Return the names of the channels that an alert is told to: those that take its level, class and hour; all of them
-    where none does. A channel is not told of itself."""
+    """Return the names of the channels that an alert goes to: those that take its level, class and hour, or all if none
+    does. An alert about a channel does not go to that channel."""
     others = [it for it in settings.channels if alert.key != f"channel_refused/{it.name}"]
     chosen = [it for it in others if _takes(it, alert, settings, now)]
     return tuple(it.name for it in chosen or others)
@@ -33,8 +33,8 @@ def _takes(channel: AlertChannel, alert: Alert, settings: AlertSettings, now: da
 def recipients(event: AlertEvent, alert: Alert, settings: AlertSettings, now: datetime) -> tuple[str, ...]:
     """Return the names of the channels that an event of an alert goes to.
 
-    A repeat goes where the trigger went, and to `escalate`; an acknowledgement to PagerDuty, which stops paging then;
-    the end to every channel that was told and wants to know of it.
+    A repeat goes where the trigger went, and to `escalate`. An acknowledgement goes to PagerDuty, which then stops
+    paging. The resolution goes to every channel that was told of the alert and takes resolutions.
     """
     channels = {it.name: it for it in settings.channels}
     told = [name for name in alert.told if name in channels]
@@ -60,8 +60,8 @@ def queued(
     web_url: str | None,
     now: datetime,
 ) -> dict[str, ChannelQueue]:
-    """Return the channels with a message about the alert in the queues of `names`. `alert.told` are the channels that
-    were told before."""
+    """Return the channels with a message about the alert added to the queues of `names`. `alert.told` are the channels
+    that were told of it before."""
     told, at = fields(alert, web_url), stamp(now)
     message = QueuedMessage(
         "",
@@ -86,24 +86,27 @@ def queued_report(
     names: Iterable[str],
     at: str,
 ) -> dict[str, ChannelQueue]:
-    """Return the channels with a report in the queues of `names`."""
+    """Return the channels with a report added to the queues of `names`."""
     first, _, rest = words.partition("\n")
     message = QueuedMessage("", AlertEvent.REPORT, at, report_id, None, first, rest.strip("\n"), figures)
     return {**channels, **{name: _joined(channels.get(name, ChannelQueue()), message, name) for name in names}}
 
 
 def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> ChannelQueue:
-    """Add a message to a queue. Of one alert at most its beginning, one repeat, one acknowledgement and its end wait:
-    a channel that is unreachable for days must not make the document grow."""
+    """Return the queue with a message added.
+
+    At most one trigger, repeat, acknowledgement and resolution of an alert wait: a channel that is unreachable for days
+    must not make the document grow.
+    """
     outbox = _without_superseded(outbox, message)
     waiting = [it for it in outbox.queue if it.subject_id == message.subject_id]
     begun = [it for it in waiting if it.event is AlertEvent.TRIGGER]
     being_sent = outbox.queue[:1] if outbox.sending_until else ()
     stale = {message.event}
     if message.event is AlertEvent.TRIGGER and waiting:
-        # The channel has its beginning where that is not among what waits, and may have it where that is being sent.
+        # The channel has the trigger if it no longer waits, and may have it if it is being sent.
         message = message._replace(again=not begun or any(it.again or it in being_sent for it in begun))
-        if begun:  # told of nothing since: its end never was
+        if begun:  # nothing that followed it was sent, so a resolution that waits is obsolete
             stale = {AlertEvent.TRIGGER, AlertEvent.RESOLVE, AlertEvent.REPEAT, AlertEvent.ACKNOWLEDGE}
     kept = tuple(
         it for it in outbox.queue if it in being_sent or it.subject_id != message.subject_id or it.event not in stale
@@ -116,8 +119,8 @@ def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> Chann
 
 
 def _without_superseded(outbox: ChannelQueue, message: QueuedMessage) -> ChannelQueue:
-    """Drop what waits of earlier alerts of the same cause that the channel was never told of: they are over, and the
-    message that joins tells that the cause is back."""
+    """Drop the messages about earlier alerts of the same cause that the channel was never told of: those are over, and
+    the new message says that the cause is back."""
     if message.event is not AlertEvent.TRIGGER:
         return outbox
     being_sent = outbox.queue[:1] if outbox.sending_until else ()

@@ -31,7 +31,7 @@ from retake.settings.schema import (
 from retake.settings.shared import SANDBOX_VARIABLE
 
 LEVELS = ("warning", "error", "critical")
-"""From the mildest to the most severe."""
+"""The levels, the most severe last."""
 
 REPORTS = ("daily", "weekly")
 """The reports that a channel can take."""
@@ -83,29 +83,29 @@ _KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Field]]] = {
     "webhook": ("ALERT_WEBHOOK_URL", {}, {}),
     "apprise": ("APPRISE_URL", {}, {}),
 }
-"""By kind: the default of `env`, the other defaults that differ, and the keys that this kind alone has."""
+"""By kind: the default of `env`, other defaults that differ from those of all kinds, and the keys of this kind only."""
 
 
 VARIABLES = {env: f"the secret of a channel of alerts, kind {kind}" for kind, (env, _, _) in _KINDS.items()}
-"""The environment variables of the channels' secrets where the settings name no others, and what each is for."""
+"""The default environment variables of the channels' secrets, and what each is for."""
 
 
 class AlertChannel(NamedTuple):
-    """A channel that alerts are told to. `options` are the keys that its kind alone has."""
+    """A channel that alerts are sent to. `options` are the keys that only its kind has."""
 
     name: str
     kind: str
     env: str  # the environment variable that holds the secret
     levels: tuple[str, ...]
     hours: str  # "any", "work", "off"
-    classes: tuple[str, ...]  # of errors; none: whatever the class
-    resolved: bool  # whether it is told of the end
+    classes: tuple[str, ...]  # error classes; empty: all
+    resolved: bool  # whether it is told when an alert is resolved
     reports: tuple[str, ...]
     options: Mapping[str, Any]
 
     @property
     def needs_secret(self) -> bool:
-        """Whether it sends nothing while the variable `env` is not set: all do but e-mail without signing in."""
+        """Whether it cannot send while the variable `env` is not set. True for all but e-mail without a login."""
         return self.kind != "email" or self.options["user"] is not None
 
 
@@ -187,21 +187,21 @@ ALERTS = schema_of(AlertSettings)
 
 
 def why_no_channel(environ: Mapping[str, str]) -> str:
-    """Return why there is no channel: with a sandbox none is told, else the settings name none."""
+    """Return why there is no channel: a sandbox is in use, or the settings name none."""
     if environ.get(SANDBOX_VARIABLE):
         return f"{SANDBOX_VARIABLE} is set, and with a sandbox none is told"
     return "ALERTS.channels is empty"
 
 
 def missing_secrets(settings: AlertSettings, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the channels whose secret is not in the environment: their names, and the variables."""
+    """Yield the name and the variable of each channel whose secret is not in the environment."""
     for it in settings.channels:
         if it.needs_secret and not environ.get(it.env, "").strip():
             yield it.name, it.env
 
 
 def unknown_channels(settings: AlertSettings) -> Iterator[str]:
-    """Yield a fault for each channel that ALERTS.escalate names and ALERTS.channels does not have."""
+    """Yield a fault for each channel in ALERTS.escalate that is not in ALERTS.channels."""
     names = [it.name for it in settings.channels]
     known = ", ".join(names) or "none"
     for name in settings.escalate:
@@ -210,7 +210,7 @@ def unknown_channels(settings: AlertSettings) -> Iterator[str]:
 
 
 def secrets_written(settings: AlertSettings, document: Mapping[str, Any], environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield a fault for each channel whose secret stands in the settings file, without showing it."""
+    """Yield a fault, without the secret, for each channel whose secret is in the settings file."""
     if not settings.channels:
         return
     section = document.get("ALERTS") or {}
@@ -224,4 +224,4 @@ def secrets_written(settings: AlertSettings, document: Mapping[str, Any], enviro
 
 
 _SHORTEST_SECRET = 6
-_PLACES = r"hooks\.slack\.com/services/|/bot\d+:"  # URLs that hold a secret
+_PLACES = r"hooks\.slack\.com/services/|/bot\d+:"  # URLs that contain a secret

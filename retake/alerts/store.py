@@ -1,4 +1,4 @@
-"""Where the board is kept: a document of the bucket that is changed by compare-and-set, and one for each day."""
+"""Stores the board in a document that is changed by compare-and-set, and alerts that are over in one for each day."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -15,12 +15,12 @@ _log = getLogger(__name__)
 
 T = TypeVar("T")
 
-_KEPT = timedelta(days=30)
-_MOST_A_DAY = 1000
+_RETENTION = timedelta(days=30)
+_MAX_ALERTS_A_DAY = 1000
 
 
 class BoardStore:
-    """The board of a bucket, `bucket` being all of it. Every method may raise StateError and StorageError."""
+    """The board of `bucket`, which is the whole bucket. Every method may raise StateError and StorageError."""
 
     def __init__(self, bucket: Bucket, clock: Clock) -> None:
         self._bucket, self._clock = bucket, clock
@@ -28,11 +28,12 @@ class BoardStore:
         self._cell = StateCell(self._states, BOARD, decoded, encoded)
 
     def read(self) -> Board:
-        """Return the board; an empty one where nothing was ever wrong."""
+        """Return the board, which is empty if there is none yet."""
         return self._cell.get()
 
     def change(self, step: Callable[[Board], tuple[Board, T]]) -> T:
-        """Replace the board by what `step` makes of it and return the result of `step`. What is over is filed."""
+        """Replace the board by what `step` makes of it, and return the result of `step`. Alerts that are over are moved
+        to the documents of their days."""
         ended: tuple[Alert, ...] = ()
 
         def change(board: Board) -> tuple[Board, T]:
@@ -45,16 +46,16 @@ class BoardStore:
         if ended:
             try:
                 self._file(ended)
-            except RetakeError as error:  # they stay on the board, and the next change tries again
+            except RetakeError as error:  # they stay on the board until the next change
                 _log.error("alerts that are over could not be filed: %s", error)
         return result
 
     def history(self, now: datetime, *, tolerant: bool = False) -> list[Alert]:
-        """Return the alerts that are over, of the last thirty days, the last first.
+        """Return the alerts of the last thirty days that are over, the last first.
 
-        With `tolerant` a day whose document makes no sense is logged and left out.
+        With `tolerant` an invalid document of a day is logged and left out.
         """
-        first = stamp(now - _KEPT)[:10]
+        first = stamp(now - _RETENTION)[:10]
         found: list[Alert] = []
         for day in [name for name in self._states.names() if name != BOARD and name >= first]:
             try:
@@ -73,7 +74,8 @@ class BoardStore:
             raise unreadable(self._states.where(day), str(error)) from error
 
     def _file(self, ended: Iterable[Alert]) -> None:
-        """Move alerts to the documents of the days on which they ended; there first, so that a crash loses none."""
+        """Move alerts to the documents of the days on which they ended. They are added there before they are removed
+        from the board, so that a crash loses none."""
         by_day: dict[str, dict[str, Alert]] = {}
         filed: set[str] = set()
         for alert in ended:
@@ -81,12 +83,12 @@ class BoardStore:
         for day, alerts in by_day.items():
             try:
                 self._states.change(day, lambda raw, alerts=alerts: (_added(raw, alerts), None))  # type: ignore[misc]
-            except StateError as error:  # those of this day stay on the board, not those of others
+            except StateError as error:  # only the alerts of this day stay on the board
                 _log.error("alerts that are over could not be filed: %s", error)
             else:
                 filed |= alerts.keys()
         self._cell.change(lambda board: (_without(board, filed), None))
-        self._forget(stamp(self._clock.now() - _KEPT)[:10])
+        self._forget(stamp(self._clock.now() - _RETENTION)[:10])
 
     def _forget(self, first: str) -> None:
         for name in self._states.names():
@@ -97,9 +99,9 @@ class BoardStore:
 def _added(raw: Raw | None, alerts: dict[str, Alert]) -> Raw:
     day = (raw or {}).get("alerts") or []
     if not isinstance(day, list) or not all(isinstance(it, dict) for it in day):
-        raise StateError("the document of a day is invalid: alerts: no list of objects. Fix it or remove it")
+        raise StateError("the document of a day is invalid: alerts: is not a list of objects. Fix it or remove it")
     kept = [it for it in day if it.get("id") not in alerts]
-    return {"alerts": [*kept, *map(encoded_alert, alerts.values())][-_MOST_A_DAY:]}
+    return {"alerts": [*kept, *map(encoded_alert, alerts.values())][-_MAX_ALERTS_A_DAY:]}
 
 
 def _without(board: Board, filed: set[str]) -> Board:

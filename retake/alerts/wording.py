@@ -1,14 +1,14 @@
-"""The texts that people read of an alert, and its fields as programs get them."""
+"""The texts about an alert that people read, and its fields for programs."""
 
 from typing import Any
 
 from retake.alerts.board import Alert
 from retake.alerts.message import AlertEvent
 
-_LONGEST_MESSAGE = 600  # characters of what went wrong
-_PIPELINES_NAMED = 5
+_MAX_MESSAGE_LENGTH = 600  # characters of the error message
+_MAX_PIPELINES_NAMED = 5
 
-_BEGINNINGS = {
+_PREFIXES = {
     AlertEvent.REPEAT: "Still open: ",
     AlertEvent.ACKNOWLEDGE: "Acknowledged: ",
     AlertEvent.RESOLVE: "Resolved: ",
@@ -16,17 +16,18 @@ _BEGINNINGS = {
 
 
 def title(alert: Alert, event: AlertEvent = AlertEvent.TRIGGER) -> str:
-    """Return the one line that a message begins with, without its level."""
-    return f"{_BEGINNINGS.get(event, '')}{alert.title}"
+    """Return the title of a message about the alert: one line, without the level."""
+    return f"{_PREFIXES.get(event, '')}{alert.title}"
 
 
 def text(alert: Alert, web_url: str | None) -> str:
-    """Return what a message says below its title, several lines."""
+    """Return the text of a message below its title, several lines."""
     return "\n".join(f"{name}: {value}" for name, value in lines(alert, web_url))
 
 
 def lines(alert: Alert, web_url: str | None) -> list[tuple[str, str]]:
-    """Return where it is, what went wrong, since when and how often, what happens by itself, and what can be done."""
+    """Return the lines of the text, as (name, value): where it is, what went wrong, since when and how often, what
+    happens next, and what a person can do."""
     told = [
         ("Level", alert.level),
         ("Where", _where(alert)),
@@ -40,12 +41,12 @@ def lines(alert: Alert, web_url: str | None) -> list[tuple[str, str]]:
 
 
 def link(alert_id: str, web_url: str | None) -> str | None:
-    """Return where the dashboard shows the alert, or None where there is no dashboard."""
+    """Return the URL of the alert on the dashboard, or None without a dashboard."""
     return f"{web_url}/alerts/{alert_id}" if web_url else None
 
 
 def fields(alert: Alert, web_url: str | None) -> dict[str, Any]:
-    """Return the alert as `alerts list --json` has it."""
+    """Return the alert as in `alerts list --json`."""
     return {
         "id": alert.id,
         "key": alert.key,
@@ -68,9 +69,9 @@ def fields(alert: Alert, web_url: str | None) -> dict[str, Any]:
 
 def _where(alert: Alert) -> str:
     names = alert.pipelines
-    more = f" and {len(names) - _PIPELINES_NAMED} more" if len(names) > _PIPELINES_NAMED else ""
+    more = f" and {len(names) - _MAX_PIPELINES_NAMED} more" if len(names) > _MAX_PIPELINES_NAMED else ""
     parts = [
-        ", ".join(names[:_PIPELINES_NAMED]) + more,
+        ", ".join(names[:_MAX_PIPELINES_NAMED]) + more,
         f"generation {alert.generation_id}" if alert.generation_id else "",
         f"step {alert.step}" if alert.step else "",
         f"attempt {alert.attempt}" if alert.attempt else "",
@@ -80,8 +81,8 @@ def _where(alert: Alert) -> str:
 
 def _error(alert: Alert) -> str:
     message = alert.message
-    if len(message) > _LONGEST_MESSAGE:
-        message = f"{message[:_LONGEST_MESSAGE]}…"
+    if len(message) > _MAX_MESSAGE_LENGTH:
+        message = f"{message[:_MAX_MESSAGE_LENGTH]}…"
     kind = f"{alert.error_code} (class {alert.error_class})" if alert.error_code else ""
     return ": ".join(filter(None, [kind, message]))
 

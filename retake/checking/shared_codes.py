@@ -2,7 +2,7 @@
 
 from retake.checking.finding_code import FindingCode, Severity
 
-SHARED_CODES: dict[str, FindingCode] = {
+OF_ALL: dict[str, FindingCode] = {
     # --- paid calls, bills and caps ---
     "paid-calls-invalid": FindingCode(
         Severity.ERROR,

@@ -1,11 +1,11 @@
-"""What a run adds to the figures: amounts, each at the time of its event.
+"""What a run contributes to the figures: amounts, each at the time of its event.
 
 ("done", pipeline, step)                  a result of the step
 ("failed", pipeline, step, class, code)   a failed try
 ("given_up", pipeline, step)              the run failed at this step
 ("ended", pipeline, status)               the run has ended
 ("took_us", pipeline)                     how long it took, in microseconds
-("open", pipeline, status)                the run has not ended, and is in this state now
+("open", pipeline, status)                the run has not ended, and is in this state
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,19 +19,19 @@ from retake.runs.run import STEP_DONE
 from retake.runs.states import FINAL, RunStatus
 
 ROBOT = "robot/"
-"""Begins the pipeline of a robot: "robot/NR.NSI.1". Such a pipeline has one step, named like the robot."""
+"""The prefix of a robot's pipeline: "robot/NR.NSI.1". Such a pipeline has one step, named after the robot."""
 
-LONGEST_NAME = 200
-"""Characters of a name of a pipeline, step or error code; a longer one is cut."""
+MAX_NAME_LENGTH = 200
+"""Maximum characters of the name of a pipeline, step or error code. Longer names are cut."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 Cell = tuple[str, ...]
-"""What is counted: one of those above."""
+"""The name of what is counted: one of the tuples above, or ("spent", pipeline), in millionths of a US dollar."""
 
 PARTS = {"done": 3, "failed": 5, "given_up": 3, "ended": 3, "took_us": 2, "open": 3, "spent": 2}
-"""How many parts a cell has, by its first one. ("spent", pipeline): millionths of a US dollar."""
+"""The length of a cell, by its first part."""
 
 
 class Fact(NamedTuple):
@@ -43,7 +43,7 @@ class Fact(NamedTuple):
 
 
 class CountedItem(NamedTuple):
-    """A run, or something else that facts come from, as a source tells it."""
+    """A run, or another item that contributes facts."""
 
     id: str
     mark: int
@@ -52,7 +52,7 @@ class CountedItem(NamedTuple):
 
 
 class Source(Protocol):
-    """Where facts come from. See `retake.runs.history.RunHistory` for segments, fingerprints and marks."""
+    """A source of facts. See `retake.runs.history.RunHistory` for segments, fingerprints and marks."""
 
     def segments(self) -> Mapping[str, Fingerprint]: ...
 
@@ -62,8 +62,8 @@ class Source(Protocol):
 
 
 class RunSource:
-    """The facts of the runs in `history`. `progress` is called with the number of runs read: 0 when it begins, then
-    1 for each."""
+    """The facts of the runs in `history`. `progress` is called with 0 at the beginning, and with 1 for each run that is
+    read."""
 
     def __init__(self, history: RunHistory, progress: Callable[[int], None] | None = None) -> None:
         self._history = history
@@ -88,7 +88,7 @@ def micros(moment: datetime) -> int:
 
 
 def facts_of(run: RunRecord) -> list[Fact]:
-    """Return what the run adds to the figures, by what is on record of it now."""
+    """Return the facts of a run, according to its record."""
     pipeline, facts, failing = _name(run.pipeline), list[Fact](), ""
     for event in run.events:
         at = micros(event.at)
@@ -108,7 +108,8 @@ def facts_of(run: RunRecord) -> list[Fact]:
 
 
 def _failed_step(run: RunRecord, record: Mapping[str, object]) -> str:
-    """Return the last part of `robot_id` ("story.upscale"); "" where it names no step (a worker, the recovery)."""
+    """Return the step in an error record: the last part of `robot_id` ("story.upscale"), or "" if that names no step (a
+    worker, the recovery). The step of a robot's run is the robot."""
     robot_id = record.get("robot_id")
     if robot := _robot(run):
         return robot
@@ -127,4 +128,4 @@ def _class_and_code(payload: Mapping[str, object]) -> tuple[str, str]:
 
 
 def _name(value: object) -> str:
-    return one_line(value)[:LONGEST_NAME] if isinstance(value, str) else ""
+    return one_line(value)[:MAX_NAME_LENGTH] if isinstance(value, str) else ""

@@ -12,17 +12,17 @@ from retake.kpi.facts import ROBOT, Cell
 from retake.runs.states import RunStatus
 
 MIN_RUNS = 10
-"""How many runs of a pipeline must have ended before its rates count."""
+"""Minimum number of ended runs of a pipeline before its rates count."""
 
 POLLS = frozenset({"fetch", "runway_poll"})
-"""Steps that only ask how a task stands. Each result may need any number of polls, so they have no rates."""
+"""Steps that only poll a task. A result may take any number of polls, so they have no rates."""
 
 SUCCESS_TARGET, RETRY_TARGET, ROBOT_MEAN_TARGET_S = 0.995, 0.05, 30.0
-"""The targets: success above, retries at most, and a robot's mean duration below."""
+"""The targets: the success rate above, the retry rate at most, and a robot's mean duration below."""
 
 
 class KpiLevel(StrEnum):
-    """How bad it is. In order: the worst is the last."""
+    """A level of severity, the worst last."""
 
     OK = "ok"
     WARNING = "warning"
@@ -35,12 +35,12 @@ class KpiLevel(StrEnum):
 
 
 class StepFigures(NamedTuple):
-    """What one step of a pipeline came to."""
+    """The figures of one step of a pipeline."""
 
     step: str
     done: int = 0
     failed_tries: int = 0
-    given_up: int = 0  # runs that failed at it
+    given_up: int = 0  # runs that failed at this step
 
     @property
     def tries(self) -> int:
@@ -60,7 +60,7 @@ class StepFigures(NamedTuple):
         return None if self.step in POLLS else ratio(self.retried, self.tries)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the figures as JSON types."""
         return {
             "step": self.step,
             "done": self.done,
@@ -73,14 +73,14 @@ class StepFigures(NamedTuple):
 
 
 class PipelineFigures(NamedTuple):
-    """What one pipeline came to. `min_runs` have to have ended before its rates count."""
+    """The figures of one pipeline. Its rates count only once `min_runs` runs have ended."""
 
     pipeline: str
-    runs: Mapping[RunStatus, int]  # that have ended
-    seconds: float  # which these took together
+    runs: Mapping[RunStatus, int]  # runs that have ended
+    seconds: float  # their total duration
     errors: Mapping[ErrorClass, int]
     steps: tuple[StepFigures, ...]
-    stopped: bool = False
+    stopped: bool = False  # begins nothing until a person acts
     min_runs: int = MIN_RUNS
 
     @property
@@ -125,7 +125,7 @@ class PipelineFigures(NamedTuple):
 
     @property
     def targets_missed(self) -> list[str]:
-        """The names of the figures that miss their targets, once `min_runs` have ended."""
+        """The names of the figures that miss their targets; none before `min_runs` runs have ended."""
         success, retries, mean = self.success_rate, self.retry_rate, self.mean_seconds
         missed = {
             "success_rate": success is not None and success <= SUCCESS_TARGET,
@@ -135,7 +135,7 @@ class PipelineFigures(NamedTuple):
         return [name for name, is_missed in missed.items() if is_missed and self.ended >= self.min_runs]
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the figures as JSON types."""
         return {
             "pipeline": self.pipeline,
             "runs": {status.value: number for status, number in self.runs.items()},
@@ -150,7 +150,7 @@ class PipelineFigures(NamedTuple):
 
 
 class Figures(NamedTuple):
-    """What all pipelines came to in the `window_seconds` before `at`."""
+    """The figures of all pipelines in the `window_seconds` before `at`."""
 
     at: datetime
     window_seconds: float
@@ -161,7 +161,7 @@ class Figures(NamedTuple):
         return worst(it.level for it in self.pipelines)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the figures as JSON types."""
         return {
             "at": stamp(self.at),
             "window_seconds": int(seconds) if (seconds := self.window_seconds) == int(seconds) else seconds,
@@ -171,12 +171,12 @@ class Figures(NamedTuple):
 
 
 def worst(levels: Iterable[KpiLevel]) -> KpiLevel:
-    """Return the worst of the levels; OK without any."""
+    """Return the worst of the levels, or OK if there are none."""
     return max(levels, key=lambda level: level.rank, default=KpiLevel.OK)
 
 
 def ratio(part: float, whole: float) -> float | None:
-    """Return `part` / `whole`; None where `whole` is 0."""
+    """Return `part` / `whole`, or None if `whole` is 0."""
     return part / whole if whole else None
 
 
@@ -187,7 +187,7 @@ def pipeline_figures(
     stopped: Collection[str] = (),
     min_runs: int = MIN_RUNS,
 ) -> tuple[PipelineFigures, ...]:
-    """Return the figures of each pipeline in `counts`, and of those in `listed` also without any, by name.
+    """Return the figures of all pipelines in `counts` and in `listed`, sorted by name.
 
     `stopped` are the pipelines that begin nothing until a person acts.
     """
@@ -201,7 +201,7 @@ def each_pipeline(
     stopped: Collection[str] = (),
     min_runs: int = MIN_RUNS,
 ) -> Iterator[PipelineFigures]:
-    """Yield what `pipeline_figures` returns."""
+    """Yield what `pipeline_figures` returns, one at a time."""
     stopped = frozenset(stopped)
     by_pipeline: dict[str, list[Cell]] = {name: [] for name in (*listed, *stopped)}
     for cell in counts:

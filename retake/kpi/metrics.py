@@ -16,22 +16,22 @@ MODE = 0o644
 
 Labels = Mapping[str, str]
 Sample = tuple[str, Labels, float | int]
-"""The end of its name ("_sum", usually ""), its labels, its value."""
+"""The suffix of the metric's name ("_sum", usually ""), the labels, the value."""
 
 
 class Metrics(NamedTuple):
-    """All that is exported. Counters are sums since the ledger began, so they never fall and survive restarts."""
+    """All exported metrics. Counters are sums since the ledger began, so they never fall, and survive restarts."""
 
     totals: Mapping[Cell, int]  # of all facts (retake.kpi.facts)
     figures: Figures
     dead_letters: Mapping[str, int] = {}  # by pipeline
-    breakers: Mapping[str, bool] = {}  # by vendor: whether it is not closed
-    alerts: Mapping[str, int] = {}  # open ones, by level
+    breakers: Mapping[str, bool] = {}  # by vendor: whether its breaker is not closed
+    alerts: Mapping[str, int] = {}  # unresolved alerts, by level
     mode: int = 0
 
 
 def render(metrics: Metrics) -> str:
-    """Return the metrics as Prometheus reads them, without timestamps."""
+    """Return the metrics in the text format of Prometheus, without timestamps."""
     lines = []
     for name, samples in _samples(metrics).items():
         kind, text = _KINDS[name]
@@ -41,9 +41,9 @@ def render(metrics: Metrics) -> str:
 
 
 def replace_file(path: str, data: bytes, what: str) -> None:
-    """Replace the file at `path` atomically; everybody may read it. `what` names it in the message of StorageError.
+    """Replace the file at `path` atomically, readable for everybody. Raises StorageError, which calls it `what`.
 
-    A device, as /dev/stdout is, is refused: root could replace it too.
+    A device such as /dev/stdout is refused: root could replace even that.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         raise StorageError(f"{what} could not be written to {path}: it is not a regular file; name another one")

@@ -14,13 +14,13 @@ from retake.media.typeset import draw_line, line_width, shortened
 from retake.runs.states import RunStatus
 
 WIDTH, HEIGHT = 1200, 860
-SHARPER = 2  # drawn so many times as large, then made smaller: smooth lines
+SUPERSAMPLING = 2  # the factor by which the picture is drawn larger, for smooth lines
 
 Colour = tuple[int, int, int]
 
 PAPER, INK, FAINT, GRID = (252, 252, 250), (33, 37, 41), (108, 117, 125), (225, 228, 232)
 LINES: Sequence[Colour] = ((31, 119, 180), (214, 109, 0), (127, 86, 196), (0, 140, 149), (190, 60, 120), (120, 94, 50))
-"""The colours of the pipelines with the most runs. They differ in lightness too."""
+"""The colours of the pipelines with the most runs. They also differ in lightness."""
 REST = (150, 155, 160)  # all other pipelines together
 TARGET = (90, 98, 104)
 STATUSES: dict[str, Colour] = {"succeeded": (86, 170, 106), "failed": (205, 68, 62), "cancelled": (173, 181, 189)}
@@ -31,13 +31,13 @@ LEVELS = {
     KpiLevel.CRITICAL: (160, 20, 40),
 }
 
-_LEFT, _RIGHT = 84, 872  # of the charts; the legend stands to their right
+_LEFT, _RIGHT = 84, 872  # of the charts; the legend is to their right
 _WIDTHS_S = (1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 604_800, 2_592_000, 7_776_000)
-_MOST_BINS = 48
+_MAX_BINS = 48
 
 
 class Bins(NamedTuple):
-    """Parts of the window, of equal length but for the first."""
+    """Intervals that divide the window, all of the same length except the first."""
 
     since: datetime
     until: datetime
@@ -56,7 +56,7 @@ class Bins(NamedTuple):
 
 
 class Series(NamedTuple):
-    """What one pipeline, or several, came to in each bin: amounts by what is counted."""
+    """The counts of one pipeline, or of several together, in each bin."""
 
     name: str
     colour: Colour
@@ -72,7 +72,7 @@ class Series(NamedTuple):
 
 
 class Chart(NamedTuple):
-    """The place of one chart, and the range of its values."""
+    """The position of one chart, and the range of its values."""
 
     top: int
     bottom: int
@@ -86,7 +86,7 @@ class Chart(NamedTuple):
 
 
 def draw(figures: Figures, since: datetime, facts: Iterable[Fact]) -> bytes:
-    """Return a PNG of the window from `since` to `figures.at`; `facts` are all those in it."""
+    """Return a PNG of the window from `since` to `figures.at`. `facts` are all facts in the window."""
     bins = _bins(since, figures.at)
     series = _series(figures, bins, facts)
     sheet = _Canvas(bins)
@@ -103,12 +103,12 @@ def draw(figures: Figures, since: datetime, facts: Iterable[Fact]) -> bytes:
 
 def _bins(since: datetime, until: datetime) -> Bins:
     length_s = (until - since) / timedelta(seconds=1)
-    width = next((it for it in _WIDTHS_S if length_s / it <= _MOST_BINS), _WIDTHS_S[-1])
+    width = next((it for it in _WIDTHS_S if length_s / it <= _MAX_BINS), _WIDTHS_S[-1])
     return Bins(since, until, width)
 
 
 def _series(figures: Figures, bins: Bins, facts: Iterable[Fact]) -> list[Series]:
-    """Return a series for each of the pipelines with the most runs, and one for the others together."""
+    """Return a series for each of the pipelines with the most runs, and one for all others together."""
     busiest = sorted(figures.pipelines, key=lambda it: (-it.ended, it.pipeline))[: len(LINES)]
     shown = [it.pipeline for it in sorted(busiest, key=lambda it: it.pipeline)]
     series = [Series(name, LINES[n], tuple(Counter() for _ in range(bins.number))) for n, name in enumerate(shown)]
@@ -129,7 +129,8 @@ def _series(figures: Figures, bins: Bins, facts: Iterable[Fact]) -> list[Series]
 
 
 def _chart(top: int, bottom: int, series: Sequence[Series], value: Callable[[Series, int], float | None]) -> Chart:
-    """Return a chart whose range shows the values: success from the worst up to 100 %, retries from 0 to the worst."""
+    """Return a chart with a range that fits the values: success from the worst up to 100 %, retries from 0 to the
+    worst."""
     found = [it for one in series for n in range(len(one.counts)) if (it := value(one, n)) is not None]
     if value is Series.success:
         low = min(found, default=1.0)
@@ -139,11 +140,11 @@ def _chart(top: int, bottom: int, series: Sequence[Series], value: Callable[[Ser
 
 
 class _Canvas:
-    """What is drawn on. All places and sizes are in pixels of the finished picture."""
+    """Draws the picture. All positions and sizes are in pixels of the finished picture."""
 
     def __init__(self, bins: Bins) -> None:
         self._bins = bins
-        self._image = Image.new("RGB", (WIDTH * SHARPER, HEIGHT * SHARPER), PAPER)
+        self._image = Image.new("RGB", (WIDTH * SUPERSAMPLING, HEIGHT * SUPERSAMPLING), PAPER)
         self._target = ImageDraw.Draw(self._image)
 
     def png(self) -> bytes:
@@ -161,7 +162,7 @@ class _Canvas:
         series: Sequence[Series],
         value: Callable[[Series, int], float | None],
     ) -> None:
-        """A line for each series, with a dot for each bin that has a value, and the target, dashed."""
+        """Draw a line for each series, with a dot for each bin that has a value, and the target as a dashed line."""
         length = chart.high - chart.low
         parts = 4 if 0.15 < length < 0.25 else 5
         steps = [chart.low + length * part / parts for part in range(parts + 1)]
@@ -180,7 +181,7 @@ class _Canvas:
             self._path(places, one.colour)
 
     def runs(self, chart: Chart, series: Sequence[Series]) -> None:
-        """The runs that ended in each bin, one bar above the other by status."""
+        """Draw the runs that ended in each bin, as bars stacked by status."""
         ended = [Counter[str]() for _ in range(self._bins.number)]
         for one in series:
             for number, counts in enumerate(one.counts):
@@ -200,14 +201,14 @@ class _Canvas:
                     below += counts[status]
 
     def legend(self, figures: Figures, series: Sequence[Series]) -> None:
-        """The pipelines with their figures, and the colours of the statuses."""
+        """Draw the pipelines with their figures, and the colours of the statuses."""
         by_name = {it.pipeline: it for it in figures.pipelines}
         x, y = _RIGHT + 40, 112.0
         for one in series:
             it = by_name.get(one.name)
             self._box(x, y - 10, x + 14, y + 2, one.colour)
             self.text(shortened(one.name or "no pipeline", 17, WIDTH - x - 40), (x + 24, y + 2), 17, INK)
-            for line, colour in _told(it) if it else []:
+            for line, colour in _legend_lines(it) if it else []:
                 y += 22
                 self.text(line, (x + 24, y + 2), 14, colour)
             y += 38
@@ -219,7 +220,9 @@ class _Canvas:
             self.text(f"{status}: {total:,}", (x + 24, 650 + 32 * number + 3), 16, INK)
 
     def text(self, text: str, place: tuple[float, float], size: int, colour: Colour) -> None:
-        draw_line(self._target, text, (place[0] * SHARPER, place[1] * SHARPER), size * SHARPER, colour)
+        draw_line(
+            self._target, text, (place[0] * SUPERSAMPLING, place[1] * SUPERSAMPLING), size * SUPERSAMPLING, colour
+        )
 
     # --- parts of a chart ---
 
@@ -254,23 +257,25 @@ class _Canvas:
     def _path(self, places: Sequence[tuple[float, float]], colour: Colour) -> None:
         self._line(places, colour, 2)
         for x, y in places:
-            box = ((x - 3) * SHARPER, (y - 3) * SHARPER, (x + 3) * SHARPER, (y + 3) * SHARPER)
+            box = ((x - 3) * SUPERSAMPLING, (y - 3) * SUPERSAMPLING, (x + 3) * SUPERSAMPLING, (y + 3) * SUPERSAMPLING)
             self._target.ellipse(box, fill=colour)
 
     def _line(self, places: Sequence[tuple[float, float]], colour: Colour, width: int) -> None:
         if len(places) > 1:
-            scaled = [(x * SHARPER, y * SHARPER) for x, y in places]
-            self._target.line(scaled, fill=colour, width=width * SHARPER, joint="curve")
+            scaled = [(x * SUPERSAMPLING, y * SUPERSAMPLING) for x, y in places]
+            self._target.line(scaled, fill=colour, width=width * SUPERSAMPLING, joint="curve")
 
     def _dashed(self, y: float, left: int = _LEFT, right: int = _RIGHT) -> None:
         for x in range(left, right, 12):
             self._line([(x, y), (min(x + 7, right), y)], TARGET, 1)
 
     def _box(self, left: float, top: float, right: float, bottom: float, colour: Colour) -> None:
-        self._target.rectangle((left * SHARPER, top * SHARPER, right * SHARPER, bottom * SHARPER), fill=colour)
+        self._target.rectangle(
+            (left * SUPERSAMPLING, top * SUPERSAMPLING, right * SUPERSAMPLING, bottom * SUPERSAMPLING), fill=colour
+        )
 
 
-def _told(it: PipelineFigures) -> list[tuple[str, Colour]]:
+def _legend_lines(it: PipelineFigures) -> list[tuple[str, Colour]]:
     def percent(rate: float | None) -> str:
         return "–" if rate is None else f"{100 * rate:.1f} %"
 
@@ -282,7 +287,7 @@ def _told(it: PipelineFigures) -> list[tuple[str, Colour]]:
 
 
 def _ticks(bins: Bins) -> list[tuple[datetime, str]]:
-    """Return some round moments of the window, and how they are written."""
+    """Return the ticks of the time axis: round moments within the window, and their labels."""
     length_s = (bins.until - bins.since) / timedelta(seconds=1)
     steps = (1, 5, 15, 30, 60, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800)
     step = next((it for it in steps if length_s / it <= 8), 2_592_000 * max(1, round(length_s / 2_592_000 / 8)))
@@ -294,7 +299,8 @@ def _ticks(bins: Bins) -> list[tuple[datetime, str]]:
 
 
 def _round_up(number: int) -> int:
-    """Return a round number that is as large, at least 1: a multiple of 4 from 4 on, so that quarters are whole."""
+    """Return `number` rounded up to a round number, at least 1. From 4 on it is a multiple of 4, so that quarters are
+    whole."""
     if number <= 4:
         return max(1, number)
     size = 4

@@ -1,4 +1,4 @@
-"""The facts of one segment's runs, and what a snapshot keeps of them."""
+"""The facts of one segment's runs, and their stored form in a snapshot."""
 
 import json
 from collections import Counter
@@ -9,10 +9,10 @@ from retake.bucket.contract import is_key
 from retake.kpi.facts import PARTS, Cell, Fact, Source
 from retake.runs.history import Fingerprint, fingerprint
 
-_LARGEST = 2**100  # that a figure can be made of
+_MAX_NUMBER = 2**100  # in a valid document; larger ones could not be converted to figures
 
 VERSION = 1
-"""Of the documents, and of the way in which facts are made: snapshots of another version are made again."""
+"""The version of the documents and of how facts are made. Snapshots of another version are made again."""
 
 
 class SegmentSums(NamedTuple):
@@ -27,8 +27,8 @@ class SegmentSums(NamedTuple):
 class Sheet:
     """The facts of the runs of one segment.
 
-    There may be 100,000 runs, so the facts are columns of numbers: `numbers` (a place in `cells`), `times` and
-    `amounts`. The run `ids[n]`, read at `marks[n]`, has the next `sizes[n]` of them.
+    There may be 100,000 runs, so the facts are stored as columns of numbers: `numbers` (indices into `cells`), `times`
+    and `amounts`. The run `ids[n]`, as of its mark `marks[n]`, has the next `sizes[n]` facts.
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,8 @@ class Sheet:
         self._number_of: dict[Cell, int] = {}
 
     def updated(self, segment: str, source: Source) -> "Sheet":
-        """Return the sheet in line with `source`: only runs with another mark are read. Raises StorageError."""
+        """Return the sheet, updated from `source`, of which only runs with another mark are read. Raises
+        StorageError."""
         marks, sheet = source.marks(segment), Sheet()
         start = 0
         for run_id, mark, size in zip(self.ids, self.marks, self.sizes, strict=True):
@@ -51,12 +52,12 @@ class Sheet:
             start += size
         kept = {*sheet.ids}
         for item in source.read(segment, [run_id for run_id in marks if run_id not in kept]):
-            if item.segment == segment:  # else it has changed meanwhile, and belongs to another one now
+            if item.segment == segment:  # otherwise it has changed meanwhile, and now belongs to another one
                 sheet.put(item.id, item.mark, item.facts)
         return sheet
 
     def put(self, run_id: str, mark: int, facts: Sequence[Fact]) -> None:
-        """Add a run."""
+        """Add the facts of a run."""
         self.ids.append(run_id)
         self.marks.append(mark)
         self.sizes.append(len(facts))
@@ -77,7 +78,7 @@ class Sheet:
         return fingerprint(self.marks)
 
     def sums(self) -> SegmentSums:
-        """Return the sums of all its facts."""
+        """Return the sums of all facts."""
         first, last = min(self.times, default=0), max(self.times, default=0)
         return SegmentSums(self.fingerprint, first, last, self.between(first, last))
 
@@ -90,12 +91,12 @@ class Sheet:
         return Counter({cell: amount for cell, amount in zip(self.cells, sums, strict=True) if amount})
 
     def facts(self) -> Iterator[Fact]:
-        """Yield its facts, in no order."""
+        """Yield all facts, in no particular order."""
         for number, at, amount in zip(self.numbers, self.times, self.amounts, strict=True):
             yield Fact(at, self.cells[number], amount)
 
     def encode(self) -> bytes:
-        """Return the sheet as it is stored."""
+        """Return the sheet as stored."""
         return _encoded({"version": VERSION, "cells": self.cells, **{name: getattr(self, name) for name in _COLUMNS}})
 
 
@@ -117,7 +118,7 @@ def decode_sheet(data: bytes) -> Sheet:
         or min(sheet.sizes, default=0) < 0
     ):
         raise ValueError("columns of different lengths")
-    if any(abs(it) > _LARGEST for it in (*_ends(sheet.amounts), *_ends(sheet.times))):
+    if any(abs(it) > _MAX_NUMBER for it in (*_ends(sheet.amounts), *_ends(sheet.times))):
         raise ValueError("amounts or times: a number that is none of ours")
     if sheet.numbers and not 0 <= min(sheet.numbers) <= max(sheet.numbers) < len(sheet.cells):
         raise ValueError("numbers: a cell that is not there")
@@ -130,13 +131,13 @@ def _ends(column: Sequence[int]) -> tuple[int, ...]:
 
 
 class Index(NamedTuple):
-    """The sums of all segments, and when the snapshot was taken (microseconds since the epoch; None: never)."""
+    """The sums of all segments, and when the snapshot was taken."""
 
-    taken_at: int | None = None
+    taken_at: int | None = None  # microseconds since the epoch; None: never
     segments: Mapping[str, SegmentSums] = {}
 
     def encode(self) -> bytes:
-        """Return the index as it is stored."""
+        """Return the index as stored."""
         segments = {
             name: {
                 "runs": it.fingerprint.runs,
@@ -173,7 +174,7 @@ def _cell(value: Any) -> Cell:
 
 
 def _number(value: Any) -> int:
-    if type(value) is not int or abs(value) > _LARGEST:
+    if type(value) is not int or abs(value) > _MAX_NUMBER:
         raise ValueError(f"{value!r:.50} is not a whole number")
     return value
 

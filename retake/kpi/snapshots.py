@@ -1,14 +1,14 @@
-"""Snapshots: what was counted so far, kept in `kpi/` at the bucket's root, so that only what is new is read.
+"""Snapshots: the facts counted so far, kept in `kpi/` at the bucket's root, so that only new runs are read.
 
     kpi/LEDGER.json            the index: the sums of each segment of the ledger, and when the snapshot was taken
     kpi/LEDGER.SEGMENT.json    the facts of the segment's runs (retake.runs.history)
 
-A snapshot is a copy of what the ledger says, never a source. Each segment has the fingerprint of the runs that it was
-made of, and each run its mark: what no longer agrees with the ledger is read again, whoever wrote it. So a document
-that is lost, invalid, old or written by two processes at once changes no figure; it costs time.
+A snapshot is derived from the ledger. Each segment has the fingerprint of the runs that it was made from, and each run
+its mark: whatever no longer agrees with the ledger is read again. So a document that is lost, invalid, outdated or
+written by two processes at once changes no figure, and only costs time.
 
-While `kpi/` cannot be written, what was counted stays in memory and is written as soon as that is possible again. A
-process that ends before loses nothing: the next one counts it from the ledger.
+While `kpi/` cannot be written, snapshots stay in memory and are written as soon as that is possible. A process that
+ends before that loses nothing: the next one counts again from the ledger.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ KPI = "kpi/"
 """The folder of a bucket that holds the snapshots."""
 
 EVERY_S = 300.0
-"""Seconds between two snapshots."""
+"""Minimum seconds between two snapshots."""
 
 _log = getLogger(__name__)
 
@@ -34,8 +34,8 @@ T = TypeVar("T")
 
 
 class CountedRuns:
-    """All facts of one ledger, as they were when this was made. `sheets` are the segments that were read; `load`
-    returns another one."""
+    """All facts of one ledger, as of the moment when this was made. `sheets` are the segments already read; `load`
+    returns any other one."""
 
     def __init__(
         self, segments: Mapping[str, SegmentSums], sheets: Mapping[str, Sheet], load: Callable[[str], Sheet]
@@ -55,7 +55,7 @@ class CountedRuns:
         )
 
     def facts(self, since: int, until: int) -> Iterator[Fact]:
-        """Yield the facts from `since` to `until`, in no order. Raises StorageError."""
+        """Yield the facts from `since` to `until`, in no particular order. Raises StorageError."""
         for name, it in self._segments.items():
             if it.first <= until and it.last >= since:
                 yield from (fact for fact in self._sheet(name).facts() if since <= fact.at <= until)
@@ -74,20 +74,20 @@ def _added(counts: Iterator[Mapping[Cell, int]]) -> Counter[Cell]:
 
 
 class KpiSnapshots:
-    """The snapshots in `bucket` (all of it, whatever the channel), taken every `every_s`; with `read_only` they stay in
-    memory."""
+    """The snapshots in `bucket`, which is the whole bucket, taken every `every_s` seconds. With `read_only` they stay
+    in memory."""
 
     def __init__(self, bucket: Bucket, clock: Clock, *, every_s: float = EVERY_S, read_only: bool = False) -> None:
         self._bucket, self._clock, self._every_s, self._read_only = bucket, clock, every_s, read_only
         self._versions: dict[str, str | Expect] = {}  # of the documents that were read
-        self._buffer: dict[str, bytes] = {}  # documents that could not be written
+        self._buffer: dict[str, bytes] = {}  # documents that are still to be written
         self._warned = False
 
     def counted(self, ledger: str, source: Source, *, rebuild: bool = False) -> CountedRuns:
-        """Return all facts of the ledger, and take a snapshot if it is time. `ledger` is its name among the documents.
+        """Return all facts of the ledger, and take a snapshot if one is due. `ledger` is its name in `kpi/`.
 
-        With `rebuild` everything is read from the ledger and written again. Raises StorageError where the ledger cannot
-        be read; what is wrong with the snapshots is logged.
+        With `rebuild` everything is read from the ledger and written again. Raises StorageError if the ledger cannot be
+        read. Trouble with the snapshots is only logged.
         """
         index = Index() if rebuild else self._read(f"{ledger}.json", decode_index) or Index()
         segments: dict[str, SegmentSums] = {}
@@ -110,9 +110,9 @@ class KpiSnapshots:
                 segments[name] = sheets[name].sums()
         if (self._due(index) or self._buffer) and (segments or index.segments):
             gone = [name for name in index.segments if name not in segments]
-            self._save(ledger, Index(micros(self._clock.now()), segments), sheets, gone, whatever=rebuild)
+            self._save(ledger, Index(micros(self._clock.now()), segments), sheets, gone, overwrite=rebuild)
         if not self._buffer:
-            self._versions.clear()  # of 10,000 ledgers; the next call reads the documents again
+            self._versions.clear()  # to save memory, for 10,000 ledgers; the next call reads the documents again
         return CountedRuns(segments, sheets, load)
 
     def _due(self, index: Index) -> bool:
@@ -122,10 +122,10 @@ class KpiSnapshots:
         return not 0 <= age_s < self._every_s  # the clock may have been set back
 
     def _save(
-        self, ledger: str, index: Index, sheets: Mapping[str, Sheet], gone: Sequence[str], *, whatever: bool
+        self, ledger: str, index: Index, sheets: Mapping[str, Sheet], gone: Sequence[str], *, overwrite: bool
     ) -> None:
-        """Write the snapshot, the index last. Of two processes that write at once one prevails, unless it is to be
-        written `whatever` is there."""
+        """Write the snapshot, the index last. Unless `overwrite`, the index of another process that was written since
+        ours was read stays."""
         name = f"{ledger}.json"
         self._buffer.pop(name, None)
         self._buffer |= {f"{ledger}.{segment}.json": sheet.encode() for segment, sheet in sheets.items()}
@@ -134,7 +134,7 @@ class KpiSnapshots:
             return
         try:
             for key, data in [*self._buffer.items()]:
-                expect = self._versions.get(key, ABSENT) if key == name and not whatever else ANY
+                expect = self._versions.get(key, ABSENT) if key == name and not overwrite else ANY
                 try:
                     self._versions[key] = self._bucket.write(f"{KPI}{key}", data, expect)
                 except Conflict:
@@ -148,7 +148,7 @@ class KpiSnapshots:
             self._warned = False
 
     def _read(self, name: str, decode: Callable[[bytes], T]) -> T | None:
-        """Return a document of a snapshot, or None where it is missing, invalid or cannot be read."""
+        """Return a document of a snapshot, or None if it is missing, invalid or unreadable."""
         try:
             if name in self._buffer:
                 return decode(self._buffer[name])

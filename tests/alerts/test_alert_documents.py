@@ -90,7 +90,7 @@ def test_a_message_with_a_field_that_is_no_text_is_sent_to_nobody_and_named(fiel
     board["channels"]["all"]["queue"][0][field] = value
     broken = json.dumps(board).encode()
     world.bucket.write("alerts/state.json", broken, ANY)
-    with pytest.raises(StateError, match=rf"alerts/state\.json: channels\.all\.queue: {field}: no text"):
+    with pytest.raises(StateError, match=rf"alerts/state\.json: channels\.all\.queue: {field}: is not text"):
         world.deliver()
     assert world.service.events() == []
     assert world.bucket.read("alerts/state.json")[0] == broken

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from kpi_ledgers import A, B, C, Place, statuses
 
-from retake.kpi.facts import LONGEST_NAME
+from retake.kpi.facts import MAX_NAME_LENGTH
 from retake.kpi.figures import KpiLevel, StepFigures, pipeline_figures, worst
 from retake.runs.run import ERROR, STEP_DONE
 from retake.runs.states import RunStatus, Trigger
@@ -134,7 +134,7 @@ def test_foreign_names_are_cut_and_kept_on_one_line(place: Place) -> None:
     place.ledger.note(run, STEP_DONE, {"step": ["no", "text"]}, actor="cron")
     [step] = place.figures()["story"].steps
     assert step.step.startswith("длинный шаг")
-    assert len(step.step) == LONGEST_NAME
+    assert len(step.step) == MAX_NAME_LENGTH
 
 
 # --- levels and targets ---------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""Everything else, through Apprise: the secret is one of its URLs, or several separated by commas or spaces.
+"""All other services, through Apprise: the secret is one of its URLs, or several separated by commas or spaces.
 
-Apprise takes most of a second to load, so that is done when a message is due and counts as time of the try.
+Apprise takes most of a second to import. That is done when a message is due, within the time limit of the try.
 """
 
 import logging
@@ -19,7 +19,7 @@ _CHATTY = ("apprise", "oauthlib", "requests_oauthlib")  # they log URLs, which a
 
 
 def send(sending: Sending) -> Sent:
-    """Send title and text to each URL that does not have it yet. In `done` a URL is its position, from 1."""
+    """Send title and text to each URL that does not have them yet. `done` names URLs by their position, from 1."""
     for name in _CHATTY:
         logging.getLogger(name).disabled = True
     outcomes: dict[str, Sent] = {}
@@ -28,14 +28,14 @@ def send(sending: Sending) -> Sent:
     except SettingsError as error:
         return Sent(Ending.FAILED, str(error))
     except Overdue:
-        found = dict(outcomes)  # the thread that was left behind may still add to the other one
+        found = dict(outcomes)  # a copy: the abandoned thread may still change `outcomes`
         waiting = {name: sending.late() for name in _urls(sending) if name not in found}
         return combined({**found, **waiting}, sending.done)
     return combined(outcomes, sending.done)
 
 
 def _urls(sending: Sending) -> dict[str, str]:
-    """Return the URLs that do not have the message yet, by position."""
+    """Return the URLs that do not have the message yet, by their position."""
     urls = _BETWEEN_URLS.split(sending.secret.strip(" ,"))
     return {str(n): url for n, url in enumerate(urls, 1) if str(n) not in sending.done}
 
@@ -44,12 +44,12 @@ def _send_all(sending: Sending, outcomes: dict[str, Sent]) -> None:
     require("apprise", f"the channel {sending.channel.name!r}")
     import apprise
 
-    # With its own threads, a service that hangs would hold the exit of the process.
+    # In its async mode, a service that hangs would delay the exit of the process.
     asset = apprise.AppriseAsset(async_mode=False)
     for name, url in _urls(sending).items():
         try:
             outcomes[name] = _send_one(apprise, asset, url, sending)
-        except Exception as error:  # noqa: BLE001  (nearly two hundred plugins)
+        except Exception as error:  # noqa: BLE001  nearly two hundred plugins may raise anything
             outcomes[name] = Sent(Ending.FAILED, f"apprise failed with {type(error).__name__}")
 
 

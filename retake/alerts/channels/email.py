@@ -20,20 +20,20 @@ from retake.errors import SettingsError
 from retake.vendors.certificates import trusted
 from retake.vendors.http import Cutter, Overdue, within
 
-ANSWER_LIMIT = 64 * 2**10  # bytes, of all replies of the server in one session
-_BEHIND_S = 5.0
-_SEVEN_BITS = SMTP.clone(cte_type="7bit")  # not every server takes eight
+ANSWER_LIMIT = 64 * 2**10  # bytes of all replies of the server in one session
+_READ_GRACE_S = 5.0
+_SEVEN_BITS = SMTP.clone(cte_type="7bit")  # not every server accepts 8-bit text
 _PLAIN_ID = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 
 
 def send(sending: Sending) -> Sent:
     """Send one message to all recipients.
 
-    The message is the same at each try, Message-ID and Date included, so that a mailbox that got it twice can tell.
+    The message is the same at each try, including Message-ID and Date, so that a mailbox can recognise a duplicate.
     """
     try:
         mail = mail_of(sending)
-    except (ValueError, IndexError, MessageError):  # what the library makes of a malformed address
+    except (ValueError, IndexError, MessageError):  # raised by the library for malformed addresses
         return Sent(Ending.REFUSED, "one of the channel's addresses (from, to) is not a mail address")
     try:
         tls = None if sending.channel.options["security"] == "none" else trusted()
@@ -76,18 +76,18 @@ def _id_of(delivery_id: str) -> str:
 
 
 class _MailSession(smtplib.SMTP):
-    """One connection to the mail server, which `cutter` can cut. `tls` is None for one that is not encrypted."""
+    """One connection to the mail server, which `cutter` can cut. `tls` is None for an unencrypted one."""
 
     def __init__(self, cutter: Cutter, sending: Sending, tls: ssl.SSLContext | None) -> None:
         self._cutter, self._tls, self._left = cutter, tls, ANSWER_LIMIT
         self._options, self._secret = sending.channel.options, sending.secret
-        # With no name given, smtplib asks a name server for one. The time is up before that of each read, which ends a
-        # thread that was left behind.
-        super().__init__(local_hostname="localhost", timeout=sending.timeout_s + _BEHIND_S)
-        self._host = self._options["host"]  # the name that STARTTLS verifies; smtplib sets it only if it connects above
+        # Without local_hostname, smtplib asks a name server for it. The timeout of a read is longer than that of the
+        # whole try, and only ends a thread that was abandoned.
+        super().__init__(local_hostname="localhost", timeout=sending.timeout_s + _READ_GRACE_S)
+        self._host = self._options["host"]  # STARTTLS verifies it; smtplib would set it only if it connected above
 
     def deliver(self, mail: EmailMessage) -> dict[str, tuple[int, bytes]]:
-        """Send `mail`, and return the recipients that were refused, if some were not."""
+        """Send `mail`, and return the recipients that were refused. Raises SMTPRecipientsRefused if all were."""
         options = self._options
         try:
             code, text = self.connect(options["host"], options["port"])
@@ -104,7 +104,7 @@ class _MailSession(smtplib.SMTP):
         return refused
 
     def _leave(self) -> None:
-        """Take leave without waiting for the answer: the message is delivered, whatever happens now."""
+        """Send QUIT without waiting for the answer: the message is already delivered."""
         try:
             self.putcmd("quit")
         except (OSError, smtplib.SMTPException):
@@ -120,7 +120,7 @@ class _MailSession(smtplib.SMTP):
         return self._tls.wrap_socket(connection, server_hostname=host)
 
     def getreply(self) -> tuple[int, bytes]:
-        """Return one reply. Raises SMTPServerDisconnected for a server that replies without end."""
+        """Return one reply. Raises SMTPServerDisconnected if the replies exceed ANSWER_LIMIT."""
         if self.file is None:
             assert self.sock is not None, "it is connected"
             self.file = _Replies(self.sock.makefile("rb"), self._count)
@@ -133,7 +133,7 @@ class _MailSession(smtplib.SMTP):
 
 
 class _Replies:
-    """The lines that a server sends, counted."""
+    """The lines that a server sends, whose bytes are counted."""
 
     def __init__(self, stream: BinaryIO, count: Callable[[int], None]) -> None:
         self._stream, self._count = stream, count
@@ -148,7 +148,7 @@ class _Replies:
 
 
 def _outcome(error: Exception, sending: Sending) -> Sent:
-    """Return what an error means. smtplib's own texts are not repeated: some quote what was sent."""
+    """Return the result that an error stands for. smtplib's messages are not used: some quote what was sent."""
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         codes = [code for code, _ in error.recipients.values()]
         how = Ending.REFUSED if all(map(_for_good, codes)) else Ending.FAILED
@@ -159,7 +159,7 @@ def _outcome(error: Exception, sending: Sending) -> Sent:
         return Sent(_how(error.smtp_code), _reply(error.smtp_code, error.smtp_error))
     if isinstance(error, smtplib.SMTPServerDisconnected):
         return Sent(Ending.FAILED, "the connection was cut", maybe=True)
-    if isinstance(error, smtplib.SMTPException):  # no STARTTLS, no signing in, no addresses beyond ASCII
+    if isinstance(error, smtplib.SMTPException):  # no STARTTLS, no login, or no non-ASCII addresses
         return Sent(Ending.REFUSED, "the server lacks what the channel's settings need (security, user, to)")
     if isinstance(error, UnicodeError):
         return Sent(Ending.REFUSED, f"host, user or {sending.channel.env} has characters that SMTP does not take")

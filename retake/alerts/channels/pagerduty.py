@@ -1,7 +1,8 @@
 """PagerDuty, through the Events API v2.
 
-An alert's id is the `dedup_key`, so what is sent twice is one incident there, and what is acknowledged or resolved here
-is so there. A report, if the channel takes any, opens an incident of severity "info" that a person resolves.
+An alert's id is the `dedup_key`, so a message that is sent twice makes one incident, and alerts that are acknowledged
+or resolved here are so there. A report, if the channel takes any, opens an incident of severity "info" that a person
+has to resolve.
 """
 
 import json
@@ -15,12 +16,12 @@ from retake.vendors.answers import Reply, as_dict, joined, parse
 
 SUMMARY_LIMIT = 1024  # characters
 KEY_LIMIT = 255
-DETAILS_LIMIT = 400_000  # bytes; PagerDuty takes no event above 512 KB
+DETAILS_LIMIT = 400_000  # bytes; PagerDuty refuses events above 512 KB
 _ACTIONS = {AlertEvent.ACKNOWLEDGE: "acknowledge", AlertEvent.RESOLVE: "resolve"}
 
 
 def send(sending: Sending) -> Sent:
-    """Send one event. An acknowledgement and a resolution need the key alone."""
+    """Send one event. An acknowledgement or resolution needs only the key."""
     message = sending.message
     event: dict[str, Any] = {
         "routing_key": sending.secret,

@@ -1,4 +1,4 @@
-"""An HTTP request of a channel, and what its answer means for the message."""
+"""Sends a message by an HTTP request, and interprets the answer."""
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping
@@ -12,15 +12,15 @@ from retake.vendors.answers import NoReply, Reply, retry_after_s
 from retake.vendors.http import bare, check_route, exchange
 
 ANSWER_LIMIT = 64 * 2**10  # bytes; a longer answer is judged by its status alone
-_PASSING = (408, 429)  # the refusals that may pass
+_TEMPORARY_REFUSALS = (408, 429)
 
 
 def judged(reply: Reply, reason: str = "") -> Sent:
-    """Return what an answer means, by its status. `reason` is what the service says about it."""
+    """Return the result that an answer stands for, by its status. `reason` is what the service says about it."""
     if reply.ok:
         return Sent(Ending.DELIVERED)
     why = f"{reply.status}: {reason}" if reason else f"{reply.status}"
-    if reply.status >= 500 or reply.status in _PASSING:
+    if reply.status >= 500 or reply.status in _TEMPORARY_REFUSALS:
         return Sent(Ending.FAILED, why, retry_after_s(reply.headers))
     return Sent(Ending.REFUSED, f"{reply.status}: a redirect, which is not followed" if reply.status < 400 else why)
 
@@ -32,10 +32,10 @@ def post(
     headers: Mapping[str, str] | None = None,
     **content: Any,
 ) -> Sent:
-    """POST `content`, which is what requests calls `json` or `data`, and return what the answer means.
+    """POST `content` (the argument `json` or `data` of requests), and return the result.
 
-    A name and a password in the URL become basic authentication. The whole exchange takes `sending.timeout_s` seconds
-    at most. requests quotes URLs in its errors; the outcome does not.
+    A user and password in the URL become basic authentication. The whole exchange takes at most `sending.timeout_s`
+    seconds. The result contains no URL, although the errors of requests do.
     """
     if not url.isprintable() or any(map(str.isspace, url)):
         return _no_url(sending)
@@ -44,7 +44,7 @@ def post(
         every = {**_authorization(url), **(headers or {})}
         timeout_s = sending.timeout_s
         reply = exchange(None, "POST", url, timeout_s=timeout_s, limit=ANSWER_LIMIT, headers=every, **content)
-    except SettingsError as error:  # proxies and certificates in the environment
+    except SettingsError as error:  # about proxies or certificates in the environment
         return Sent(Ending.FAILED, str(error))
     except NoReply as trouble:
         if trouble.code is Code.CONFIGURATION:

@@ -1,4 +1,4 @@
-"""Sends one message through one channel, once, and says how that ended."""
+"""Sends one message through one channel, once, and returns the result."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from urllib.parse import quote as percent_encoded
 from urllib.parse import unquote
 
-from retake.alerts.message import LONGEST_WAIT_S, Ending, Message, Sent
+from retake.alerts.message import MAX_WAIT_S, Ending, Message, Sent
 from retake.alerts.settings import AlertChannel
 from retake.foreign_text import one_line, several_lines
 from retake.vendors.answers import SECRET_LENGTH, as_dict, parse, quote
@@ -23,21 +23,21 @@ def _quotes_no_url(record: logging.LogRecord) -> bool:
     return "url=" not in str(record.msg)
 
 
-# Of an answer whose headers are malformed urllib3 warns, with the whole URL: a secret, for some kinds.
+# urllib3 warns of malformed headers in an answer with the whole URL, which for some kinds is a secret.
 logging.getLogger("urllib3.connection").addFilter(_quotes_no_url)
 
 
 class Sending(NamedTuple):
-    """What a kind of channel is given for one try."""
+    """The parameters of one try, for a kind of channel."""
 
     channel: AlertChannel
     secret: str
     message: Message
     timeout_s: float  # for the whole try
-    done: tuple[str, ...] = ()  # the recipients that have it already
+    done: tuple[str, ...] = ()  # the recipients that already have it
 
     def late(self) -> Sent:
-        """Return that the time was over before there was an answer."""
+        """Return the result of a try whose time was over before there was an answer."""
         return Sent(Ending.FAILED, f"no answer within {self.timeout_s:g} s", maybe=True)
 
     def __repr__(self) -> str:
@@ -48,14 +48,14 @@ class Sending(NamedTuple):
 def send(channel: AlertChannel, secret: str, message: Message, timeout_s: float, done: tuple[str, ...] = ()) -> Sent:
     """Send `message` once, within `timeout_s` seconds.
 
-    `secret` is the value of the variable `channel.env`, "" if it is not set. `done` is what the outcome of the last
-    try of the same message had. Nothing is raised for what the network or the service does, and the outcome's `why`
-    never holds the secret or a part of it.
+    `secret` is the value of the variable `channel.env`, or "" if it is not set. `done` is that of the result of the
+    last try of the same message. Raises nothing for failures of the network or the service. The result's `why` never
+    contains the secret or a part of it.
     """
     secret = secret.strip()
     if channel.needs_secret and not secret:
         return Sent(Ending.FAILED, f"{channel.env} is not set", done=done)
-    fields = as_dict(parse(json.dumps(dict(message.fields))))  # for readers that are stricter than Python's
+    fields = as_dict(parse(json.dumps(dict(message.fields))))  # some JSON readers are stricter than Python's
     shown = message._replace(title=one_line(message.title), text=several_lines(message.text), fields=fields)
     kind = import_module(f"retake.alerts.channels.{_MODULES.get(channel.kind, channel.kind)}")
     outcome: Sent = kind.send(Sending(channel, secret, shown, timeout_s, done))
@@ -64,14 +64,14 @@ def send(channel: AlertChannel, secret: str, message: Message, timeout_s: float,
     return Sent(
         outcome.how,
         quote(without_secret(outcome.why, secret), limit=WHY_LIMIT),
-        None if wait_s is None else min(max(wait_s, 0.0), LONGEST_WAIT_S),
+        None if wait_s is None else min(max(wait_s, 0.0), MAX_WAIT_S),
         (outcome.done or done) if failed else (),
         failed and outcome.maybe,
     )
 
 
 def without_secret(text: str, secret: str) -> str:
-    """Return `text` without `secret`, and without the parts of a URL or token that a service may repeat alone."""
+    """Return `text` without `secret`, and without parts of it that a service may quote, such as a token in a URL."""
     if not secret or not text:
         return text
     parts = {part for part in _SEPARATORS.split(secret) if len(part) >= SECRET_LENGTH} | {secret}
@@ -86,10 +86,10 @@ def length(text: str) -> int:
 
 
 def combined(outcomes: Mapping[str, Sent], done: tuple[str, ...]) -> Sent:
-    """Return how a message ended that each recipient is sent by itself.
+    """Return the overall result of a message that is sent to each recipient separately.
 
-    `outcomes` are by recipient; those in `done` have it from an earlier try. It is sent again while one of them failed
-    in a way that may pass.
+    `outcomes` are by recipient. Those in `done` have it from an earlier try. It is FAILED, and so tried again, if any
+    recipient's try FAILED.
     """
     failed = [it for it in outcomes.values() if it.how is Ending.FAILED]
     refused = [it for it in outcomes.values() if it.how is Ending.REFUSED]

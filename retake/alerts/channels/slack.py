@@ -8,7 +8,7 @@ from retake.alerts.channels.sending import Sending
 from retake.alerts.message import Sent
 from retake.vendors.answers import Reply
 
-TEXT_LIMIT = 40_000  # characters; Slack drops the rest of a longer text
+TEXT_LIMIT = 40_000  # characters; Slack truncates longer texts
 _WORDS = re.compile(r"[a-z0-9_]{1,80}")
 _PART_OF_ENTITY = re.compile(r"&[a-z]{0,3}\Z")
 
@@ -27,6 +27,6 @@ def _cut(text: str) -> str:
 
 
 def _judge(reply: Reply) -> Sent:
-    """Slack gives reasons as one word: "channel_not_found". Anything else is not repeated."""
+    """Return the result. Slack's reasons are one word, such as "channel_not_found"; anything else is not quoted."""
     body = reply.body[:100].decode("utf-8", "replace").strip()
     return judged(reply, body if _WORDS.fullmatch(body) else "")

@@ -1,4 +1,4 @@
-"""SMS, through Twilio: each recipient is sent a message of its own."""
+"""SMS, through Twilio: each recipient gets a separate message."""
 
 import time
 from urllib.parse import quote
@@ -9,12 +9,12 @@ from retake.alerts.message import Ending, Message, Sent
 from retake.foreign_text import utf16_cut
 from retake.vendors.answers import Reply, as_dict, count, parse
 
-BODY_LIMIT = 320  # UTF-16 code units, so not more characters either
-_LEAST_TEXT = 160  # that a link leaves
+BODY_LIMIT = 320  # UTF-16 code units, and so at most as many characters
+_MIN_TEXT = 160  # code units that a link must leave for the text
 
 
 def send(sending: Sending) -> Sent:
-    """Send it to each recipient that does not have it yet; all of them share the time."""
+    """Send the message to each recipient that does not have it yet. All of them share the time limit."""
     options, end_s = sending.channel.options, time.monotonic() + sending.timeout_s
     url = f"{options['endpoint']}/2010-04-01/Accounts/{quote(options['account'], safe='')}/Messages.json"
     headers, text = basic(options["account"], sending.secret), body_of(sending.message)
@@ -32,13 +32,13 @@ def send(sending: Sending) -> Sent:
 
 
 def body_of(message: Message) -> str:
-    """Return level, title and as much of the text as fits, with the link at the end if that leaves room for them."""
+    """Return level, title and as much of the text as fits, and at the end the link, if that leaves enough room."""
     text = f"{message.headline}\n{message.text}".strip()
     link = f"\n{message.link}" if message.link and message.link not in text else ""
     if length(text + link) <= BODY_LIMIT:
         return text + link
     ending = f"\n{message.link}" if message.link else ""
-    if not ending or BODY_LIMIT - length(ending) < _LEAST_TEXT:
+    if not ending or BODY_LIMIT - length(ending) < _MIN_TEXT:
         return utf16_cut(text, BODY_LIMIT)
     beginning = utf16_cut(text, BODY_LIMIT - length(ending))
     return beginning if message.link in beginning.split() else beginning + ending

@@ -13,7 +13,7 @@ _NOT_IN_A_TOKEN = frozenset("/?#%\\@")
 
 
 def send(sending: Sending) -> Sent:
-    """Send title and text as one plain message to the chat. The token is a part of the URL."""
+    """Send title and text as one plain-text message to the chat. The token is part of the URL."""
     token, options, message = sending.secret, sending.channel.options, sending.message
     if not token.isascii() or not token.isprintable() or " " in token or _NOT_IN_A_TOKEN & set(token):
         return Sent(Ending.REFUSED, f"{sending.channel.env} has characters that no token has")

@@ -1,4 +1,4 @@
-"""Any program that takes JSON: the event, the time, and the alert as `alerts list --json` has it."""
+"""A webhook of any program that takes JSON: the event, the time, and the alert as in `alerts list --json`."""
 
 from retake.alerts.channels.post import post
 from retake.alerts.channels.sending import Sending
