@@ -3,7 +3,7 @@
 from retake.checking.finding_code import FindingCode, Severity
 from retake.checking.run_codes import RUN_CODES
 from retake.checking.service_codes import SERVICE_CODES
-from retake.checking.shared_codes import OF_ALL
+from retake.checking.shared_codes import SHARED_CODES
 from retake.checking.story_codes import STORY_CODES
 
 NOTHING_HERE = "nothing-here"
@@ -35,6 +35,6 @@ CODES: dict[str, FindingCode] = {
     ),
     **STORY_CODES,
     **RUN_CODES,
-    **OF_ALL,
+    **SHARED_CODES,
     **SERVICE_CODES,
 }

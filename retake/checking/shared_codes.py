@@ -2,7 +2,7 @@
 
 from retake.checking.finding_code import FindingCode, Severity
 
-OF_ALL: dict[str, FindingCode] = {
+SHARED_CODES: dict[str, FindingCode] = {
     # --- paid calls, bills and caps ---
     "paid-calls-invalid": FindingCode(
         Severity.ERROR,
