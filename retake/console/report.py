@@ -86,7 +86,7 @@ def _timeline(report: Report) -> list[str]:
             f"+{span((it.at - report.incident.began).total_seconds())}",
             text(it.actor),
             str(it.step_attempt or ""),
-            text(f"{it.told}. {it.failure}" if it.failure else it.told),
+            text(f"{it.description}. {it.failure}" if it.failure else it.description),
         )
         for it in report.history.entries
     ]

@@ -10,7 +10,7 @@ from retake.console.invocation import console_command
 from retake.console.since import moment_of, read_since
 from retake.data import checkout
 from retake.operations.attempts import StepAttempt
-from retake.operations.lookup import SHOWN
+from retake.operations.lookup import SHORT_ID_LENGTH
 from retake.operations.runs import RunFilter, RunList, list_runs
 from retake.operations.words import ago, code_of, moment
 from retake.option_values import not_empty
@@ -73,7 +73,7 @@ def _blocks(found: RunList, now: datetime) -> list[Block]:
     several = len(names) > 1
     rows = [
         (
-            run.run_id[:SHOWN],
+            run.run_id[:SHORT_ID_LENGTH],
             run.task_id,
             *((run.pipeline,) if several else ()),
             _state(run, found.steps.get(run.run_id), now),

@@ -58,7 +58,7 @@ def _happened(past: History, now: datetime) -> list[Block]:
         tone = Tone.BAD if it.status == RunStatus.FAILED else Tone.WARN if it.error else Tone.PLAIN
         tone = Tone.GOOD if it.status == RunStatus.SUCCEEDED else tone
         due = it.next_retry_at if it.next_retry_at and it.next_retry_at > it.at else None
-        told = f"{it.told} at {moment(due, now)}" if due else it.told
+        told = f"{it.description} at {moment(due, now)}" if due else it.description
         what = f"{told}. {it.failure}" if it.failure else told
         since = f"+{span((it.at - past.start).total_seconds())}"
         rows.append((moment(it.at, now), since, it.actor, str(it.step_attempt or ""), Cell(what, tone)))

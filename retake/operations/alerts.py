@@ -19,7 +19,7 @@ from retake.operations.pipelines import Operations
 from retake.operations.port import OrderDone, Refusal
 from retake.operations.reports import PeriodReport
 
-_ROUNDS = 3
+_MAX_ROUNDS = 3
 """How often `deliver` looks for more: what one channel refuses, the others are told."""
 
 
@@ -98,7 +98,7 @@ class AlertPanel:
         """Tell what is due and send what waits; return the names of the channels that something failed to reach."""
         sender = Sender(self._store, self._settings, self.environ, self._clock, self._send)
         tried: set[str] = set()
-        for _ in range(_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             self._store.change(lambda board: (evaluated(board, (), self._settings, self._clock.now()), None))
             started = sender.start()
             if not started:

@@ -123,7 +123,7 @@ class BreakerPanel:
     def __init__(self, operations: Operations, policies: Mapping[str, BreakerPolicy], owner: str) -> None:
         self._store = breakers_of(operations.bucket, operations.clock)
         self._clock: Clock = operations.clock
-        self._otherwise = _vendor_policy(operations.terms)
+        self._default_policy = _vendor_policy(operations.terms)
         self._policies = policies
         self._owner = owner
 
@@ -132,7 +132,7 @@ class BreakerPanel:
 
     def views(self) -> list[BreakerView]:
         """Return all breakers; one with an invalid document hides no other. Raises StorageError."""
-        return [self._look(name) for name in self.names()]
+        return [self._view_or_fault(name) for name in self.names()]
 
     def view(self, name: str) -> BreakerView:
         """Return one breaker. Raises Refusal for one that is not on record, StateError for an invalid document."""
@@ -142,7 +142,7 @@ class BreakerPanel:
         breaker = self._breaker(name)
         return BreakerView(breaker, breaker.state(), self._clock.now())
 
-    def _look(self, name: str) -> BreakerView:
+    def _view_or_fault(self, name: str) -> BreakerView:
         breaker = self._breaker(name)
         try:
             return BreakerView(breaker, breaker.state(), self._clock.now())
@@ -150,7 +150,7 @@ class BreakerPanel:
             return BreakerView(breaker, BreakerState(), self._clock.now(), str(error))
 
     def _breaker(self, name: str) -> Breaker:
-        policy = self._policies.get(name, self._otherwise)
+        policy = self._policies.get(name, self._default_policy)
         return Breaker(name, self._store, policy, clock=self._clock, owner=self._owner)
 
     def change(self, verb: str, name: str) -> OrderDone:

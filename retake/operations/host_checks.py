@@ -13,13 +13,13 @@ from retake.keys import KEYS, Keys
 from retake.operations.finding import Finding, fault, ok, warn
 from retake.operations.words import size
 
-ROOM = 10**9
+WARN_FREE_BYTES = 10**9
 """Bytes that should be free where videos are made and kept: some hundred of them."""
 
-LITTLE = 10**8
+FAULT_FREE_BYTES = 10**8
 """Bytes below which the next generation may already fail."""
 
-FILES = 256
+TICK_FILES = 256
 """Descriptors that one tick needs at most, with the channels that it works on at a time (see `_limits`)."""
 
 
@@ -90,9 +90,9 @@ def _room(check: str, path: str) -> Finding:
     except OSError as error:
         return fault(check, f"{path} cannot be looked at: {error.strerror}", "see that its disk is there")
     found = f"{size(free)} free at {path}"
-    if free < LITTLE:
+    if free < FAULT_FREE_BYTES:
         return fault(check, found, "make room: the next generation may fail", free_bytes=free)
-    if free < ROOM:
+    if free < WARN_FREE_BYTES:
         return warn(check, found, "make room soon", free_bytes=free)
     return ok(check, found, free_bytes=free)
 
@@ -110,11 +110,11 @@ def _inodes(path: str) -> Iterator[Finding]:
 def _limits(channels: int) -> Finding:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     largest, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-    needed = FILES + 8 * channels
+    needed = TICK_FILES + 8 * channels
     facts = {"open_files": soft, "file_size": largest}
     if soft != resource.RLIM_INFINITY and soft < needed:
         return warn("limits", f"{soft} open files are allowed, {needed} may be needed", "raise it: ulimit -n", **facts)
-    if largest != resource.RLIM_INFINITY and largest < LITTLE:
+    if largest != resource.RLIM_INFINITY and largest < FAULT_FREE_BYTES:
         return fault("limits", f"no file may be larger than {size(largest)}", "raise it: ulimit -f", **facts)
     return ok("limits", "enough open files and large enough files are allowed", **facts)
 

@@ -107,14 +107,14 @@ class KpiReader:
         sums = sums or self.sums([window_s], totals=True)
         books = self._snapshots.counted("caps", DayBooks(self._operations.bucket))
         figures = Figures(sums.at, window_s, self._figures(sums.lately[window_s], _stopped(self._operations)))
-        return self._rendered(_added([sums.totals, books.totals()]), figures)
+        return self._render(_total([sums.totals, books.totals()]), figures)
 
     def levels(self) -> str:
         """Return the metrics that need no runs to be counted: dead letters, alerts, breakers, the mode. Raises as
         `report`."""
-        return self._rendered({}, Figures(self._operations.clock.now(), self._terms.window_seconds, ()))
+        return self._render({}, Figures(self._operations.clock.now(), self._terms.window_seconds, ()))
 
-    def _rendered(self, totals: Mapping[Cell, int], figures: Figures) -> str:
+    def _render(self, totals: Mapping[Cell, int], figures: Figures) -> str:
         operations = self._operations
         now, states = operations.clock.now(), breaker_states(operations)
         not_closed = {it["name"] for it in open_breakers(states, now)}
@@ -141,7 +141,7 @@ class KpiReader:
         self, counted: tuple[CountedRuns, ...], stopped: Collection[str], window_s: float, now: datetime
     ) -> KpiReport:
         since = _before(now, window_s)
-        counts = _added(it.between(micros(since), micros(now)) for it in counted)
+        counts = _total(it.between(micros(since), micros(now)) for it in counted)
         return KpiReport(Figures(now, window_s, self._figures(counts, stopped)), since, counted)
 
     def _figures(self, counts: Mapping[Cell, int], stopped: Collection[str]) -> tuple[PipelineFigures, ...]:
@@ -186,7 +186,7 @@ def _before(now: datetime, window_s: float) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
-def _added(counts: Iterable[Mapping[Cell, int]]) -> Counter[Cell]:
+def _total(counts: Iterable[Mapping[Cell, int]]) -> Counter[Cell]:
     total: Counter[Cell] = Counter()
     for each in counts:
         total.update(each)

@@ -11,10 +11,10 @@ from retake.retrying.dead_letters import DeadLetters
 from retake.runs.history import UNFINISHED, BucketHistory, RunHistory
 from retake.runs.run import ERROR
 
-_RUNS_OF_BUCKET, _RUNS_OF_DATABASE = 2_000, 50_000
+_MAX_BUCKET_RUNS, _MAX_DATABASE_RUNS = 2_000, 50_000
 """So many of a ledger's last runs are read, at least, before one with few errors is given up on."""
 
-_NEVER = datetime.min.replace(tzinfo=UTC)
+_OLDEST = datetime.min.replace(tzinfo=UTC)
 
 
 class MetError(NamedTuple):
@@ -26,7 +26,7 @@ class MetError(NamedTuple):
 
     @property
     def at(self) -> datetime:
-        return self.record.at or _NEVER
+        return self.record.at or _OLDEST
 
     @property
     def identity(self) -> object:
@@ -57,7 +57,7 @@ def _recorded(history: RunHistory, names: set[str] | None, limit: int, in_bucket
     """Read the runs that have not ended, whose errors may be of any day since their last transition, and then segments,
     the latest first, until no older one can have an error that is as late as the last `limit`."""
     found: list[MetError] = []
-    read, most = set[str](), _RUNS_OF_BUCKET if in_bucket else _RUNS_OF_DATABASE
+    read, most = set[str](), _MAX_BUCKET_RUNS if in_bucket else _MAX_DATABASE_RUNS
     days = sorted((it for it in history.segments() if it != UNFINISHED), reverse=True)
     for segment in (UNFINISHED, *days):
         enough = len(found) >= limit and segment[:10] < f"{found[limit - 1].at:%Y-%m-%d}"
@@ -66,7 +66,7 @@ def _recorded(history: RunHistory, names: set[str] | None, limit: int, in_bucket
         marks = history.unfinished() if segment == UNFINISHED else history.marks(segment)
         for run in history.read(segment, [it for it in marks if it not in read]):
             if names is None or run.pipeline in names:
-                found += (_met(it.payload, run.pipeline) for it in run.events if it.kind == ERROR)
+                found += (_met_error(it.payload, run.pipeline) for it in run.events if it.kind == ERROR)
         read.update(marks)
         found = sorted(found, key=lambda it: it.at, reverse=True)[:limit]
     return found
@@ -79,17 +79,17 @@ def _of_documents(operations: Operations) -> Iterator[MetError]:
         except RetakeError:
             continue  # `status` says what is wrong with it
         if state.error:
-            yield _met(state.error.raw, pipeline.name)
+            yield _met_error(state.error.raw, pipeline.name)
 
 
 def _of_letters(operations: Operations, limit: int) -> Iterator[MetError]:
     for pipeline in operations.pipelines:
         for letter in DeadLetters(pipeline.bucket, operations.clock, counted=True).list(limit):
             if letter.error:
-                yield _met(letter.error, pipeline.name)
+                yield _met_error(letter.error, pipeline.name)
 
 
-def _met(record: Mapping[str, Any], pipeline: str) -> MetError:
+def _met_error(record: Mapping[str, Any], pipeline: str) -> MetError:
     """`actor` is the event's, and no part of the record."""
     raw = {name: value for name, value in record.items() if name != "actor"}
     item = raw.get("correlation_id")

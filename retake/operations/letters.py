@@ -12,7 +12,7 @@ from retake.operations.port import ItemOrder, OperatedPipeline, Refusal, Verb
 from retake.paid.bills import calls_of
 from retake.retrying.dead_letters import REPORT, DeadLetter, DeadLetters, LetterFolder, NoSuchLetter
 
-_MOST, _REQUEUABLE = 10_000, ("failed", "cancelled")
+_MAX_LETTERS, _REQUEUABLE = 10_000, ("failed", "cancelled")
 
 
 class LetterView(NamedTuple):
@@ -140,7 +140,7 @@ def requeuable(operations: Operations) -> list[LetterView]:
     """Return the failed and cancelled items, by pipeline, the oldest first."""
 
     def listed(pipeline: OperatedPipeline) -> list[LetterView]:
-        letters = (it for it in _listed(operations, pipeline, _MOST) if it.how in _REQUEUABLE)
+        letters = (it for it in _listed(operations, pipeline, _MAX_LETTERS) if it.how in _REQUEUABLE)
         return sorted(letters, key=lambda it: (it._at, it.letter.id))
 
     return [it for each in operations.each(listed) for it in each]

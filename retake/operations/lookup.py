@@ -8,7 +8,7 @@ from typing import NamedTuple
 from retake.errors import RunError
 from retake.operations.pipelines import Listings, Operations
 from retake.operations.port import OperatedPipeline
-from retake.operations.run_pages import SEARCHED, search
+from retake.operations.run_pages import MAX_SEARCHED, search
 from retake.runs import Ledger
 from retake.runs.listing import RunsWanted, open_listing
 from retake.runs.run import Run, UnknownRun, is_run_id
@@ -16,11 +16,11 @@ from retake.runs.run import Run, UnknownRun, is_run_id
 PREFIX = "run-"
 """What the id of each run begins with."""
 
-SHOWN = 14
+SHORT_ID_LENGTH = 14
 """So much of a run's id is shown in tables: enough for `show` and `report` to find it."""
 
 _BEGINNING = re.compile(r"run-[0-9a-f]{0,16}")
-_NAMED = 10  # of several that an id's beginning may mean
+_MAX_NAMED = 10  # of several that an id's beginning may mean
 
 
 class Found(NamedTuple):
@@ -52,7 +52,8 @@ def find(operations: Operations, text: str, listings: Callable[[], Listings] | N
     if not found:
         raise UnknownRun(f"there is no run and no generation {text!r} on record; `runs` lists the last ones")
     if len(found) > 1:
-        named = ", ".join(sorted(it.runs[0].run_id if text.startswith(PREFIX) else it.task_id for it in found)[:_NAMED])
+        ids = sorted(it.runs[0].run_id if text.startswith(PREFIX) else it.task_id for it in found)
+        named = ", ".join(ids[:_MAX_NAMED])
         raise RunError(f"{text!r} may mean several: {named}; write more of the id, or name the --channel")
     return found[0]
 
@@ -78,7 +79,7 @@ def _generations_beginning(operations: Operations, text: str, listings: Callable
     searched = search(listings(), RunsWanted(), text).runs
     tasks = {(it.name, run.task_id, run.pipeline): it for it, run in searched if _begins(run.task_id, text)}
     found = []
-    for (_, task_id, name), writer in islice(tasks.items(), _NAMED):
+    for (_, task_id, name), writer in islice(tasks.items(), _MAX_NAMED):
         of_it = _pipeline_named(operations, name, writer)
         if not operations.named or of_it.name == name:
             ledger = operations.ledger(writer)
@@ -110,10 +111,10 @@ def _beginning(operations: Operations, pipeline: OperatedPipeline, ledger: Ledge
             return []
         names = [entry.key for entry in pipeline.bucket.list(f"runs/{text}")]
         ids = [name.removeprefix("runs/").removesuffix(".json") for name in names]
-        return [ledger.get(run_id) for run_id in [it for it in ids if is_run_id(it)][:_NAMED]]
+        return [ledger.get(run_id) for run_id in [it for it in ids if is_run_id(it)][:_MAX_NAMED]]
     listing = open_listing(operations.ledger_url(pipeline), pipeline.bucket, operations.ledger_setting(pipeline))
-    named = listing.named(RunsWanted(), text, SEARCHED)
-    return listing.runs([run_id for run_id in named if run_id.startswith(text)][:_NAMED])
+    named = listing.named(RunsWanted(), text, MAX_SEARCHED)
+    return listing.runs([run_id for run_id in named if run_id.startswith(text)][:_MAX_NAMED])
 
 
 def _pipeline_named(operations: Operations, name: str, other: OperatedPipeline) -> OperatedPipeline:

@@ -48,7 +48,7 @@ def target(operations: Operations, text: str) -> Target:
             raise unknown from None
         return Target(pipeline, text, None)
     run = found.runs[-1]
-    if run.pipeline != found.pipeline.name and (run.pipeline or not _has(found)):
+    if run.pipeline != found.pipeline.name and (run.pipeline or not _has_evidence(found)):
         if operations.named and run.pipeline.partition("/")[0] in _OF_ITEMS:
             named = found.pipeline.channel or found.pipeline.name
             raise Refusal(f"{run.run_id} is a run of {run.pipeline}, and the channel that is named is {named}")
@@ -90,13 +90,13 @@ def loss(meant: Target, plan: OrderPlan) -> str:
 def carry_out(operations: Operations, meant: Target, plan: OrderPlan) -> OrderDone:
     """Carry out what was planned and agreed to. Raises Refusal, LeaseHeld."""
     if meant.item_id is not None:
-        return _told(operations, meant, meant.pipeline.carry_out(plan.order, plan.lost))
+        return _order_done(operations, meant, meant.pipeline.carry_out(plan.order, plan.lost))
     assert meant.run is not None, "a worker's run is on record"
     act = _queue_again if plan.order.verb is Verb.RETRY else _cancel
     return act(operations, meant.pipeline, meant.run)
 
 
-def _told(operations: Operations, meant: Target, result: OrderResult) -> OrderDone:
+def _order_done(operations: Operations, meant: Target, result: OrderResult) -> OrderDone:
     document = {
         "done": result.order.verb.value,
         "generation_id": meant.item_id,
@@ -157,7 +157,7 @@ def _name(run: Run) -> str:
     return run.pipeline or "no pipeline"
 
 
-def _has(found: Found) -> bool:
+def _has_evidence(found: Found) -> bool:
     """Whether the pipeline has anything of a run that names none. Its runs of old versions do not, nor do those of
     workers that take runs of any pipeline."""
     kept = found.pipeline.evidence(found.item_id)

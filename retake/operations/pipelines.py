@@ -139,7 +139,7 @@ class Operations:
         return [*found.values()]
 
     @property
-    def _near(self) -> bool:
+    def _is_local(self) -> bool:
         """Whether everything is on a disk of this machine."""
         urls = [self.bucket.url, *filter(None, map(self.ledger_url, self.pipelines))]
         return all(url.startswith(("file:", "sqlite:")) for url in urls)
@@ -155,7 +155,7 @@ class Operations:
         """Return what `work` returns for each of the pipelines, several at a time where answers come from afar. Reading
         a directory is work for the interpreter: threads would only wait for each other."""
         pipelines = self.pipelines if pipelines is None else pipelines
-        if len(pipelines) == 1 or self._near:
+        if len(pipelines) == 1 or self._is_local:
             return [work(it) for it in pipelines]
         from concurrent.futures import ThreadPoolExecutor
 

@@ -118,7 +118,7 @@ TABLE: tuple[Advice, ...] = (
 )
 """By code, as the vendors' errors are classified (docs/errors.md)."""
 
-MANY_RUNS = 3
+MIN_OTHER_RUNS = 3
 """In so many of the last runs the same temporary code is the vendor's trouble rather than this run's."""
 
 
@@ -137,15 +137,15 @@ def recommendations(
     ended = it.run.status is RunStatus.FAILED
     found = [advice for advice in TABLE if codes[advice.code] >= advice.times or (ended and advice.code == main)]
     found.sort(key=lambda advice: advice.code != main)
-    told = [_told(advice, pipeline) for advice in found]
+    told = [_with_settings(advice, pipeline) for advice in found]
     of_main = told[:1] if found and found[0].code == main and ended else []
-    patterns = [_told(advice, pipeline) for advice in _patterns(it, calls, others, pipeline.holds_unknown)]
+    patterns = [_with_settings(advice, pipeline) for advice in _patterns(it, calls, others, pipeline.holds_unknown)]
     return [*dict.fromkeys([*filter(None, [held]), *of_main, *patterns, *told])]
 
 
 def _patterns(it: Incident, calls: Sequence[Call], others: Mapping[str, int], holds_unknown: bool) -> Iterator[Advice]:
     for code in it.codes:
-        if others.get(code, 0) >= MANY_RUNS and code.startswith("ERR_TEMPORARY_"):
+        if others.get(code, 0) >= MIN_OTHER_RUNS and code.startswith("ERR_TEMPORARY_"):
             runs = f"{code} was the last error of {others[code]} other runs too: it is the vendor's trouble"
             yield Advice(code, 1, f"{runs}; have a circuit breaker leave it alone for a while", _BREAKER)
     slow = [outage for outage in it.outages if outage.seconds is not None and outage.seconds > TARGET_S]
@@ -172,7 +172,7 @@ def _patterns(it: Incident, calls: Sequence[Call], others: Mapping[str, int], ho
 _BREAKER = ("BREAKER.failures", "BREAKER.open_seconds")
 
 
-def _told(advice: Advice, pipeline: OperatedPipeline) -> str:
+def _with_settings(advice: Advice, pipeline: OperatedPipeline) -> str:
     """The advice with the settings to change, as far as the pipeline has them."""
     known = [name for name in advice.settings if pipeline.has_setting(name)]
     return f"{advice.text} ({', '.join(known)})" if known else advice.text

@@ -19,7 +19,7 @@ from retake.operations.timeline import TimelineEntry
 from retake.plural import count
 from retake.runs.states import FINAL, RunStatus
 
-LAST_RUNS = 50
+MAX_OTHER_RUNS = 50
 """How many other runs are looked at for a pattern."""
 
 _STANDS = {
@@ -90,7 +90,7 @@ def incident_report(operations: Operations, text: str) -> Report:
 def _others(found: Found) -> Mapping[str, int]:
     """In how many of the last other runs of the pipeline each code was the last error."""
     own = {run.run_id for run in found.runs}
-    last = found.ledger.runs(status=FINAL, pipeline=found.runs[-1].pipeline, limit=LAST_RUNS)
+    last = found.ledger.runs(status=FINAL, pipeline=found.runs[-1].pipeline, limit=MAX_OTHER_RUNS)
     return Counter(run.error_code for run in last if run.error_code and run.run_id not in own)
 
 

@@ -64,13 +64,13 @@ class PeriodReport(NamedTuple):
         it, old = self.figures, self.before
         lines = [
             f"{self.kind.capitalize()} report, {stamp(it.since)[:10]} to {stamp(it.until)[:10]}",
-            f"Made: {it.made}{_against(it.made, old and old.made)}",
-            f"Failed: {it.failed}{_against(it.failed, old and old.failed)}",
-            f"Success: {_percent(it.success_rate)}{_was(old, old and _percent(old.success_rate))}",
-            f"Retries: {_percent(it.retry_rate)}{_was(old, old and _percent(old.retry_rate))}",
-            f"Spend: {usd(it.spend_usd)}{_was(old, old and usd(old.spend_usd))}",
+            f"Made: {it.made}{_difference(it.made, old and old.made)}",
+            f"Failed: {it.failed}{_difference(it.failed, old and old.failed)}",
+            f"Success: {_percent(it.success_rate)}{_previous(old, old and _percent(old.success_rate))}",
+            f"Retries: {_percent(it.retry_rate)}{_previous(old, old and _percent(old.retry_rate))}",
+            f"Spend: {usd(it.spend_usd)}{_previous(old, old and usd(old.spend_usd))}",
             f"Dead letters: {self.dead_letters}",
-            f"Alerts raised: {it.alerts}{_against(it.alerts, old and old.alerts)}",
+            f"Alerts raised: {it.alerts}{_difference(it.alerts, old and old.alerts)}",
         ]
         return "\n".join([*lines, *(f"Open: [{alert.level.upper()}] {alert.title}" for alert in self.open_alerts)])
 
@@ -87,7 +87,7 @@ def make_report(operations: Operations, kind: str, now: datetime, *, scheduled: 
     periods = _periods(kind, now, operations.terms.alerts if scheduled else None)
     spent = _spent(operations, periods, now)
     found = [
-        _figures(_counted(reader, since, until), since, until, usd_spent, alerts)
+        _period_figures(_figures_between(reader, since, until), since, until, usd_spent, alerts)
         for (since, until), usd_spent in zip(periods, spent, strict=True)
     ]
     letters = sum(DeadLetters(it.bucket, operations.clock, counted=True).count() for it in operations.pipelines)
@@ -104,7 +104,7 @@ def _periods(kind: str, now: datetime, settings: AlertSettings | None) -> list[t
     return [(since, until) for until, since in pairwise(ends)]
 
 
-def _counted(reader: KpiReader, since: datetime, until: datetime) -> Figures:
+def _figures_between(reader: KpiReader, since: datetime, until: datetime) -> Figures:
     """What was counted after `since`, which is of the period before, up to `until`."""
     length = until - since - timedelta(microseconds=1)
     return reader.report(length.total_seconds(), until=until).figures
@@ -122,7 +122,7 @@ def send_report(operations: Operations, kind: str, now: datetime) -> bool:
     return True
 
 
-def _figures(
+def _period_figures(
     figures: Figures, since: datetime, until: datetime, spend_usd: float, alerts: list[Alert]
 ) -> PeriodFigures:
     made = sum(it.runs[RunStatus.SUCCEEDED] for it in figures.pipelines)
@@ -145,9 +145,9 @@ def _percent(rate: float | None) -> str:
     return "unknown" if rate is None else f"{rate:.1%}"
 
 
-def _against(value: int, before: int | None) -> str:
+def _difference(value: int, before: int | None) -> str:
     return "" if before is None else f" ({value - before:+d} against the week before)"
 
 
-def _was(before: PeriodFigures | None, value: str | None) -> str:
+def _previous(before: PeriodFigures | None, value: str | None) -> str:
     return f" (the week before: {value})" if before else ""

@@ -12,7 +12,7 @@ from retake.operations.runs import RunList, steps_of
 from retake.runs.listing import ListedRuns, RunListing, RunPlace, RunsWanted
 from retake.runs.run import Run
 
-SEARCHED = 500
+MAX_SEARCHED = 500
 """So many runs a search finds at most; and so many of the last runs in buckets it looks at."""
 
 
@@ -63,15 +63,15 @@ def search(listings: Listings, wanted: RunsWanted, text: str) -> RunsFound:
     searched, and those that the index knows by the text. Raises as `runs_page`."""
     writers = {id(listing): pipeline for pipeline, listing in listings}
     lists = [(it, it.listed(wanted)) for _, it in listings if not it.searchable]
-    known = ((it, run) for _, it in listings for run in it.runs(it.named(wanted, text, SEARCHED)))
+    known = ((it, run) for _, it in listings for run in it.runs(it.named(wanted, text, MAX_SEARCHED)))
     runs = {
         (id(listing), run.run_id): (writers[id(listing)], run)  # with one key, runs of two ledgers have one id
-        for listing, run in (*_read(_places(lists, SEARCHED)), *known)
+        for listing, run in (*_read(_places(lists, MAX_SEARCHED)), *known)
         if wanted.includes(run) and (text in run.run_id or text in run.task_id)
     }
     found = sorted(runs.values(), key=lambda it: (it[1].updated_at, it[1].run_id), reverse=True)
-    bounded = sum(it.total for _, it in lists) > SEARCHED or len(found) >= SEARCHED
-    return RunsFound(found[:SEARCHED], bounded)
+    bounded = sum(it.total for _, it in lists) > MAX_SEARCHED or len(found) >= MAX_SEARCHED
+    return RunsFound(found[:MAX_SEARCHED], bounded)
 
 
 _Placed = tuple[RunPlace, RunListing]

@@ -14,7 +14,7 @@ from retake.runs import Ledger
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
 
-_FURTHEST = 20_000
+_MAX_READ = 20_000
 """So many of the last runs are read at most."""
 
 
@@ -65,9 +65,9 @@ def _matching(ledger: Ledger, wanted: RunFilter, limit: int) -> list[Run]:
         read = ledger.runs(status=wanted.statuses, pipeline=wanted.pipeline, limit=reach)
         found = [run for run in read if wanted.holds_for(run)]
         older = wanted.since is not None and bool(read) and read[-1].updated_at < wanted.since
-        if len(found) >= limit or len(read) < reach or older or reach >= _FURTHEST:
+        if len(found) >= limit or len(read) < reach or older or reach >= _MAX_READ:
             return found[:limit]
-        reach = min(4 * reach, _FURTHEST)
+        reach = min(4 * reach, _MAX_READ)
 
 
 def steps_of(operations: Operations, runs: Sequence[Run]) -> dict[str, StepAttempt]:

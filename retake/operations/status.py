@@ -22,7 +22,7 @@ from retake.runs.states import FINAL, RunStatus
 
 _log = getLogger(__name__)
 
-ENDED_SHOWN = 5
+MAX_ENDED = 5
 """How many of the last ended runs are shown."""
 
 
@@ -92,13 +92,13 @@ def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineSt
     """Return how each pipeline stands. Raises SettingsError, StorageError."""
     today = _today(operations)
     off = vendor_off(operations, breakers)
-    ended = ENDED_SHOWN if len(operations.pipelines) == 1 else 0
+    ended = MAX_ENDED if len(operations.pipelines) == 1 else 0
     mode, alerts = mode_notes(operations), _open_alerts(operations)
     for pipeline in operations.writers():
         if operations.ledger_url(pipeline):
             _runs(operations, pipeline, 0)  # a shared ledger is opened here, once, rather than by each thread
     return operations.each(
-        lambda pipeline: _status(operations, pipeline, today, off, ended, [*mode, *_told(alerts, pipeline)])
+        lambda pipeline: _status(operations, pipeline, today, off, ended, [*mode, *_alert_notes(alerts, pipeline)])
     )
 
 
@@ -118,7 +118,7 @@ def _open_alerts(operations: Operations) -> list[Alert]:
     return [it for it in board.alerts.values() if it.active]
 
 
-def _told(alerts: Sequence[Alert], pipeline: OperatedPipeline) -> list[str]:
+def _alert_notes(alerts: Sequence[Alert], pipeline: OperatedPipeline) -> list[str]:
     """The alerts of a pipeline, a note each."""
     own = [it for it in alerts if pipeline.name in it.pipelines]
     return [f"alert {it.id} is {it.state} ({it.level}): {it.title}" for it in own]

@@ -28,13 +28,13 @@ SKEW_WARN_S, SKEW_FAULT_S = 5.0, 300.0
 """Seconds by which this machine's clock may differ from the store's: times on record get hard to compare, and beyond
 five minutes signatures of S3's kind begin to be refused (AWS allows fifteen)."""
 
-ERRORS = 100
+MAX_ERRORS = 100
 """How many of the last errors are looked at (docs/protocol.md, section "Operator checklist")."""
 
-SHARE = 0.2
+MAX_FAILED_SHARE = 0.2
 """The share of failed runs beyond which something is wrong (docs/protocol.md, section "Degraded mode")."""
 
-_RUNS = 50
+_MAX_RUNS = 50
 _SCRATCH = "doctor-"
 _LEASE = "doctor"
 
@@ -178,12 +178,12 @@ def _without_tables(url: str, name: str, maker: str) -> Finding:
 
 def error_checks(operations: Operations) -> Iterator[Finding]:
     """Yield the last errors by class and code, step and vendor; the share of runs that failed."""
-    writers = operations.writers()[:_RUNS]
+    writers = operations.writers()[:_MAX_RUNS]
     groups: Counter[tuple[str, str]] = Counter()
     read = failed = ended = 0
     for pipeline in writers:
         try:
-            last = _last(operations.ledger(pipeline), groups, ERRORS // len(writers) or 1)
+            last = _count_errors(operations.ledger(pipeline), groups, MAX_ERRORS // len(writers) or 1)
         except RetakeError as error:
             yield of_error("last errors", error)
             if operations.ledger_url(pipeline) is None:
@@ -203,7 +203,7 @@ def error_checks(operations: Operations) -> Iterator[Finding]:
     yield ok("last errors", f"the last {sum(groups.values())}: {told}" if told else "none on record", groups=facts)
     share = failed / ended if ended else 0.0
     result = f"of the last {count(ended, 'run')} that ended, {failed} failed"
-    if share > SHARE and failed > 1:
+    if share > MAX_FAILED_SHARE and failed > 1:
         yield warn("failed runs", result, "see `runs --status failed`, and `report` of one of them", share=share)
     else:
         yield ok("failed runs", result, share=share)
@@ -214,9 +214,9 @@ def _group(group: Mapping[str, Any]) -> str:
     return f"{code_of(group['code'])} at {group['step']}{vendor} × {group['times']}"
 
 
-def _last(ledger: Ledger, groups: Counter[tuple[str, str]], most: int) -> list[RunStatus]:
+def _count_errors(ledger: Ledger, groups: Counter[tuple[str, str]], most: int) -> list[RunStatus]:
     """Count the errors of the last runs, `most` at most; how those that ended did."""
-    runs, left = ledger.runs(limit=_RUNS), most
+    runs, left = ledger.runs(limit=_MAX_RUNS), most
     for run in runs:
         if left <= 0:
             break

@@ -28,7 +28,7 @@ class TimelineEntry(NamedTuple):
     next_retry_at: datetime | None = None
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """What happened, in words."""
         return f"{self.step} {self.what}" if self.step and self.error else self.what
 
@@ -84,7 +84,7 @@ def as_document(entry: TimelineEntry, start: datetime) -> dict[str, Any]:
     return {
         **entry._asdict(),
         "at": stamp(entry.at),
-        "what": entry.told,
+        "what": entry.description,
         "error": entry.error.raw or None,
         "step_attempt": entry.step_attempt,
         "next_retry_at": stamp(entry.next_retry_at) if entry.next_retry_at else None,

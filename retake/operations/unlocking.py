@@ -44,7 +44,7 @@ def plan_unlock(pipeline: OperatedPipeline, clock: Clock, actor: str = OPERATOR)
         raise Refusal(f"{pipeline.name} takes no lease: there is nothing to unlock")
     bucket = pipeline.leasable()
     holder = bucket.holder(pipeline.lease_name)
-    return UnlockPlan(pipeline, bucket, holder, _who(holder, clock.now()) if holder else "", actor)
+    return UnlockPlan(pipeline, bucket, holder, _describe_holder(holder, clock.now()) if holder else "", actor)
 
 
 def unlock(plan: UnlockPlan) -> Unlocked:
@@ -54,7 +54,7 @@ def unlock(plan: UnlockPlan) -> Unlocked:
     assert pipeline.lease_name is not None, "planned"
     holder = plan.bucket.holder(pipeline.lease_name)
     if holder is None:
-        return _flag_alone(pipeline)
+        return _lower_flag_only(pipeline)
     if plan.holder is None or holder.owner != plan.holder.owner:
         raise Refusal(f"the lease of {pipeline.name} has another holder meanwhile: {holder.owner}. Nothing was changed")
     try:
@@ -62,7 +62,7 @@ def unlock(plan: UnlockPlan) -> Unlocked:
     except LeaseHeld as held:
         raise Refusal(f"{held}. A lease that the kernel keeps for a living process cannot be broken") from None
     try:
-        lowered = _lowered(pipeline)
+        lowered = _lower_flag(pipeline)
     except LeaseHeld:  # a tick has begun on the lease that is free again, and lowers the flag itself
         lowered = False
     document = {
@@ -77,12 +77,12 @@ def unlock(plan: UnlockPlan) -> Unlocked:
     return Unlocked(document, f"writes of its former holder are refused from token {token} on", lowered)
 
 
-def _flag_alone(pipeline: OperatedPipeline) -> Unlocked:
+def _lower_flag_only(pipeline: OperatedPipeline) -> Unlocked:
     """The lease is free: there may be a flag left. Raises StateError where a document is invalid."""
     state = pipeline.state(None, lambda vendor: "")
     if not state.readable:
         raise StateError(state.needs[0])
-    if not state.interrupted or not _lowered(pipeline):
+    if not state.interrupted or not _lower_flag(pipeline):
         raise Refusal(
             "there is nothing to unlock: the lease is free and processing_lock is down. A tick can begin at any time"
         )
@@ -91,7 +91,7 @@ def _flag_alone(pipeline: OperatedPipeline) -> Unlocked:
     return Unlocked(document)
 
 
-def _lowered(pipeline: OperatedPipeline) -> bool | None:
+def _lower_flag(pipeline: OperatedPipeline) -> bool | None:
     """Whether a flag was up and is lowered now; None where its document makes no sense: that is for another command."""
     try:
         return pipeline.lower_flag()
@@ -99,7 +99,7 @@ def _lowered(pipeline: OperatedPipeline) -> bool | None:
         return None
 
 
-def _who(holder: Holder, now: datetime) -> str:
+def _describe_holder(holder: Holder, now: datetime) -> str:
     sign = f", last sign of life {ago(holder.since, now)}" if holder.since else ""
     free = f", free by itself {ago(holder.until, now)}" if holder.until else ""
     return f"{holder.owner}{sign}{free}"

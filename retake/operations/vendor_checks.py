@@ -17,13 +17,13 @@ def health_check(name: str, client: Callable[[], Healthy]) -> Finding:
     try:
         health = client().health()
     except VendorError as error:
-        return _unwell(name, error)
+        return _fault_of(name, error)
     except RetakeError as error:
         return of_error(name, error)
     facts = {"quotas": [quota._asdict() for quota in health.quotas]}
     if doubts := [*health.doubts, *_of_clock(health.clock_ahead_s)]:
-        return warn(name, _told(health), "; ".join(doubts), **facts)
-    return ok(name, _told(health), **facts)
+        return warn(name, _describe_health(health), "; ".join(doubts), **facts)
+    return ok(name, _describe_health(health), **facts)
 
 
 def tried_check(name: str, client: Callable[[], Healthy]) -> Finding:
@@ -32,12 +32,12 @@ def tried_check(name: str, client: Callable[[], Healthy]) -> Finding:
     try:
         return ok(check, client().test_request())
     except VendorError as error:
-        return _unwell(check, error)
+        return _fault_of(check, error)
     except RetakeError as error:
         return of_error(check, error)
 
 
-def _unwell(name: str, error: VendorError) -> Finding:
+def _fault_of(name: str, error: VendorError) -> Finding:
     """Class C needs a person before anything works; what is temporary may be over with the next look."""
     if error.error_class is ErrorClass.CRITICAL:
         return fault(
@@ -46,7 +46,7 @@ def _unwell(name: str, error: VendorError) -> Finding:
     return fault(name, str(error), "look again in a minute", code=error.code)
 
 
-def _told(health: Health) -> str:
+def _describe_health(health: Health) -> str:
     return "; ".join([health.says, *filter(None, map(_quota, health.quotas))])
 
 

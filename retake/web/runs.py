@@ -17,7 +17,7 @@ from retake.operations.bills import UNSURE
 from retake.operations.orders import Target, plan_order
 from retake.operations.port import Verb
 from retake.operations.report import History, history
-from retake.operations.run_pages import SEARCHED, RunsPage, runs_page
+from retake.operations.run_pages import MAX_SEARCHED, RunsPage, runs_page
 from retake.operations.timeline import TimelineEntry
 from retake.operations.words import ago, code_of, one_line, read_moment
 from retake.paid.bills import Call, amount_of
@@ -103,7 +103,7 @@ def list_view(found: RunsPage, wanted: RunsWanted, text: str, pipelines: Sequenc
         "statuses": [*RunStatus],
         "pipeline": wanted.pipeline or "",
         "pipelines": [*pipelines[:100]],
-        "bounded": SEARCHED if found.bounded else 0,
+        "bounded": MAX_SEARCHED if found.bounded else 0,
     }
 
 
@@ -164,7 +164,7 @@ def _entry_view(it: TimelineEntry, start: datetime) -> dict[str, Any]:
         "since_s": (it.at - start).total_seconds(),
         "actor": one_line(it.actor, 60),
         "attempt": it.step_attempt or "",
-        "what": one_line(it.told, 400) + (f", {ago(due, it.at)}" if due else ""),
+        "what": one_line(it.description, 400) + (f", {ago(due, it.at)}" if due else ""),
         "failure": it.failure,
         "tone": tone,
     }

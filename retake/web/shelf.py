@@ -170,7 +170,7 @@ class Shelf:
             return self._monotonic() - self._asked.get(key, -math.inf) < seconds
 
     def forget(self, keep: Collection[Hashable] = ()) -> None:
-        """Drop all results because something has changed, except those of the keys `keep`, which were just read."""
+        """Drop all results because something has changed, except those of `keep`, which have just been read."""
         with self._lock:
             self._change += 1
             for key, kept in [(key, self._kept[key]) for key in self._kept.keys() & keep]:

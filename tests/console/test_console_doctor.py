@@ -296,9 +296,9 @@ def test_a_database_that_is_away_is_a_fault(tmp_path: Path) -> None:
 
 
 def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(host_checks, "ROOM", 10**18)
+    monkeypatch.setattr(host_checks, "WARN_FREE_BYTES", 10**18)
     assert found(examined(on_disk(tmp_path)), "disk of the bucket")[0] == "warn"
-    monkeypatch.setattr(host_checks, "LITTLE", 10**18)
+    monkeypatch.setattr(host_checks, "FAULT_FREE_BYTES", 10**18)
     answer = examined(on_disk(tmp_path))
     assert found(answer, "disk of the bucket")[0] == "fault"
     assert answer.exit_code == 69

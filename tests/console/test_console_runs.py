@@ -299,7 +299,7 @@ def test_whatever_is_noted_has_its_place_in_the_timeline() -> None:
     ledger.note(run, "upload.begun", {"parts": 3}, actor="worker")
     ledger.note(run, "run.error", {"error_code": "ERR_TEMPORARY_NETWORK", "message": "cut"}, actor="worker")
     ledger.move(run, Trigger.PROCESS_RESTART, actor="recovery")
-    told = [(it.actor, it.told, it.failure) for it in timeline(ledger.events(run.run_id))][2:]
+    told = [(it.actor, it.description, it.failure) for it in timeline(ledger.events(run.run_id))][2:]
     assert told == [
         ("operator", "two lines", ""),
         ("worker", "upload.begun: parts 3", ""),

@@ -197,8 +197,8 @@ def test_what_the_cap_puts_off_has_not_failed(rows: Rows) -> None:
     attempt = rows.begin()
     due = rows.clock.now() + timedelta(hours=1)
     rows.database.ledger.move(attempt.run, Trigger.RETRYABLE_ERROR, actor="worker", next_retry_at=due)
-    told = [it.told for it in history(open_operations(rows.settings, rows.clock, rows.bucket), "music-1").entries]
-    assert told == ["created", "work began", "put off, to be taken up again"]
+    entries = history(open_operations(rows.settings, rows.clock, rows.bucket), "music-1").entries
+    assert [it.description for it in entries] == ["created", "work began", "put off, to be taken up again"]
 
 
 # --- orders -----------------------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def test_a_part_of_an_id_finds_runs_in_all_channels(kind: str, tmp_path: object)
 def test_of_many_runs_in_buckets_the_last_are_searched_and_older_ones_by_their_ids(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(run_pages, "SEARCHED", 6)
+    monkeypatch.setattr(run_pages, "MAX_SEARCHED", 6)
     operations, every = channels(7)
     found = runs_page(operations, RunsWanted(), 1, 50, "item")
     assert found.listed.runs == every[:6]
