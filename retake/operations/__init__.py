@@ -1,12 +1,12 @@
-"""What an operator sees of the pipelines and does to them, without a command line.
+"""An operator's views of the pipelines, and the actions on them, without a command line.
 
-    port.py        what a pipeline tells of itself and can be ordered to do; each pipeline implements it once
-    pipelines.py   `Operations`: the pipelines that are looked at together, their ledgers, the day's book
+    port.py        the interface between operators and pipelines; each pipeline implements it once
+    pipelines.py   `Operations`: the pipelines of one bucket, their ledgers, the day's book
 
 Views, each with its JSON document:
     status.py   runs.py, run_pages.py   report.py (history, incident report)   spend.py   letters.py   breakers.py
-    alerts.py   modes.py   kpi.py (the figures of retake.kpi)   last_errors.py   reports.py (of a day or a week)
-    host_checks.py, store_checks.py, vendor_checks.py (what the doctor finds)
+    alerts.py   modes.py   kpi.py (the figures of retake.kpi)   last_errors.py   reports.py (daily, weekly)
+    host_checks.py, store_checks.py, vendor_checks.py (the doctor's findings)
 
 Actions: orders.py (retry, skip, cancel, rollback, requeue), letters.py (drop), unlocking.py, breakers.py (probe,
 reset), alerts.py (acknowledge, close, test, deliver), modes.py (set, auto), spend.py (the latest day).

@@ -1,4 +1,4 @@
-"""What follows ticks that did something: figures, the automatic mode, and a look at what all pipelines share."""
+"""The work after ticks that did something: figures, the automatic mode, and conditions that all pipelines share."""
 
 from collections.abc import Iterable
 
@@ -13,8 +13,8 @@ from retake.ticking.watch import AfterWork
 
 
 def after_work(operations: Operations, mode: Mode) -> AfterWork:
-    """Take a snapshot of the figures if it is time, change the automatic mode, and look at what all pipelines share.
-    Raises StateError, StorageError."""
+    """Take a snapshot of the figures if it is due, change the automatic mode, and look for alert conditions that all
+    pipelines share. Raises StateError, StorageError."""
     reader, kpi, modes = KpiReader(operations), operations.terms.kpi, operations.terms.modes
     windows_s = {kpi.window_seconds, *([modes.window_seconds] if modes.auto else [])}
     sums = reader.sums(windows_s, totals=kpi.textfile is not None)
@@ -22,7 +22,7 @@ def after_work(operations: Operations, mode: Mode) -> AfterWork:
     if modes.auto:
         _change_mode(operations, reader.lately(sums, modes.window_seconds), store)
     else:
-        store.repeat()  # whatever the copy says: the process that set the mode may have died before it wrote the copy
+        store.repeat()  # the process that set the mode may have died before it wrote the copy
     found = (_breakers(operations), rates(reader.lately(sums, kpi.window_seconds)))
     return AfterWork(found, lambda: reader.write_textfile(sums))
 
@@ -43,7 +43,7 @@ def _breakers(operations: Operations) -> Findings:
 
 
 def rates(pipelines: Iterable[PipelineFigures]) -> Findings:
-    """Return whether success or retry rates are bad. A pipeline that has stopped has an alert of its own."""
+    """Return an alert condition if success or retry rates are bad. A stopped pipeline has its own alert."""
     bad = [it for it in pipelines if it.rate_level is not KpiLevel.OK]
     if not bad:
         return Findings("", frozenset({"kpi"}))

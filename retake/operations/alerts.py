@@ -1,4 +1,4 @@
-"""The alerts as an operator sees them, and what an operator can do about them."""
+"""An operator's view of the alerts, and the actions on them."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -20,11 +20,11 @@ from retake.operations.port import OrderDone, Refusal
 from retake.operations.reports import PeriodReport
 
 _MAX_ROUNDS = 3
-"""How often `deliver` looks for more: what one channel refuses, the others are told."""
+"""How often `deliver` looks for more messages: a refusal by one channel is an alert to the others."""
 
 
 class ChannelTest(NamedTuple):
-    """How a message to a channel ended that was sent to try it."""
+    """The result of a test message to a channel."""
 
     channel: AlertChannel
     outcome: Sent
@@ -36,8 +36,8 @@ class ChannelTest(NamedTuple):
 
 
 class AlertPanel:
-    """The alerts of a bucket. `environ` holds the channels' secrets; `send` replaces what sends. Every method may raise
-    StateError and StorageError."""
+    """The alerts of a bucket. `environ` holds the channels' secrets; `send` replaces the function that sends. Every
+    method may raise StateError and StorageError."""
 
     def __init__(self, operations: Operations, environ: Mapping[str, str], send: Send | None = None) -> None:
         self._settings = operations.terms.alerts
@@ -46,8 +46,8 @@ class AlertPanel:
         self._store = BoardStore(operations.bucket, operations.clock)
 
     def alerts(self, *, ended: bool = False, tolerant: bool = False) -> list[Alert]:
-        """Return the alerts that are not over, the most severe first; with `ended` also those of 30 days. With
-        `tolerant` those of a day whose document makes no sense are left out."""
+        """Return the active alerts, the most severe first; with `ended` also those that ended in the last 30 days. With
+        `tolerant`, days whose document is invalid are left out."""
         board = self._store.read()
         found = [it for it in board.alerts.values() if it.active]
         found.sort(key=lambda it: it.first_at, reverse=True)
@@ -70,11 +70,11 @@ class AlertPanel:
         raise Refusal(f"there is no alert {alert_id!r}: see alerts list --all")
 
     def acknowledge(self, alert_id: str, by: str) -> Alert:
-        """Acknowledge an alert: nobody is told again of it. Raises Refusal."""
+        """Acknowledge an alert, so that no more messages about it are sent. Raises Refusal."""
         return self._change(alert_id, by, done="acknowledged")
 
     def close(self, alert_id: str, by: str) -> Alert:
-        """Close an alert, until its cause occurs once more. Raises Refusal."""
+        """Close an alert until its cause occurs again. Raises Refusal."""
         return self._change(alert_id, by, done="closed")
 
     def _change(self, alert_id: str, by: str, *, done: str) -> Alert:
@@ -85,7 +85,7 @@ class AlertPanel:
             if alert is None or not alert.active:
                 return board, False
             if done == "acknowledged" and (alert.state, alert.acknowledged_by) == (ACKNOWLEDGED, by):
-                return board, True  # said twice, told once
+                return board, True  # acknowledged twice, announced once
             return step(board, alert, by, self._settings, self._clock.now()), True
 
         if not self._store.change(change):
@@ -95,7 +95,7 @@ class AlertPanel:
         return self.find(alert_id)
 
     def deliver(self) -> list[str]:
-        """Tell what is due and send what waits; return the names of the channels that something failed to reach."""
+        """Queue what is due and send what waits. Return the names of the channels that some message failed to reach."""
         sender = Sender(self._store, self._settings, self.environ, self._clock, self._send)
         tried: set[str] = set()
         for _ in range(_MAX_ROUNDS):
@@ -109,8 +109,8 @@ class AlertPanel:
         return sorted(name for name in tried if (box := board.channels.get(name)) and (box.failures or box.refused_at))
 
     def send_report(self, report: PeriodReport, now: datetime) -> list[str]:
-        """Send a report, again if it was sent already; return the channels that take it and do not have it yet. Raises
-        Refusal where none takes it."""
+        """Send a report, even if it was sent already. Return the channels that take it but have not received it. Raises
+        Refusal if no channel takes it."""
         takers = {it.name for it in self._settings.channels if report.kind in it.reports}
         if not takers:
             raise Refusal(
@@ -123,7 +123,7 @@ class AlertPanel:
         return sorted(takers.intersection(failed) | waiting)
 
     def untold(self, alert: Alert) -> list[str]:
-        """Return the channels whose message about the beginning of an alert waits still."""
+        """Return the channels to which the first message about an alert is still waiting."""
         board = self._store.read()
 
         def begins(it: QueuedMessage) -> bool:
@@ -132,7 +132,7 @@ class AlertPanel:
         return [name for name in alert.told if _waits(board, name, begins)]
 
     def test(self, name: str | None) -> list[ChannelTest]:
-        """Send each channel a message, or the one called `name`; return how that ended. Raises Refusal."""
+        """Send a test message to each channel, or to the one called `name`, and return the results. Raises Refusal."""
         chosen = [it for it in self._settings.channels if name in (None, it.name)]
         if not self._settings.channels:
             raise Refusal(f"there is no channel to try: {why_no_channel(self.environ)} (docs/alerts.md)")
@@ -172,22 +172,22 @@ class AlertPanel:
         return outcome
 
     def channels(self) -> list[dict[str, Any]]:
-        """Return how the channels stand, as JSON has it."""
+        """Return the state of the channels as JSON documents."""
         board = self._store.read()
         return [_channel(it, board, self.environ) for it in self._settings.channels]
 
     def document(self, alert: Alert, *, whole: bool = False) -> dict[str, Any]:
-        """Return the alert as JSON has it; `whole` is with what only `alerts show` tells."""
+        """Return the alert's JSON document; `whole` adds the fields of `alerts show`."""
         more = {"told": list(alert.told), "closed_at": alert.closed_at} if whole else {}
         return {**fields(alert, self._settings.web_url), **more}
 
     def list_document(self, *, ended: bool = False) -> dict[str, Any]:
-        """Return the alerts and the channels as JSON has them."""
+        """Return the JSON document of the alerts and channels."""
         return {"alerts": [self.document(it) for it in self.alerts(ended=ended)], "channels": self.channels()}
 
 
 def change_alert(panel: AlertPanel, verb: str, alert_id: str, by: str) -> OrderDone:
-    """Do what `verb` says, "ack" or "close", and return what was done. Raises Refusal."""
+    """Carry out `verb`, "ack" or "close", and return what was done. Raises Refusal."""
     alert = panel.acknowledge(alert_id, by) if verb == "ack" else panel.close(alert_id, by)
     how = f"acknowledged by {alert.acknowledged_by}" if verb == "ack" else "closed"
     what = f"the alert {alert.id} is {how}"

@@ -1,7 +1,7 @@
-"""How attempts are counted, the same on every screen: of the step, the retries used so far and one, of how many.
+"""The attempt number that every screen shows: that of the step (the retries used, plus one) and their maximum.
 
-A run has a counter of its own, `attempt`: how often the work on its task was started, for whatever reason (a retry of
-any step, a dead letter that was requeued). It is shown only under that name.
+A run has its own counter, `attempt`: how often the work on its task was started, for whatever reason (a retry of any
+step, a requeued dead letter). It is shown only under that name.
 """
 
 from typing import Any, NamedTuple
@@ -11,15 +11,15 @@ from retake.plural import count
 from retake.runs.run import Run
 
 TAKEN_UP = "taken up"
-"""What a run's own counter is called."""
+"""The label of a run's own counter."""
 
 
 class StepAttempt(NamedTuple):
-    """Which attempt at which step."""
+    """An attempt at a step."""
 
     step: str
     number: int  # from 1
-    most: int  # how many there may be
+    most: int  # the maximum number of attempts
 
     @property
     def words(self) -> str:
@@ -31,13 +31,13 @@ class StepAttempt(NamedTuple):
 
 
 def as_document(at: StepAttempt | None) -> dict[str, Any]:
-    """Return it as JSON has it, beside the run's own `attempt`."""
+    """Return the JSON fields that stand beside the run's own `attempt`."""
     step, number, most = at or (None, None, None)
     return {"step": step, "step_attempt": number, "max_attempts": most}
 
 
 def of_failure(error: ErrorRecord) -> int | None:
-    """Return which attempt at its step a failure was, by its error record; None where the record does not say."""
+    """Return the number of the attempt that failed, or None if the error record does not say."""
     details = error.raw.get("details")
     retries = details.get("retry_count") if isinstance(details, dict) else None
     return retries + 1 if isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0 else None

@@ -1,4 +1,4 @@
-"""Sums over paid calls, as spend records have them."""
+"""Sums over the paid calls of spend records."""
 
 from collections.abc import Collection, Iterable
 from math import fsum
@@ -13,7 +13,7 @@ UNSURE = ("unknown", "wasted")
 
 
 class PaidSums(NamedTuple):
-    """What calls come to. Money is in millionths of a US dollar: sums of whole numbers are exact in any order."""
+    """Sums over calls. Money is in millionths of a US dollar, because sums of integers are exact in any order."""
 
     calls: int = 0
     micro_usd: int = 0
@@ -26,7 +26,7 @@ NO_SUMS = PaidSums()
 
 
 def sums_document(calls: Collection[Call], further: PaidSums = NO_SUMS) -> dict[str, Any]:
-    """Return what the calls, and `further` ones, come to, as JSON has it."""
+    """Return the JSON document of the sums over `calls`, plus `further` sums."""
     doubtful = unsure(calls)
     return {
         "calls": len(calls) + further.calls,
@@ -38,7 +38,7 @@ def sums_document(calls: Collection[Call], further: PaidSums = NO_SUMS) -> dict[
 
 
 def paid_sums(calls: Collection[Call]) -> PaidSums | None:
-    """Return what the calls come to; None where a price is not a whole number of millionths."""
+    """Return the sums over `calls`, or None if a price is not a whole number of millionths."""
     doubtful = unsure(calls)
     micro_usd, doubtful_usd = _micro_usd(calls), _micro_usd(doubtful)
     if micro_usd is None or doubtful_usd is None:
@@ -47,17 +47,17 @@ def paid_sums(calls: Collection[Call]) -> PaidSums | None:
 
 
 def added(sums: Iterable[PaidSums]) -> PaidSums:
-    """Return what the sums add up to."""
+    """Return the total of several sums."""
     return PaidSums(*map(sum, zip(NO_SUMS, *sums, strict=True)))
 
 
 def total_usd(calls: Iterable[Call]) -> float:
-    """Return what the calls cost, in US dollars."""
+    """Return the cost of the calls in US dollars."""
     return _usd(calls, 0, 0)
 
 
 def paid_in_words(calls: Collection[Call]) -> str:
-    """Return how many calls there are and what they cost, in words; "" for none."""
+    """Return the number and the cost of the calls in words, or "" if there are none."""
     return f"{count(len(calls), 'paid call')} ({usd(total_usd(calls))})" if calls else ""
 
 
@@ -67,7 +67,7 @@ def _usd(calls: Iterable[Call], further: int, micro_usd: int) -> float:
         prices.append(micro_usd / 1e6)
     try:
         total = fsum(prices)
-    except OverflowError:  # what is on record is not money
+    except OverflowError:  # an amount on record is absurd
         total = sum(prices)
     return round(total, 6) if prices else 0
 
@@ -84,5 +84,5 @@ def _duplicates(calls: Iterable[Call]) -> int:
 
 
 def unsure(calls: Iterable[Call]) -> list[Call]:
-    """Return the calls that were paid for in vain, or may have been: a possible duplicate, a useless answer."""
+    """Return the calls that were, or may have been, paid for in vain: possible duplicates and useless answers."""
     return [call for call in calls if call.get("possible_duplicate") or call.get("outcome") in UNSURE]

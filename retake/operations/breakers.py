@@ -1,4 +1,4 @@
-"""The circuit breakers, which all pipelines share: how they stand, and an operator's probe and reset."""
+"""The circuit breakers, which all pipelines share: their states, and an operator's probe and reset."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
@@ -14,7 +14,7 @@ from retake.retrying.breaker import Breaker, BreakerPolicy, BreakerState, Phase,
 from retake.ticking.vendor_breakers import refusal, vendor_policy
 
 BreakerStates = Mapping[str, BreakerState | str]
-"""The breakers on record by name: the state of each, or what is wrong with its document."""
+"""The breakers on record by name: the state of each, or the fault in its document."""
 
 
 def breaker_states(operations: Operations) -> BreakerStates:
@@ -29,7 +29,7 @@ def breaker_states(operations: Operations) -> BreakerStates:
 
 
 def open_breakers(states: BreakerStates, now: datetime) -> list[dict[str, Any]]:
-    """Return the breakers that do not let every call through, as JSON has them."""
+    """Return the JSON documents of the breakers that are not closed."""
     found = []
     for name, state in states.items():
         if isinstance(state, str):
@@ -41,7 +41,7 @@ def open_breakers(states: BreakerStates, now: datetime) -> list[dict[str, Any]]:
 
 
 def vendor_off(operations: Operations, states: BreakerStates) -> Callable[[str], str]:
-    """Return a function from a vendor's name to why no call is made to it now; "" if calls are made."""
+    """Return a function that maps a vendor's name to the reason why no call is made to it now, or to ""."""
 
     def off(vendor: str) -> str:
         state, terms = states.get(vendor), operations.terms
@@ -60,7 +60,7 @@ class BreakerView(NamedTuple):
     breaker: Breaker
     state: BreakerState
     now: datetime
-    fault: str = ""  # what is wrong with its document; the state is that of a new breaker then
+    fault: str = ""  # what is wrong with its document; the state is then that of a new breaker
 
     @property
     def phase(self) -> Phase:
@@ -72,12 +72,12 @@ class BreakerView(NamedTuple):
 
     @property
     def recent(self) -> tuple[datetime, ...]:
-        """When it failed lately."""
+        """The times of the failures within the window."""
         return within(self.state, self.policy, self.now)
 
     @property
     def prober(self) -> str | None:
-        """The owner of the probe under way; None if there is none, or if its result is overdue."""
+        """The owner of the probe under way, or None if there is none or its result is overdue."""
         probe = self.state.probe
         if probe is None or self.now >= probe.since + timedelta(seconds=self.policy.probe_s):
             return None
@@ -100,7 +100,7 @@ class BreakerView(NamedTuple):
                 return "half-open: the next call is let through, alone"
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the JSON document."""
         state = self.state
         return {
             "name": self.breaker.name,
@@ -118,7 +118,7 @@ class BreakerView(NamedTuple):
 
 
 class BreakerPanel:
-    """Looks at breakers and operates them. `policies` are those of breakers that are not a vendor's, by name."""
+    """Shows and operates breakers. `policies` are those of breakers other than vendors', by name."""
 
     def __init__(self, operations: Operations, policies: Mapping[str, BreakerPolicy], owner: str) -> None:
         self._store = breakers_of(operations.bucket, operations.clock)
@@ -131,11 +131,11 @@ class BreakerPanel:
         return [*self._store.names()]
 
     def views(self) -> list[BreakerView]:
-        """Return all breakers; one with an invalid document hides no other. Raises StorageError."""
+        """Return all breakers, including those with an invalid document. Raises StorageError."""
         return [self._view_or_fault(name) for name in self.names()]
 
     def view(self, name: str) -> BreakerView:
-        """Return one breaker. Raises Refusal for one that is not on record, StateError for an invalid document."""
+        """Return one breaker. Raises Refusal if it is not on record, StateError if its document is invalid."""
         if name not in (names := self.names()):
             there = f"there are: {', '.join(names)}" if names else "none has counted a failure yet"
             raise Refusal(f"there is no breaker {name!r} on record; {there}")
@@ -154,7 +154,7 @@ class BreakerPanel:
         return Breaker(name, self._store, policy, clock=self._clock, owner=self._owner)
 
     def change(self, verb: str, name: str) -> OrderDone:
-        """Do what `verb` says, "probe" or "reset", and return what was done. Raises Refusal."""
+        """Carry out `verb`, "probe" or "reset", and return what was done. Raises Refusal."""
         if verb == "probe":
             it, what = self.probe(name), f"one call is let through the breaker {name}"
             then = "the next call, at the next tick, is the one; its result decides"

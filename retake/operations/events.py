@@ -1,14 +1,14 @@
-"""The names by which pipelines tell the ledger, and so operators, what happened and who did it."""
+"""The names of events and actors that pipelines record in the ledger, and that operators see."""
 
 from retake.runs.run import STEP_DONE
 
 __all__ = ["BY_HAND", "CRON", "OPERATOR", "RECOVERY", "REMARK", "STEP_DONE", "WEB"]
 
 REMARK = "run.note"
-"""The event of whatever else is worth knowing: {code, …, seen_at_utc, text}."""
+"""The event for anything else worth knowing: {code, …, seen_at_utc, text}."""
 
 CRON, OPERATOR, RECOVERY, WEB = "cron", "operator", "recovery", "web"
-"""Who did it: a scheduled tick, a person, a tick that finished what an interrupted one had left, or a person by the
+"""The actors: a scheduled tick, a person on the console, a tick that finishes an interrupted one, a person on the
 dashboard."""
 
 BY_HAND = (OPERATOR, WEB)

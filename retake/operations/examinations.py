@@ -1,4 +1,4 @@
-"""What `retake check` looks at: each pipeline's own things, the ledgers, and what all pipelines share."""
+"""The examinations of `retake check`: of each pipeline, of the ledgers, and of what all pipelines share."""
 
 from collections.abc import Iterator, Sequence
 
@@ -22,10 +22,10 @@ def check_bucket(
     more: Sequence[Examination] = (),
     progress: Progress = lambda title, number: None,
 ) -> CheckReport:
-    """Check everything in the bucket that `operations` is about: that of the one pipeline if the operator named it,
-    else all of it. `more` is what else is examined, of pipelines without this port.
+    """Check the bucket of `operations`: the part of the one pipeline that the operator named, else all of it. `more`
+    are examinations of pipelines without the operators' port.
 
-    Raises StorageError where the bucket is not there or cannot be listed, SettingsError where the client of a ledger's
+    Raises StorageError if the bucket does not exist or cannot be listed, SettingsError if the client of a ledger's
     database is not installed.
     """
     if not is_there(operations.bucket):
@@ -39,14 +39,14 @@ def check_bucket(
 
 
 def examinations(operations: Operations) -> list[Examination]:
-    """Return all examinations, in the order in which they are made."""
+    """Return all examinations in the order in which they run."""
     found = [it for pipeline in operations.pipelines for it in pipeline.examinations()]
     found += ledger_examinations(operations)
     return found if operations.named else [*found, *shared_examinations(operations, found)]
 
 
 def ledger_examinations(operations: Operations) -> list[Examination]:
-    """Return those of each ledger: the histories of its runs, its index and counts."""
+    """Return the examinations of each ledger: the histories of its runs, its index and counts."""
     found: list[Examination] = [*_in_the_bucket(operations)]
     for pipeline in operations.writers():
         if url := operations.ledger_url(pipeline):
@@ -57,8 +57,8 @@ def ledger_examinations(operations: Operations) -> list[Examination]:
 
 
 def _in_the_bucket(operations: Operations) -> Iterator[Examination]:
-    """Yield those of the ledgers in the bucket: one in the part of each pipeline of ticks, and of whoever else keeps
-    runs there, in the bucket itself."""
+    """Yield the examinations of the ledgers in the bucket: one in the part of each pipeline that ticks, and the one at
+    the root that other programs use."""
     places = {it.prefix: it for it in operations.pipelines if it.lease_name}
     for prefix, pipeline in places.items():
         yield BucketRuns(
@@ -74,14 +74,14 @@ def _in_the_bucket(operations: Operations) -> Iterator[Examination]:
 
 
 def _mirrored(operations: Operations) -> list[str]:
-    """Return the pipelines whose runs mirror documents of items."""
+    """Return the names of the pipelines whose runs mirror documents of items."""
     return [it.name for it in operations.pipelines if it.lease_name]
 
 
 def shared_examinations(operations: Operations, others: Sequence[Examination]) -> list[Examination]:
-    """Return those of what all pipelines share: the books of the days, alerts, mode, breakers, figures, leases.
+    """Return the examinations of what all pipelines share: day books, alerts, mode, breakers, figures, leases.
 
-    `others` are those of the pipelines, among them those that know the paid calls in the books.
+    `others` are those of the pipelines, some of which know the paid calls in the books.
     """
     from retake.checking.bills import BillExamination
     from retake.checking.day_books import DayBookExamination

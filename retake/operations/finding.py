@@ -1,4 +1,4 @@
-"""What a check of the doctor's found."""
+"""The findings of the doctor's checks."""
 
 from enum import StrEnum
 from typing import Any, NamedTuple
@@ -8,22 +8,22 @@ from retake.exit_codes import ExitCode
 
 
 class Verdict(StrEnum):
-    """How a check came out."""
+    """The outcome of a check."""
 
     OK = "ok"
-    WARN = "warn"  # it works, and somebody should look
-    FAULT = "fault"  # a generation fails of it
+    WARN = "warn"  # it works, but somebody should look
+    FAULT = "fault"  # generations fail because of it
 
 
 class Finding(NamedTuple):
-    """One check, and what it came to. `exit_code` is what `doctor` ends with for a fault."""
+    """The result of one check. `exit_code` is that of `doctor` for a fault."""
 
     check: str  # "bucket", "Runway"
     verdict: Verdict
     found: str
     do: str = ""  # what to do about it
     exit_code: int = ExitCode.FAILED
-    facts: dict[str, Any] = {}  # noqa: RUF012  never changed; for JSON alone
+    facts: dict[str, Any] = {}  # noqa: RUF012  never changed; only shown as JSON
 
 
 def ok(check: str, found: str, **facts: Any) -> Finding:
@@ -39,13 +39,13 @@ def fault(check: str, found: str, do: str = "", exit_code: int = ExitCode.FAILED
 
 
 def of_error(check: str, error: RetakeError, do: str = "") -> Finding:
-    """Return an error as a fault; its message says what to do. One of several lines names what is wrong, one a line,
-    and is not told again as what to do."""
+    """Return an error as a fault. Its message says what to do; a message of several lines lists faults, and the advice
+    then refers to them."""
     if "\n" in str(error):
         do = do or "correct what is named above"
     return fault(check, str(error), do, ExitCode.CONFIG if error.exit_code == ExitCode.CONFIG else ExitCode.FAILED)
 
 
 def named(check: str, channel: str | None) -> str:
-    """Return a check's name with the channel that it is about."""
+    """Return the name of a check, with its channel if there is one."""
     return f"{check} of {channel}" if channel else check

@@ -1,4 +1,4 @@
-"""The doctor's checks of what a process starts with: settings, keys, disk, limits."""
+"""The doctor's checks of a process's environment: settings, keys, disk, limits."""
 
 import os
 import resource
@@ -14,17 +14,17 @@ from retake.operations.finding import Finding, fault, ok, warn
 from retake.operations.words import size
 
 WARN_FREE_BYTES = 10**9
-"""Bytes that should be free where videos are made and kept: some hundred of them."""
+"""Free bytes below which there is a warning, where videos are made and kept: room for about a hundred of them."""
 
 FAULT_FREE_BYTES = 10**8
-"""Bytes below which the next generation may already fail."""
+"""Free bytes below which the next generation may already fail."""
 
 TICK_FILES = 256
-"""Descriptors that one tick needs at most, with the channels that it works on at a time (see `_limits`)."""
+"""File descriptors that a tick needs at most, not counting those for each concurrent channel (see `_limits`)."""
 
 
 def settings_checks(source: str, warnings: Sequence[str]) -> Iterator[Finding]:
-    """Yield that the settings are valid, and what is odd about them."""
+    """Yield that the settings are valid, and a warning for each oddity."""
     yield ok("settings", f"{source} is readable and valid", source=source)
     for warning in warnings:
         yield warn("settings", warning, "correct the name if it is misspelt; else leave it")
@@ -51,7 +51,7 @@ def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) ->
 def alert_checks(
     channels: Sequence[AlertChannel], missing: Sequence[tuple[str, str]], environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield whether alerts reach somebody. `missing` are the channels that lack their secret, and its variable."""
+    """Yield whether alerts reach anybody. `missing` are the channels without their secret, and its variable."""
     if not channels:
         yield ok("alerts", f"no channel is told: {why_no_channel(environ)}")
     for channel in channels:
@@ -66,7 +66,7 @@ def alert_checks(
 
 
 def disk_checks(storage_url: str, channels: int) -> Iterator[Finding]:
-    """Check where videos are made and kept. `channels` is how many are ticked at the same time."""
+    """Check the disks where videos are made and kept. `channels` is the number of channels ticked concurrently."""
     yield _temporary_folder()
     path = storage_url.removeprefix("file:")
     if path != storage_url:
@@ -79,7 +79,7 @@ def _temporary_folder() -> Finding:
     check = "temporary folder"
     try:
         return _room(check, tempfile.gettempdir())
-    except OSError as error:  # none of those that are tried can be written to
+    except OSError as error:  # none of the candidates is writable
         do = "make room there, or set TMPDIR to a folder that can be written to"
         return fault(check, error.strerror or str(error), do)
 
@@ -120,5 +120,5 @@ def _limits(channels: int) -> Finding:
 
 
 def _existing(path: str) -> str:
-    """`path`, or the folder above it where a bucket's first write makes it."""
+    """Return `path`, or its parent folder if the bucket's first write will make it."""
     return path if os.path.exists(path) else os.path.dirname(os.path.abspath(path))

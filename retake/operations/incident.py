@@ -1,7 +1,7 @@
-"""What went wrong with a run, worked out from its timeline: which step, when, for how long, and what was done. Pure.
+"""Analyse what went wrong with a run from its timeline: which step, when, for how long, and what was done. Pure.
 
-The parts are those of docs/protocol.md, section "Incident analysis": a timeline, the root cause, the time to recovery,
-the actions taken, recommendations.
+The parts are those of docs/protocol.md, section "Incident analysis": timeline, root cause, time to recovery, actions
+taken, recommendations.
 """
 
 from collections import Counter
@@ -16,13 +16,13 @@ from retake.runs.run import CHANGED, Run
 from retake.runs.states import RunStatus
 
 TARGET_S = 30 * 60.0
-"""Seconds within which what failed is to work again (docs/protocol.md, section "Incident analysis")."""
+"""The target time to recovery in seconds (docs/protocol.md, section "Incident analysis")."""
 
 _NO_STEP = "the run"
 
 
 class Outage(NamedTuple):
-    """A step that failed, until it worked again."""
+    """The time from a step's first failure until it works again."""
 
     step: str
     began: datetime
@@ -34,22 +34,22 @@ class Outage(NamedTuple):
         return (self.ended - self.began).total_seconds() if self.ended else None
 
     def lasted_s(self, until: datetime) -> float:
-        """Return its length in seconds; where it did not recover, so far as it is known."""
+        """Return its length in seconds, up to `until` if it did not recover."""
         return max(0.0, ((self.ended or until) - self.began).total_seconds())
 
 
 class Incident(NamedTuple):
-    """What is known of it."""
+    """The analysis of an incident."""
 
     run: Run  # the last one
-    began: datetime  # the run's first moment
+    began: datetime  # when the run began
     failures: tuple[TimelineEntry, ...]
     interruptions: tuple[TimelineEntry, ...]
-    step: str | None  # the one that failed
-    cause: TimelineEntry | None  # the first failure of that step, of the kind that ended the run or came most often
+    step: str | None  # the step that failed
+    cause: TimelineEntry | None  # that step's first failure of the kind that ended the run or was most frequent
     outages: tuple[Outage, ...]
     actions: tuple[tuple[str, str, int], ...]  # (who, what, how often)
-    until: datetime  # the end of the run, or so far as it is known
+    until: datetime  # the end of the run, or the last known moment
 
     @property
     def happened(self) -> bool:
@@ -62,25 +62,25 @@ class Incident(NamedTuple):
 
     @property
     def recovered(self) -> bool:
-        """All that failed worked again, or was done without, and the run came to its result."""
+        """Whether the run has its result: everything that failed worked again or was not needed."""
         return self.run.status is RunStatus.SUCCEEDED
 
     @property
     def mttr_s(self) -> float | None:
-        """The mean time to recovery in seconds; None if nothing recovered. A step that did not recover counts with the
-        time that it has failed for: leaving it out would make the worst incidents look best."""
+        """The mean time to recovery in seconds, or None if nothing recovered. A step that did not recover counts with
+        the time for which it has failed: leaving it out would make the worst incidents look best."""
         if all(outage.ended is None for outage in self.outages):
             return None
         return sum(outage.lasted_s(self.until) for outage in self.outages) / len(self.outages)
 
     @property
     def mttr_at_least(self) -> bool:
-        """Whether the mean is a lower bound, for something did not recover."""
+        """Whether the mean is a lower bound because something did not recover."""
         return self.mttr_s is not None and any(outage.ended is None for outage in self.outages)
 
     @property
     def codes(self) -> Counter[str]:
-        """How often each error code came."""
+        """How often each error code occurred."""
         return Counter(it.error.code or "" for it in self.failures)
 
 
@@ -90,9 +90,9 @@ def incident(
     recovered_by: Mapping[str, frozenset[str]],
     now: datetime | None = None,
 ) -> Incident:
-    """Return what went wrong with these runs of one task, at least one. A run under way has lasted until `now`.
+    """Analyse one or more runs of one task. A run under way lasts until `now`.
 
-    `recovered_by` has, by step, the steps whose result shows that it works again: its own, or one that needs it.
+    `recovered_by` maps a step to the steps whose result shows that it works again: itself, or steps that need it.
     """
     failures = tuple(it for it in entries if it.error)
     main = _main_failure(runs[-1], failures)
@@ -128,7 +128,7 @@ def outages(entries: Sequence[TimelineEntry], recovered_by: Mapping[str, frozens
 
 
 def actions(entries: Sequence[TimelineEntry]) -> tuple[tuple[str, str, int], ...]:
-    """Return what was done about it, by which actor and how often, in the order of the first time."""
+    """Return the actions taken (who, what, how often), in the order of their first occurrence."""
     done: Counter[tuple[str, str]] = Counter()
     for it in entries:
         if what := _action(it):
@@ -137,7 +137,7 @@ def actions(entries: Sequence[TimelineEntry]) -> tuple[tuple[str, str, int], ...
 
 
 def _main_failure(run: Run, failures: Sequence[TimelineEntry]) -> TimelineEntry | None:
-    """The failure that ended the run; of a run that did not fail, one of the step and code that failed most often."""
+    """Return the failure that ended the run or, if the run did not fail, one of the most frequent step and code."""
     if not failures:
         return None
     if run.status is RunStatus.FAILED:
@@ -152,7 +152,7 @@ def _main_failure(run: Run, failures: Sequence[TimelineEntry]) -> TimelineEntry 
 
 
 def _kind(failure: TimelineEntry) -> tuple[str | None, str]:
-    """What makes two failures the same one come again: the step and the code."""
+    """Return what identifies a recurring failure: the step and the code."""
     return failure.step, failure.error.code or ""
 
 
@@ -176,7 +176,7 @@ _PLAIN = frozenset({"created", "work began", "done", "failed", HANDED_OVER, TAKE
 
 
 def _action(entry: TimelineEntry) -> str:
-    """What somebody did there about the trouble; "" if nothing."""
+    """Return the action that an entry records, or ""."""
     if entry.kind == CHANGED and entry.status:
         told = _BY_STATUS.get((entry.status, bool(entry.error)), "")
         return told or ("" if entry.what in _PLAIN else entry.what)
@@ -184,7 +184,7 @@ def _action(entry: TimelineEntry) -> str:
 
 
 def as_document(outage: Outage, until: datetime) -> dict[str, Any]:
-    """Return an outage as JSON has it."""
+    """Return the JSON document of an outage."""
     return {
         "step": outage.step,
         "began": stamp(outage.began),

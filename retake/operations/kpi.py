@@ -1,4 +1,4 @@
-"""The figures of all pipelines that are looked at together: from each ledger, with snapshots at the bucket's root."""
+"""The figures of all pipelines of `Operations`, from each ledger, with snapshots at the bucket's root."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -30,14 +30,14 @@ _log = getLogger(__name__)
 
 
 class KpiReport(NamedTuple):
-    """The figures of a window, and the facts that they are made of."""
+    """The figures of a window, and the facts that they are computed from."""
 
     figures: Figures
     since: datetime
     counted: tuple[CountedRuns, ...]
 
     def facts(self) -> Iterator[Fact]:
-        """Yield the facts of the window, of the pipelines in the figures. Raises StorageError."""
+        """Yield the facts in the window about the pipelines in the figures. Raises StorageError."""
         names = {it.pipeline for it in self.figures.pipelines}
         for counted in self.counted:
             found = counted.facts(micros(self.since), micros(self.figures.at))
@@ -45,16 +45,16 @@ class KpiReport(NamedTuple):
 
 
 class KpiSums(NamedTuple):
-    """What was counted up to `at` in all ledgers together. It holds nothing of any single run."""
+    """The counts in all ledgers together up to `at`, without any data of single runs."""
 
     at: datetime
-    lately: Mapping[float, Mapping[Cell, int]]  # by window, in seconds; without the runs that are open
-    totals: Mapping[Cell, int]  # since the ledgers began; empty unless asked for
+    lately: Mapping[float, Mapping[Cell, int]]  # by window in seconds, without open runs
+    totals: Mapping[Cell, int]  # since the ledgers began; empty unless requested
 
 
 class KpiReader:
-    """Counts runs, and takes snapshots when it is time; with `read_only` they stay in memory. One object may be kept as
-    long as the process lives. `progress` is as for `RunSource`."""
+    """Counts runs, and takes snapshots when they are due; with `read_only` the snapshots stay in memory. One object may
+    be used for the whole life of a process. `progress` is that of `RunSource`."""
 
     def __init__(
         self,
@@ -71,18 +71,18 @@ class KpiReader:
     def report(
         self, window_s: float | None = None, *, until: datetime | None = None, rebuild: bool = False
     ) -> KpiReport:
-        """Return the figures of the `window_s` seconds up to `until`, which is now; None is `KPI.window_seconds`.
+        """Return the figures of the `window_s` seconds, by default `KPI.window_seconds`, up to `until`, by default now.
 
-        With `rebuild` everything is counted again, and the snapshots are replaced. Raises SettingsError, StateError and
-        StorageError where a ledger cannot be read.
+        With `rebuild` everything is counted again and the snapshots are replaced. Raises SettingsError, StateError and
+        StorageError if a ledger cannot be read.
         """
         counted = tuple(self._snapshots.counted(name, source, rebuild=rebuild) for name, source in self._ledgers())
         stopped, now = _stopped(self._operations), until or self._operations.clock.now()
         return self._report(counted, stopped, window_s or self._terms.window_seconds, now)
 
     def sums(self, windows_s: Collection[float], *, totals: bool = False) -> KpiSums:
-        """Return what was counted in the windows up to now, and since the ledgers began if `totals`. There may be
-        10,000 ledgers: one is counted after another, and nothing else is kept of it. Raises as `report`."""
+        """Return the counts in the windows up to now and, with `totals`, since the ledgers began. There may be 10,000
+        ledgers, so they are counted one after another and only the sums are kept. Raises like `report`."""
         now = self._operations.clock.now()
         lately = {window_s: Counter[Cell]() for window_s in windows_s}
         since_ever = Counter[Cell]()
@@ -96,13 +96,13 @@ class KpiReader:
         return KpiSums(now, lately, since_ever)
 
     def lately(self, sums: KpiSums, window_s: float) -> Iterator[PipelineFigures]:
-        """Yield what each pipeline in which something happened came to in one of the windows of `sums`. Whether a
-        pipeline has stopped is not looked at."""
+        """Yield the figures of each pipeline with any activity in one of the windows of `sums`. They do not say whether
+        a pipeline has stopped."""
         return each_pipeline(sums.lately[window_s], min_runs=self._terms.min_runs)
 
     def metrics(self, sums: KpiSums | None = None) -> str:
-        """Return all metrics as Prometheus reads them. `sums` have `KPI.window_seconds` and the totals, counted just
-        now. Raises as `report`."""
+        """Return all metrics in Prometheus's text format. `sums`, if given, must be fresh and have the window
+        `KPI.window_seconds` and the totals. Raises like `report`."""
         window_s = self._terms.window_seconds
         sums = sums or self.sums([window_s], totals=True)
         books = self._snapshots.counted("caps", DayBooks(self._operations.bucket))
@@ -110,7 +110,7 @@ class KpiReader:
         return self._render(_total([sums.totals, books.totals()]), figures)
 
     def levels(self) -> str:
-        """Return the metrics that need no runs to be counted: dead letters, alerts, breakers, the mode. Raises as
+        """Return the metrics that need no count of runs: dead letters, alerts, breakers, the mode. Raises like
         `report`."""
         return self._render({}, Figures(self._operations.clock.now(), self._terms.window_seconds, ()))
 
@@ -130,7 +130,7 @@ class KpiReader:
         return render(Metrics(totals, figures, letters, breakers, alerts, mode))
 
     def write_textfile(self, sums: KpiSums | None = None) -> None:
-        """Replace `KPI.textfile`, if there is one. `sums` are as in `metrics`. Raises as `report`."""
+        """Replace `KPI.textfile`, if it is set. `sums` are those of `metrics`. Raises like `report`."""
         if self._terms.textfile:
             replace_file(self._terms.textfile, self.metrics(sums).encode(), "the metrics")
 
@@ -152,8 +152,8 @@ class KpiReader:
 
 
 def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
-    """Yield the history of each ledger with the name of its snapshots. Robots write to the ledger at the root of the
-    bucket, or to that of all pipelines."""
+    """Yield the name of the snapshots and the history of each ledger. Robots write to the ledger at the root of the
+    bucket, or to the one that all pipelines share."""
     in_bucket = list[OperatedPipeline]()
     for pipeline in operations.writers():
         if (url := operations.ledger_url(pipeline)) is not None:
@@ -167,14 +167,13 @@ def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
 
 
 def counted_ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:
-    """Yield all that snapshots are taken of, by the names of the snapshots: each ledger, and the books of the days."""
+    """Yield everything that snapshots are taken of, with the name of the snapshots: each ledger, and the day books."""
     yield from ((name, RunSource(history)) for name, history in histories(operations))
     yield "caps", DayBooks(operations.bucket)
 
 
 def _stopped(operations: Operations) -> list[str]:
-    """Return the pipelines that begin nothing until a person acts. A pipeline whose documents are invalid does not
-    say."""
+    """Return the names of the pipelines that begin nothing until a person acts, as far as their documents are valid."""
     states = operations.each(lambda pipeline: pipeline.state(None, lambda vendor: ""))
     return [it.name for it, state in zip(operations.pipelines, states, strict=True) if state.stopped]
 
@@ -194,8 +193,8 @@ def _total(counts: Iterable[Mapping[Cell, int]]) -> Counter[Cell]:
 
 
 class DayBooks:
-    """What the books of the days say was paid (`retake.paid.caps`), as a source of facts: a segment is a month. Only
-    settled calls count, so the sums never fall."""
+    """The spending in the day books (`retake.paid.caps`), as a source of facts whose segments are months. Only settled
+    calls count, so the sums never fall."""
 
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket

@@ -1,4 +1,4 @@
-"""The last errors of all pipelines: from their ledgers, and those in documents and dead letters that no ledger has."""
+"""The last errors of all pipelines, from their ledgers, and from documents and dead letters that no ledger has."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -12,13 +12,13 @@ from retake.runs.history import UNFINISHED, BucketHistory, RunHistory
 from retake.runs.run import ERROR
 
 _MAX_BUCKET_RUNS, _MAX_DATABASE_RUNS = 2_000, 50_000
-"""So many of a ledger's last runs are read, at least, before one with few errors is given up on."""
+"""The number of recent runs after which the search of a ledger with few errors ends; it stops after a whole day."""
 
 _OLDEST = datetime.min.replace(tzinfo=UTC)
 
 
 class MetError(NamedTuple):
-    """A standard error record, and where the error was met."""
+    """A standard error record, and the pipeline and item that it is about."""
 
     record: ErrorRecord
     pipeline: str
@@ -30,18 +30,18 @@ class MetError(NamedTuple):
 
     @property
     def identity(self) -> object:
-        """What tells the error from others, whoever wrote it down."""
+        """What identifies the error, wherever it is recorded."""
         return self.record.id or (str(self.record.raw.get("timestamp")), self.record.code, self.pipeline)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it: the record, with `pipeline` and `generation_id`."""
+        """Return the JSON document: the record, with `pipeline` and `generation_id`."""
         return {**self.record.raw, "pipeline": self.pipeline, "generation_id": self.item_id}
 
 
 def last_errors(operations: Operations, limit: int) -> list[MetError]:
-    """Return the last errors, the newest first. What cannot be read of documents is passed over.
+    """Return the last errors, the newest first. Unreadable documents are skipped.
 
-    Raises SettingsError, StateError and StorageError where a ledger cannot be read.
+    Raises SettingsError, StateError and StorageError if a ledger cannot be read.
     """
     names = {it.name for it in operations.pipelines} if operations.named else None
     found: dict[object, MetError] = {}
@@ -54,8 +54,9 @@ def last_errors(operations: Operations, limit: int) -> list[MetError]:
 
 
 def _recorded(history: RunHistory, names: set[str] | None, limit: int, in_bucket: bool) -> list[MetError]:
-    """Read the runs that have not ended, whose errors may be of any day since their last transition, and then segments,
-    the latest first, until no older one can have an error that is as late as the last `limit`."""
+    """Return the last errors of a ledger. This reads the runs that have not ended, whose errors may be of any day since
+    their last transition, and then segments, the latest first, until no older one can have an error that is among the
+    last `limit`."""
     found: list[MetError] = []
     read, most = set[str](), _MAX_BUCKET_RUNS if in_bucket else _MAX_DATABASE_RUNS
     days = sorted((it for it in history.segments() if it != UNFINISHED), reverse=True)
@@ -90,7 +91,7 @@ def _of_letters(operations: Operations, limit: int) -> Iterator[MetError]:
 
 
 def _met_error(record: Mapping[str, Any], pipeline: str) -> MetError:
-    """`actor` is the event's, and no part of the record."""
+    """Return the error of a record, without `actor`, which belongs to the event."""
     raw = {name: value for name, value in record.items() if name != "actor"}
     item = raw.get("correlation_id")
     return MetError(ErrorRecord(raw), pipeline, item if isinstance(item, str) else None)

@@ -1,4 +1,4 @@
-"""The dead letters of all pipelines: what they are, what they cost, and what requeueing or dropping them does."""
+"""The dead letters of all pipelines: their content and cost, and the effect of requeueing or dropping them."""
 
 from typing import Any, NamedTuple
 
@@ -16,14 +16,15 @@ _MAX_LETTERS, _REQUEUABLE = 10_000, ("failed", "cancelled")
 
 
 class LetterView(NamedTuple):
-    """A dead letter, and the pipeline whose it is."""
+    """A dead letter and its pipeline."""
 
     pipeline: OperatedPipeline
     letter: DeadLetter
 
     @property
     def how(self) -> str:
-        """How the work ended: "failed", "cancelled", "rolled back", "nobody's", or what is left of a letter."""
+        """How the work ended: "failed", "cancelled", "rolled back" or "nobody's"; with "(remains)" for the remains of a
+        letter that has ended."""
         if self.letter.ended:
             return f"{self.letter.ended} (remains)"
         if self.letter.id.startswith("before-"):
@@ -38,7 +39,7 @@ class LetterView(NamedTuple):
 
     @property
     def calls(self) -> list[dict[str, Any]]:
-        """The paid calls; those of nobody's work, whose letter has no report, the pipeline knows."""
+        """The paid calls. Nobody's work has no report, so the pipeline is asked for its calls."""
         nobodys = self.how == "nobody's"
         return self.pipeline.evidence(self.letter.id).calls if nobodys else calls_of(self.letter.report)
 
@@ -57,12 +58,12 @@ class LetterView(NamedTuple):
 
     @property
     def lost(self) -> str:
-        """What dropping it loses, in words; "" of mere remains."""
+        """What dropping it loses, in words; "" for mere remains."""
         return lost_with(self.letter)
 
     @property
     def loss(self) -> str:
-        """What the operator must agree to before it is dropped, a sentence; "" for nothing."""
+        """A sentence that the operator must agree to before it is dropped; "" if nothing is lost."""
         return f"dropping {self.letter.id} loses for good: {self.lost}" if self.lost else ""
 
     @property
@@ -70,21 +71,21 @@ class LetterView(NamedTuple):
         return self.letter.failed_at.timestamp() if self.letter.failed_at else 0.0
 
     def requeue(self) -> tuple[str, bool]:
-        """Return what requeueing it would lead to, and whether that is possible now."""
+        """Return what requeueing it would do, and whether that is possible now."""
         try:
             return f"possible; {self.pipeline.plan(ItemOrder(Verb.REQUEUE, self.letter.id)).then}", True
         except RetakeError as error:
             return f"not now: {error}", False
 
     def drop(self) -> dict[str, Any]:
-        """Remove it for good, and return what was done as JSON has it. Raises Refusal, also where more would be lost by
-        now, and LeaseHeld."""
+        """Remove it for good, and return the JSON document of what was done. Raises LeaseHeld and Refusal, also if more
+        would be lost by now."""
         files, lost = self.files, self.lost
         what = self.pipeline.carry_out(ItemOrder(Verb.DROP, self.letter.id), lost).what
         return {"done": "drop", "generation_id": self.letter.id, "what": what, "files": files, "lost": lost}
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the JSON document."""
         letter = self.letter
         return {
             "id": letter.id,
@@ -118,7 +119,7 @@ class LettersPage(NamedTuple):
     at: Pages
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the JSON document."""
         return {"dead_letters": [it.document() for it in self.letters], **self.at._asdict()}
 
 
@@ -137,7 +138,7 @@ def letters_page(operations: Operations, page: int, size: int) -> LettersPage:
 
 
 def requeuable(operations: Operations) -> list[LetterView]:
-    """Return the failed and cancelled items, by pipeline, the oldest first."""
+    """Return the dead letters that can be requeued (failed and cancelled), by pipeline, the oldest first."""
 
     def listed(pipeline: OperatedPipeline) -> list[LetterView]:
         letters = (it for it in _listed(operations, pipeline, _MAX_LETTERS) if it.how in _REQUEUABLE)
@@ -147,8 +148,8 @@ def requeuable(operations: Operations) -> list[LetterView]:
 
 
 def find_letter(operations: Operations, letter_id: str) -> LetterView:
-    """Return one dead letter, named by its id or by CHANNEL/ID. Raises Refusal where there is none, RunError where
-    several channels have one."""
+    """Return the dead letter named by its id or by CHANNEL/ID. Raises Refusal if there is none, RunError if several
+    channels have one."""
     channel, _, name = letter_id.rpartition("/")
 
     def look(pipeline: OperatedPipeline) -> LetterView | None:
@@ -172,7 +173,7 @@ def _listed(operations: Operations, pipeline: OperatedPipeline, limit: int) -> l
 
 
 def letter_of(bucket: Bucket, clock: Clock, letter_id: str) -> DeadLetter | None:
-    """Return the dead letter of that id in a pipeline's part of the bucket, or None."""
+    """Return the dead letter with that id in a pipeline's part of the bucket, or None."""
     try:
         return DeadLetters(bucket, clock).show(letter_id)
     except NoSuchLetter:
@@ -180,7 +181,7 @@ def letter_of(bucket: Bucket, clock: Clock, letter_id: str) -> DeadLetter | None
 
 
 def lost_with(letter: DeadLetter) -> str:
-    """Return what dropping the letter loses, in words; "" of mere remains."""
+    """Return what dropping the letter loses, in words; "" for mere remains."""
     if letter.ended:
         return ""
     paid = paid_in_words(calls_of(letter.report))
@@ -189,5 +190,5 @@ def lost_with(letter: DeadLetter) -> str:
 
 
 def no_letter(letter_id: str) -> str:
-    """Return the message that there is none of that id."""
+    """Return the message for an unknown id."""
     return f"there is no dead letter {letter_id!r}; dead-letters list shows those that there are"

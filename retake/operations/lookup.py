@@ -1,4 +1,4 @@
-"""Finding a run by what a person types: the id of a run or of a generation, or the beginning of one."""
+"""Find a run by what a person types: the id of a run or of a generation, or the beginning of one."""
 
 import re
 from collections.abc import Callable
@@ -14,17 +14,17 @@ from retake.runs.listing import RunsWanted, open_listing
 from retake.runs.run import Run, UnknownRun, is_run_id
 
 PREFIX = "run-"
-"""What the id of each run begins with."""
+"""The beginning of every run id."""
 
 SHORT_ID_LENGTH = 14
-"""So much of a run's id is shown in tables: enough for `show` and `report` to find it."""
+"""Characters of a run id shown in tables, enough for `show` and `report` to find the run."""
 
 _BEGINNING = re.compile(r"run-[0-9a-f]{0,16}")
-_MAX_NAMED = 10  # of several that an id's beginning may mean
+_MAX_NAMED = 10  # candidates listed for an ambiguous id
 
 
 class Found(NamedTuple):
-    """What was meant: one run, or all runs of a generation, by attempt."""
+    """The run that was meant, or all runs of a generation by attempt."""
 
     pipeline: OperatedPipeline
     ledger: Ledger
@@ -36,13 +36,13 @@ class Found(NamedTuple):
 
     @property
     def item_id(self) -> str:
-        """The task without the name of its channel."""
+        """The task id without the channel."""
         return self.task_id.rpartition("/")[2]
 
 
 def find(operations: Operations, text: str, listings: Callable[[], Listings] | None = None) -> Found:
-    """Return the run or the generation called that, or beginning like that. `listings` returns those of `operations`,
-    where they have been read already. Raises UnknownRun, RunError for several."""
+    """Return the run or generation whose id is `text` or begins with it. `listings` returns those of `operations`, if
+    they have been read already. Raises UnknownRun; RunError if there are several."""
     if text.startswith(PREFIX):
         found = _runs_called(operations, text)
     else:
@@ -59,7 +59,7 @@ def find(operations: Operations, text: str, listings: Callable[[], Listings] | N
 
 
 def _runs_of_generation(operations: Operations, text: str) -> list[Found]:
-    """The generation as its channel calls it ("20260101-0930"), or as the ledger does ("CHANNEL/20260101-0930")."""
+    """Find a generation by its id in the channel ("20260101-0930") or in the ledger ("CHANNEL/20260101-0930")."""
     found, called = [], [(pipeline, ledger, ledger.of_task(text)) for pipeline, ledger in operations.ledgers()]
     by_ledger = {operations.ledger_name(pipeline): runs for pipeline, _, runs in called}
     for pipeline in operations.pipelines:
@@ -73,7 +73,7 @@ def _runs_of_generation(operations: Operations, text: str) -> list[Found]:
 
 
 def _generations_beginning(operations: Operations, text: str, listings: Callable[[], Listings]) -> list[Found]:
-    """The generations whose id begins like that, or channel and id; those of other pipelines too."""
+    """Find generations whose id, or CHANNEL/id, begins with `text`, also those of other pipelines."""
     if not text.strip():
         return []
     searched = search(listings(), RunsWanted(), text).runs
@@ -97,7 +97,7 @@ def _runs_called(operations: Operations, text: str) -> list[Found]:
         try:
             runs = [ledger.get(text)]
         except UnknownRun:
-            if is_run_id(text):  # all of an id
+            if is_run_id(text):  # a complete id
                 continue
             runs = _beginning(operations, pipeline, ledger, text)
         found += [Found(_pipeline_named(operations, run.pipeline, pipeline), ledger, [run]) for run in runs]
@@ -105,7 +105,7 @@ def _runs_called(operations: Operations, text: str) -> list[Found]:
 
 
 def _beginning(operations: Operations, pipeline: OperatedPipeline, ledger: Ledger, text: str) -> list[Run]:
-    """The runs whose id begins like that. In a bucket their names tell; a database is searched."""
+    """Return the runs whose id begins with `text`. In a bucket the keys tell; a database is searched."""
     if operations.ledger_url(pipeline) is None:
         if not _BEGINNING.fullmatch(text):
             return []

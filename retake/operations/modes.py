@@ -1,4 +1,4 @@
-"""The degraded mode as an operator sees and sets it."""
+"""An operator's view of the degraded mode, and setting it."""
 
 from datetime import timedelta
 from typing import Any
@@ -16,11 +16,11 @@ SET_BY = {
     "schedule": "the schedule",
     "auto": "the share of failed tries",
 }
-"""What has set a mode, in words."""
+"""Who or what set a mode, in words."""
 
 
 def mode_notes(operations: Operations) -> list[str]:
-    """Return what is worth knowing of the mode: nothing while everything runs. Raises StorageError."""
+    """Return a note about the mode, unless everything runs. Raises StorageError."""
     panel = ModePanel(operations)
     try:
         mode = panel.mode(panel.state())
@@ -44,11 +44,11 @@ class ModePanel:
         return self._store.read()
 
     def mode(self, state: ModeState) -> Mode:
-        """Return the mode that holds now."""
+        """Return the mode in force now."""
         return mode_at(state, self._terms.modes, self._terms.alerts.timezone, self._clock.now())
 
     def set(self, mode: int, length_s: float | None, why: str) -> ModeState:
-        """Set the mode by hand, for so many seconds or until it is set again."""
+        """Set the mode by hand for `length_s` seconds, or until it is set again."""
         now = self._clock.now()
         until = stamp(now + timedelta(seconds=length_s)) if length_s is not None else None
         hand = Hand(mode, why, stamp(now), until)
@@ -59,14 +59,14 @@ class ModePanel:
         return self._store.change(lambda state: state._replace(hand=None))
 
     def changed(self, verb: str, state: ModeState) -> OrderDone:
-        """Return what was done: `verb` is "set" or "auto", `state` what it returned."""
+        """Return what was done. `verb` is "set" or "auto", `state` its result."""
         mode = self.mode(state)
         until = f", until {mode.until}" if mode.until else ""
         what = f"mode {mode.mode} holds{until}: {mode.words}"
         return OrderDone({**self.document(state), "done": verb, "what": what}, what, "the next tick goes by it")
 
     def document(self, state: ModeState) -> dict[str, Any]:
-        """Return how it stands, as JSON has it."""
+        """Return the JSON document."""
         mode = self.mode(state)
         auto = state.auto
         return {

@@ -1,7 +1,7 @@
-"""An operator's orders: what a name means, what an order would do there, and doing it.
+"""An operator's orders: resolve a name, plan what an order would do, and carry it out.
 
-An item of a pipeline is acted on through the pipeline. A run that is not a pipeline's here (a worker's, on the same
-ledger) is queued again or cancelled on the ledger itself.
+An item of a pipeline is acted on through the pipeline. A run that belongs to none of the pipelines (a worker's, on the
+same ledger) is queued again or cancelled on the ledger itself.
 """
 
 from typing import NamedTuple
@@ -16,30 +16,31 @@ from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus, Trigger
 
 _OF_ITEMS = ("story", "music")
-"""What the names of pipelines begin with whose runs are about items, wherever several share a ledger."""
+"""The beginnings of the names of pipelines whose runs are about items, even where several share a ledger."""
 
 _ROBOT = "robot"
 _UNCLAIMED = {
     "story": "which the settings do not have (CHANNELS): no tick would take it up",
     _ROBOT: "which only tells what a program has done: nobody would take it up. Run that program again",
 }
-"""Why no worker claims a run, by what the name of its pipeline begins with."""
+"""Why no worker claims a run, by the beginning of its pipeline's name."""
 
 
 class Target(NamedTuple):
-    """What was named: an item of a pipeline, or else a worker's run on the same ledger."""
+    """The target of an order: an item of a pipeline, or a worker's run on the same ledger."""
 
     pipeline: OperatedPipeline
     item_id: str | None  # None: a worker's run
-    run: Run | None  # the one that was named, or the item's last; None: none is on record
+    run: Run | None  # the named run, or the item's last; None: none is on record
 
     def order(self, verb: Verb, step: str | None = None) -> ItemOrder:
         return ItemOrder(verb, str(self.item_id), self.run, step)
 
 
 def target(operations: Operations, text: str) -> Target:
-    """Return what `text` names: a run's id or the beginning of it, or an item's. Raises UnknownRun, RunError if it may
-    mean several, Refusal for a run that is not its item's last, or of another pipeline than the one that was named."""
+    """Return the target that `text` names by the id of a run or an item, or its beginning. Raises UnknownRun, RunError
+    if it is ambiguous, Refusal for a run that is not its item's last or belongs to another pipeline than the one that
+    the operator named."""
     try:
         found = find(operations, text)
     except UnknownRun as unknown:
@@ -58,7 +59,7 @@ def target(operations: Operations, text: str) -> Target:
 
 
 def plan_order(meant: Target, verb: Verb, step: str | None = None) -> OrderPlan:
-    """Return what the order would do; `step` is that of a ROLLBACK. Raises Refusal."""
+    """Return what the order would do. `step` is for a ROLLBACK. Raises Refusal."""
     if meant.item_id is not None:
         return meant.pipeline.plan(meant.order(verb, step))
     run = meant.run
@@ -81,14 +82,14 @@ def plan_order(meant: Target, verb: Verb, step: str | None = None) -> OrderPlan:
 
 
 def loss(meant: Target, plan: OrderPlan) -> str:
-    """Return what the operator must agree to before a CANCEL, a sentence; "" for nothing."""
+    """Return a sentence that the operator must agree to before a CANCEL, or "" if nothing is lost."""
     if plan.order.verb is not Verb.CANCEL or not plan.lost:
         return ""
     return f"cancelling {meant.item_id} gives up {plan.lost}"
 
 
 def carry_out(operations: Operations, meant: Target, plan: OrderPlan) -> OrderDone:
-    """Carry out what was planned and agreed to. Raises Refusal, LeaseHeld."""
+    """Carry out a plan that the operator has agreed to. Raises Refusal, LeaseHeld."""
     if meant.item_id is not None:
         return _order_done(operations, meant, meant.pipeline.carry_out(plan.order, plan.lost))
     assert meant.run is not None, "a worker's run is on record"
@@ -110,7 +111,7 @@ def _order_done(operations: Operations, meant: Target, result: OrderResult) -> O
 
 
 def _queue_again(operations: Operations, pipeline: OperatedPipeline, failed: Run) -> OrderDone:
-    """Create a new run of the same task. Ordered twice, it is the same one."""
+    """Create a new run of the same task. Idempotent: ordered twice, it returns the same run."""
     ledger = operations.writable_ledger(pipeline)
     every = ledger.of_task(failed.task_id)
     going = [run for run in every if not run.ended]
@@ -158,14 +159,14 @@ def _name(run: Run) -> str:
 
 
 def _has_evidence(found: Found) -> bool:
-    """Whether the pipeline has anything of a run that names none. Its runs of old versions do not, nor do those of
-    workers that take runs of any pipeline."""
+    """Return whether the pipeline keeps anything of a run that names no pipeline. Such runs are from old versions of
+    the pipeline, or belong to workers that take runs of any pipeline."""
     kept = found.pipeline.evidence(found.item_id)
     return bool(kept.files or kept.calls or kept.step)
 
 
 def _run_id(operations: Operations, meant: Target) -> str | None:
-    """Of the item's last run by now."""
+    """Return the id of the item's last run now."""
     channel = meant.pipeline.channel
     task_id = f"{channel}/{meant.item_id}" if channel else str(meant.item_id)
     runs = operations.ledger(meant.pipeline).of_task(task_id)
@@ -184,8 +185,8 @@ def _refuse_former(found: Found, run: Run) -> None:
 
 
 def _unrecorded(operations: Operations, text: str) -> OperatedPipeline | None:
-    """The pipeline in which an item of that id is under way or among the dead letters, though no ledger knows. Raises
-    RunError if there are several."""
+    """Return the pipeline in which an item with that id is under way or among the dead letters, although no ledger has
+    it. Raises RunError if there are several."""
 
     def has(pipeline: OperatedPipeline) -> bool:
         under_way = any(it.item_id == text for it in pipeline.present())

@@ -7,7 +7,7 @@ _T = TypeVar("_T")
 
 
 class Pages(NamedTuple):
-    """Where one is in a list: `page` counts from 1."""
+    """A position in a list. `page` counts from 1."""
 
     page: int
     pages: int
@@ -20,12 +20,12 @@ class Pages(NamedTuple):
 
 
 def pages_of(total: int, page: int, size: int) -> Pages:
-    """Return the page that is meant: one beyond the last is the last, one before the first is the first."""
+    """Return the requested page, clamped to the first and the last."""
     pages = max(1, -(-total // size))
     return Pages(min(max(1, page), pages), pages, total)
 
 
 def paged(items: Sequence[_T], page: int, size: int) -> tuple[Sequence[_T], Pages]:
-    """Return the items of a page, and where it is."""
+    """Return the items of a page, and its position."""
     found = pages_of(len(items), page, size)
     return items[(found.page - 1) * size : found.page * size], found

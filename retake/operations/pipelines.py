@@ -1,4 +1,4 @@
-"""All that an operator looks at together: the pipelines of one bucket, their ledgers, the day's book."""
+"""What an operator looks at together: the pipelines of one bucket, their ledgers, the day's book."""
 
 from collections.abc import Callable, Mapping, Sequence
 from os.path import exists
@@ -26,32 +26,32 @@ Listings = Sequence[tuple[OperatedPipeline, "RunListing"]]
 
 
 class OwnLedger(NamedTuple):
-    """The ledger of one pipeline alone."""
+    """A ledger that only one pipeline uses."""
 
     url: str
-    setting: str  # where the URL stands
+    setting: str  # that holds the URL
 
 
 class Terms(NamedTuple):
-    """What the settings say that concerns all pipelines."""
+    """The settings that concern all pipelines."""
 
     ledger_url: str | None  # None: each pipeline's runs are in its part of the bucket
     breaker: BreakerSettings
     script_timeout_s: float
-    concurrency: int  # pipelines that are looked at at the same time
+    concurrency: int  # pipelines that are read concurrently
     patience_s: float  # seconds after which a held lease is suspect
     alerts: AlertSettings = AlertSettings()
     modes: ModeSettings = ModeSettings()
-    missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
+    missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels without their secret, and its variable
     kpi: KpiSettings = KpiSettings()
-    own_ledgers: Mapping[str, OwnLedger] = {}  # by pipeline: its ledger, where that is not at `ledger_url`
+    own_ledgers: Mapping[str, OwnLedger] = {}  # by pipeline, for those whose ledger is not at `ledger_url`
 
 
 class Operations:
-    """The pipelines that an operator looks at, or acts on. Nothing here takes a lease or writes.
+    """The pipelines that an operator looks at or acts on. Nothing here takes a lease or writes.
 
-    `bucket` is all of the bucket, `named` whether the operator named the one pipeline in `pipelines`, `actor` by which
-    name the ledger knows the operator.
+    `bucket` is the whole bucket, `named` whether the operator named the one pipeline in `pipelines`, `actor` the
+    operator's name in the ledger.
     """
 
     def __init__(
@@ -75,43 +75,43 @@ class Operations:
         self._databases: dict[str, Ledger] = {}
 
     def of(self, pipelines: Sequence[OperatedPipeline], *, terms: Terms | None = None, named: bool) -> "Operations":
-        """Return the same with other pipelines."""
+        """Return a copy with other pipelines."""
         terms, actor = terms or self.terms, self.actor
         return Operations(pipelines, self.bucket, self.clock, caps=self.caps, terms=terms, named=named, actor=actor)
 
     def label(self, pipeline: OperatedPipeline) -> str | None:
-        """Return the name of a pipeline that is not a channel, where it is shown beside others or was named."""
+        """Return the name of a pipeline that is not a channel, if it is shown beside others or was named; else None."""
         return pipeline.name if pipeline.channel is None and (self.named or len(self.pipelines) > 1) else None
 
     def ledger_url(self, pipeline: OperatedPipeline) -> str | None:
-        """Return the URL of the ledger of the pipeline's runs; None: they are in its part of the bucket."""
+        """Return the URL of the pipeline's ledger, or None if it is in the pipeline's part of the bucket."""
         own = self.terms.own_ledgers.get(pipeline.name)
         return own.url if own else self.terms.ledger_url
 
     def ledger_setting(self, pipeline: OperatedPipeline) -> str:
-        """Return the setting that names the ledger of the pipeline's runs, for messages."""
+        """Return the setting that names the pipeline's ledger, for messages."""
         own = self.terms.own_ledgers.get(pipeline.name)
         return own.setting if own else LEDGER_SETTING
 
     def ledger_name(self, pipeline: OperatedPipeline) -> str:
-        """Return what tells the ledger of the pipeline's runs from the others."""
+        """Return a name that identifies the pipeline's ledger."""
         return self.ledger_url(pipeline) or f"in the part of {pipeline.name}"
 
     def ledger(self, pipeline: OperatedPipeline) -> Ledger:
-        """Return the ledger of the pipeline's runs, for reading. Raises SettingsError, StorageError."""
+        """Return the pipeline's ledger for reading. Raises SettingsError, StorageError."""
         url = self.ledger_url(pipeline)
         if url is None:
             return open_ledger(None, pipeline.bucket, self.clock, read_only=True)
         if url not in self._databases:
             ledger = open_ledger(url, self.bucket, self.clock, read_only=True, setting=self.ledger_setting(pipeline))
             if not url.startswith("sqlite:") or exists(url.removeprefix("sqlite:")):
-                self._databases[url] = ledger  # one that is not there yet is empty, but not for ever
+                self._databases[url] = ledger  # a missing file reads as empty, but may appear later
             return ledger
         return self._databases[url]
 
     def listings(self, before: Listings = ()) -> Listings:
-        """Return the listing of each ledger with the first of the pipelines that write to it, as they are now. `before`
-        are earlier ones, of which those in buckets read only what is new. Raises as `ledger`."""
+        """Return a fresh listing of each ledger, with the first of the pipelines that write to it. `before` are earlier
+        ones; those in buckets then read only what is new. Raises like `ledger`."""
         from retake.runs.listing import BucketListing, open_listing
 
         known = {it.name: listing for it, listing in before}
@@ -140,20 +140,20 @@ class Operations:
 
     @property
     def _is_local(self) -> bool:
-        """Whether everything is on a disk of this machine."""
+        """Whether everything is on disks of this machine."""
         urls = [self.bucket.url, *filter(None, map(self.ledger_url, self.pipelines))]
         return all(url.startswith(("file:", "sqlite:")) for url in urls)
 
     def writable_ledger(self, pipeline: OperatedPipeline) -> Ledger:
-        """Return the same ledger for writing."""
+        """Return the pipeline's ledger for writing."""
         setting = self.ledger_setting(pipeline)
         return open_ledger(self.ledger_url(pipeline), pipeline.leasable(), self.clock, setting=setting)
 
     def each(
         self, work: Callable[[OperatedPipeline], _T], pipelines: Sequence[OperatedPipeline] | None = None
     ) -> list[_T]:
-        """Return what `work` returns for each of the pipelines, several at a time where answers come from afar. Reading
-        a directory is work for the interpreter: threads would only wait for each other."""
+        """Return the result of `work` for each of the pipelines, concurrently if the stores are remote. Reading a
+        directory keeps the interpreter busy, so threads would only wait for each other."""
         pipelines = self.pipelines if pipelines is None else pipelines
         if len(pipelines) == 1 or self._is_local:
             return [work(it) for it in pipelines]

@@ -1,7 +1,7 @@
-"""The port between operators and pipelines: what a pipeline tells of itself, and what it can be ordered to do.
+"""The port between operators and pipelines: what a pipeline reports about itself, and the orders that it accepts.
 
-Each pipeline implements `OperatedPipeline` once. Whoever shows pipelines to people or takes their orders (the console,
-a dashboard) knows nothing else of them.
+Each pipeline implements `OperatedPipeline` once. Programs that show pipelines to people or take their orders (the
+console, the dashboard) know nothing else about them.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 class Refusal(RetakeError):
-    """What the operator asks for does not fit the present state. Says why, and what can be done. Nothing is changed."""
+    """The order does not fit the current state. The message says why, and what can be done. Nothing is changed."""
 
     exit_code = ExitCode.BAD_STATE
 
 
 class Verb(StrEnum):
-    """What a pipeline can be ordered to do with an item of its work."""
+    """The orders about an item of a pipeline's work."""
 
     RETRY = "retry"
     SKIP = "skip"
@@ -41,34 +41,34 @@ class Verb(StrEnum):
 
 
 class ItemOrder(NamedTuple):
-    """What an operator wants done with one item."""
+    """An operator's order about one item."""
 
     verb: Verb
     item_id: str
     run: Run | None = None  # the item's last run, if the ledger has one
-    step: str | None = None  # of a ROLLBACK: the step that is to be taken again
+    step: str | None = None  # for a ROLLBACK: the step to repeat
 
 
 class OrderPlan(NamedTuple):
-    """What an order would do."""
+    """The plan of an order."""
 
-    order: ItemOrder  # what would be carried out: to retry a dead letter is to requeue it
-    lost: str = ""  # what would be lost for good, which the operator must agree to
-    then: str = ""  # of a REQUEUE: what the next tick would do
+    order: ItemOrder  # that would be carried out: to retry a dead letter is to requeue it
+    lost: str = ""  # what would be lost for good; the operator must agree to it
+    then: str = ""  # for a REQUEUE: what the next tick would do
 
 
 class OrderResult(NamedTuple):
-    """What an order has done."""
+    """The result of an order."""
 
     order: ItemOrder
     what: str
     next_tick: str = ""  # what the next tick does, a sentence
     warning: str = ""
-    status: str | None = None  # of the item, as the pipeline's document has it
+    status: str | None = None  # the item's status in the pipeline's document
 
 
 class OrderDone(NamedTuple):
-    """What was done: as JSON has it, and in words."""
+    """A finished order: its JSON document, and what was done in words."""
 
     document: dict[str, Any]
     what: str
@@ -85,13 +85,13 @@ class Waiting(NamedTuple):
 
 
 class PipelineState(NamedTuple):
-    """How a pipeline stands by its own documents."""
+    """The state of a pipeline according to its own documents."""
 
     words: str  # in a few words
     readable: bool = True  # False: one of the documents is invalid, and most of the rest is not known
-    item_id: str | None = None  # the item under way, of a pipeline that has one at a time
-    step: StepAttempt | None = None  # at which the item is
-    status: str | None = None  # as the document has it
+    item_id: str | None = None  # the item under way, for a pipeline that has one at a time
+    step: StepAttempt | None = None  # the item's current attempt
+    status: str | None = None  # in the document
     error: ErrorRecord = ErrorRecord()  # the item's last failure
     waiting: Waiting | None = None
     failing: bool = False  # the step failed and is to be retried
@@ -99,33 +99,33 @@ class PipelineState(NamedTuple):
     next_act: str | None = None
     next_tick: str = ""  # what the next tick does, if nobody else is at work
     idle: bool = False  # the next tick would change nothing
-    interrupted: bool = False  # a tick is under way, or ended before its time
+    interrupted: bool = False  # a tick is under way, or was cut off
     failed_in_a_row: int | None = None
     stopped: bool = False  # too many failed in a row: nothing is begun until a person acts
     today: Today | None = None  # the day's spending as this pipeline sees it
     needs: tuple[str, ...] = ()  # what a person has to do, a sentence each
     notes: tuple[str, ...] = ()  # worth knowing
-    own_book: bool = False  # `today` is a book of its own, not that of the bucket
+    own_book: bool = False  # `today` is the pipeline's own book, not the bucket's
 
 
 class Present(NamedTuple):
-    """An item under way, and where it is."""
+    """An item under way, and its current attempt."""
 
     item_id: str
     step: StepAttempt
 
 
 class Evidence(NamedTuple):
-    """What a pipeline keeps of one item."""
+    """Everything that a pipeline keeps about one item."""
 
     files: list[Entry]  # with their keys in the pipeline's part of the bucket
-    calls: list[dict[str, Any]]  # paid calls, in their order
-    step: StepAttempt | None = None  # at which the item is, while it is under way
+    calls: list[dict[str, Any]]  # paid calls, in order
+    step: StepAttempt | None = None  # the current attempt, while the item is under way
     held: str = ""  # what a person has to decide about a paid call of unknown outcome
 
 
 class Bill(NamedTuple):
-    """What an item has cost."""
+    """The cost of an item."""
 
     item_id: str
     outcome: str  # "done", "failed", "cancelled", "under way", "nobody's"
@@ -133,9 +133,9 @@ class Bill(NamedTuple):
 
 
 class PaidMonth(NamedTuple):
-    """Bills whose sums are known without reading them."""
+    """The bills of a month, whose sums are known without reading them."""
 
-    number: int
+    number: int  # of bills
     by_day: Mapping[str, PaidSums]  # not empty
     by_step: Mapping[str, PaidSums]
     bills: Callable[[], list[Bill]]  # reads them; raises StateError, StorageError
@@ -146,38 +146,38 @@ class PaidMonth(NamedTuple):
 
 
 class PaidWork(NamedTuple):
-    """What a pipeline has paid for."""
+    """The paid work of a pipeline."""
 
     bills: list[Bill]
-    known: Known  # what its document says of the day
-    today: Today | None = None  # the day, where it keeps a book of its own
-    months: Sequence[PaidMonth] = ()  # further bills, all of whose calls are of the days asked for
+    known: Known  # what its document says about the day
+    today: Today | None = None  # the day, if the pipeline keeps its own book
+    months: Sequence[PaidMonth] = ()  # further bills, whose calls are all within the requested days
 
 
 class OperatedPipeline(Protocol):
     """A pipeline as an operator sees it. Every method may raise StateError and StorageError.
 
-    What changes something takes the pipeline's lease itself, and raises LeaseHeld while a tick is at work.
+    Methods that change something take the pipeline's lease themselves, and raise LeaseHeld while a tick is at work.
     """
 
-    name: str  # as its runs have it: "story", "story/CHANNEL"
+    name: str  # as in its runs: "story", "story/CHANNEL"
     channel: str | None
     lease_name: str | None  # None: its items are locked one by one, and no tick works on them
     recovered_by: Mapping[str, frozenset[str]]  # by step: the steps whose result shows that it works again
 
     @property
     def bucket(self) -> Bucket:
-        """Its part of the bucket."""
+        """The pipeline's part of the bucket."""
         ...
 
     @property
     def prefix(self) -> str:
-        """Of that part; "" or ending in "/"."""
+        """The prefix of that part; "" or ending in "/"."""
         ...
 
     @property
     def vendors(self) -> Mapping[str, str]:
-        """By step: the vendor it calls, as people know it."""
+        """The vendor that each step calls, by the name that people know."""
         ...
 
     @property
@@ -190,33 +190,34 @@ class OperatedPipeline(Protocol):
         ...
 
     def leasable(self) -> Bucket:
-        """Return its part of the bucket for a process that takes the lease: the process ends if the lease runs out."""
+        """Return its part of the bucket for a process that takes the lease; the process is killed if the lease
+        expires."""
         ...
 
     def state(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
-        """Return how it stands. `today` is the day's book, or what is wrong with it; None leaves caps out.
+        """Return the pipeline's state. `today` is the day's book, or the error in it; None leaves caps out.
         `vendor_off(vendor)` returns why a vendor's breaker lets no call through, or ""."""
         ...
 
     def present(self) -> Sequence[Present]:
-        """Return the items under way; of very many the newest."""
+        """Return the items under way, only the newest if there are very many."""
         ...
 
     def evidence(self, item_id: str) -> Evidence:
-        """Return what there is of an item, nothing of one that is unknown. Invalid documents are passed over."""
+        """Return everything about an item; nothing for an unknown one. Invalid documents are skipped."""
         ...
 
     def paid_since(self, day: str) -> PaidWork:
-        """Return the bills that may have calls counted on `day` or later; each is in `bills` or in one of `months`."""
+        """Return the bills that may have calls counted on `day` or later, each in `bills` or in one of `months`."""
         ...
 
     def check(self) -> Iterator[Finding]:
-        """Yield what a check of its documents finds. Raises nothing."""
+        """Check the pipeline's documents and yield the findings. Raises nothing."""
         ...
 
     def examinations(self) -> "Sequence[Examination]":
-        """Return what `retake check` looks at of its documents, files and rows; not its ledger. Their views are of the
-        whole bucket, and so are the keys that they know."""
+        """Return the examinations of `retake check` for its documents, files and rows, but not for its ledger. Their
+        views and keys are those of the whole bucket."""
         ...
 
     def plan(self, order: ItemOrder) -> OrderPlan:
@@ -224,9 +225,10 @@ class OperatedPipeline(Protocol):
         ...
 
     def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
-        """Do what `plan` returned. `agreed` is the loss that the operator agreed to. Raises Refusal, LeaseHeld."""
+        """Carry out what `plan` returned. `agreed` is the loss that the operator agreed to. Raises Refusal,
+        LeaseHeld."""
         ...
 
     def lower_flag(self) -> bool:
-        """Lower the flag that a crashed tick left up; return whether it was up. Raises LeaseHeld."""
+        """Lower the flag that a crashed tick left up, and return whether it was up. Raises LeaseHeld."""
         ...

@@ -1,4 +1,4 @@
-"""What to change so that it does not happen again: a table from error codes and patterns to advice."""
+"""Recommendations for an incident report: a table from error codes and patterns to advice."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from retake.runs.states import RunStatus
 
 
 class Advice(NamedTuple):
-    """What to do about a code that came at least `times` times in a run. `settings` are what to turn for it."""
+    """The advice for a code that occurred at least `times` times in a run. `settings` are the ones to change."""
 
     code: str
     times: int
@@ -116,10 +116,10 @@ TABLE: tuple[Advice, ...] = (
         ("API_KEYS.midjourney.endpoint", "API_KEYS.runwayml.endpoint", "API_KEYS.openai.endpoint"),
     ),
 )
-"""By code, as the vendors' errors are classified (docs/errors.md)."""
+"""The advice by code, following the classification of vendors' errors (docs/errors.md)."""
 
 MIN_OTHER_RUNS = 3
-"""In so many of the last runs the same temporary code is the vendor's trouble rather than this run's."""
+"""The number of other recent runs with the same temporary code from which it is the vendor's fault, not this run's."""
 
 
 def recommendations(
@@ -129,8 +129,8 @@ def recommendations(
     pipeline: OperatedPipeline,
     held: str = "",
 ) -> list[str]:
-    """Return what to change, a sentence each, the most urgent first: what a person must decide (`held`), then what is
-    to be done about the failure that ended the run. `others` says in how many other runs each code was the last error.
+    """Return the recommendations, a sentence each, the most urgent first: what a person must decide (`held`), then what
+    to do about the failure that ended the run. `others` counts, by code, the other runs whose last error it was.
     """
     codes = it.codes
     main = (it.cause.error.code or "") if it.cause else ""
@@ -173,6 +173,6 @@ _BREAKER = ("BREAKER.failures", "BREAKER.open_seconds")
 
 
 def _with_settings(advice: Advice, pipeline: OperatedPipeline) -> str:
-    """The advice with the settings to change, as far as the pipeline has them."""
+    """Return the advice with those of its settings that the pipeline has."""
     known = [name for name in advice.settings if pipeline.has_setting(name)]
     return f"{advice.text} ({', '.join(known)})" if known else advice.text

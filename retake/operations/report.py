@@ -20,7 +20,7 @@ from retake.plural import count
 from retake.runs.states import FINAL, RunStatus
 
 MAX_OTHER_RUNS = 50
-"""How many other runs are looked at for a pattern."""
+"""Maximum number of other runs searched for a pattern."""
 
 _STANDS = {
     RunStatus.QUEUED: "is queued",
@@ -36,7 +36,7 @@ NO_EVIDENCE = Evidence([], [])
 
 
 class History(NamedTuple):
-    """All that is on record of a run, or of all runs of an item."""
+    """Everything on record about a run, or about all runs of an item."""
 
     found: Found
     entries: Sequence[TimelineEntry]
@@ -47,7 +47,7 @@ class History(NamedTuple):
         return self.entries[0].at if self.entries else self.found.runs[0].created_at
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the JSON document."""
         it = self.evidence
         return {
             "task_id": self.found.task_id,
@@ -62,7 +62,7 @@ class History(NamedTuple):
 
 
 class Report(NamedTuple):
-    """Everything that an incident report says."""
+    """The content of an incident report."""
 
     history: History
     incident: Incident
@@ -71,7 +71,8 @@ class Report(NamedTuple):
 
 
 def history(operations: Operations, text: str, listings: Callable[[], Listings] | None = None) -> History:
-    """Return what is on record of the run or item that `text` names; `listings` are for `find`. Raises RunError."""
+    """Return everything on record about the run or item that `text` names. `listings` is for `find`. Raises
+    RunError."""
     found = find(operations, text, listings)
     entries = timeline.timeline(event for it in found.runs for event in found.ledger.events(it.run_id))
     own = found.runs[-1].pipeline == found.pipeline.name
@@ -79,7 +80,7 @@ def history(operations: Operations, text: str, listings: Callable[[], Listings] 
 
 
 def incident_report(operations: Operations, text: str) -> Report:
-    """Return the report of the run or item that `text` names. Raises RunError."""
+    """Return the report on the run or item that `text` names. Raises RunError."""
     past, now = history(operations, text), operations.clock.now()
     found, pipeline = past.found, past.found.pipeline
     what = incident(found.runs, past.entries, pipeline.recovered_by, now)
@@ -88,14 +89,14 @@ def incident_report(operations: Operations, text: str) -> Report:
 
 
 def _others(found: Found) -> Mapping[str, int]:
-    """In how many of the last other runs of the pipeline each code was the last error."""
+    """Count, by code, the other recent runs of the pipeline whose last error it was."""
     own = {run.run_id for run in found.runs}
     last = found.ledger.runs(status=FINAL, pipeline=found.runs[-1].pipeline, limit=MAX_OTHER_RUNS)
     return Counter(run.error_code for run in last if run.error_code and run.run_id not in own)
 
 
 def as_document(report: Report) -> dict[str, Any]:
-    """Return the report as JSON has it."""
+    """Return the JSON document of the report."""
     it, known = report.incident, report.history.document()
     doubtful = unsure(known["paid_calls"])
     return {

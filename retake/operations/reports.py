@@ -1,4 +1,4 @@
-"""The daily and the weekly report: what was made, what failed, what it cost."""
+"""The daily and weekly reports: what was made, what failed, what it cost."""
 
 from datetime import datetime, timedelta
 from itertools import pairwise
@@ -21,7 +21,7 @@ from retake.runs.states import RunStatus
 
 
 class PeriodFigures(NamedTuple):
-    """What came of one period."""
+    """The figures of one period."""
 
     since: datetime
     until: datetime
@@ -37,7 +37,7 @@ class PeriodFigures(NamedTuple):
 
 
 class PeriodReport(NamedTuple):
-    """A report. `before` is the period before, to compare with: of a weekly report."""
+    """A report. `before` is the previous period, for comparison in a weekly report."""
 
     kind: str  # "daily", "weekly"
     figures: PeriodFigures
@@ -46,7 +46,7 @@ class PeriodReport(NamedTuple):
     open_alerts: tuple[Alert, ...]
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the JSON document."""
         return {
             "kind": self.kind,
             **self.figures.document(),
@@ -56,11 +56,11 @@ class PeriodReport(NamedTuple):
         }
 
     def sent(self) -> ReportMessage:
-        """Return it as it is sent."""
+        """Return the message to send."""
         return ReportMessage(self.kind, self.words(), self.document())
 
     def words(self) -> str:
-        """Return it as text, the first line a title."""
+        """Return the report as text, with a title in the first line."""
         it, old = self.figures, self.before
         lines = [
             f"{self.kind.capitalize()} report, {stamp(it.since)[:10]} to {stamp(it.until)[:10]}",
@@ -78,8 +78,8 @@ class PeriodReport(NamedTuple):
 def make_report(operations: Operations, kind: str, now: datetime, *, scheduled: bool = False) -> PeriodReport:
     """Return the report of the day or the week before `now`.
 
-    With `scheduled` it is that of the day or the week before it was due last: reports that come late then leave no gap,
-    and tell of nothing twice. Raises SettingsError, StateError, StorageError.
+    With `scheduled` the period ends when the report was last due, so that late reports neither overlap nor leave a gap.
+    Raises SettingsError, StateError, StorageError.
     """
     reader, store = KpiReader(operations), BoardStore(operations.bucket, operations.clock)
     board = store.read()
@@ -96,7 +96,7 @@ def make_report(operations: Operations, kind: str, now: datetime, *, scheduled: 
 
 
 def _periods(kind: str, now: datetime, settings: AlertSettings | None) -> list[tuple[datetime, datetime]]:
-    """Return the period of a report, and of a weekly one the period before. `settings` tell when it was due."""
+    """Return the period of a report and, for a weekly one, the previous period. `settings` say when it was due."""
     ends = [due_at(kind, settings, now) if settings else now]
     for _ in range(2 if kind == "weekly" else 1):
         before = due_at(kind, settings, ends[-1] - timedelta(seconds=1)) if settings else ends[-1] - WINDOWS[kind]
@@ -105,14 +105,13 @@ def _periods(kind: str, now: datetime, settings: AlertSettings | None) -> list[t
 
 
 def _figures_between(reader: KpiReader, since: datetime, until: datetime) -> Figures:
-    """What was counted after `since`, which is of the period before, up to `until`."""
+    """Return the figures after `since`, which belongs to the previous period, up to `until`."""
     length = until - since - timedelta(microseconds=1)
     return reader.report(length.total_seconds(), until=until).figures
 
 
 def send_report(operations: Operations, kind: str, now: datetime) -> bool:
-    """Queue the report for the channels that take it, once for each time it is due; return whether there is one that
-    does."""
+    """Queue the report, once each time it is due, for the channels that take it. Return whether any does."""
     settings = operations.terms.alerts
     if not any(kind in it.reports for it in settings.channels):
         return False
@@ -134,7 +133,7 @@ def _period_figures(
 
 
 def _spent(operations: Operations, periods: list[tuple[datetime, datetime]], now: datetime) -> list[float]:
-    """What each period cost, by when the calls were requested."""
+    """Return the spend of each period, by the time at which calls were requested."""
     days = ceil((now - periods[-1][0]) / timedelta(days=1)) + 1
     calls = [call for _, bill in spend_report(operations, days).newest() for call in bill.calls]
     dated = [(moment, call) for call in calls if (moment := read_moment(call.get("requested_at_utc")))]

@@ -1,4 +1,4 @@
-"""All runs on record as one long list: its pages, and those that have a text in an id."""
+"""All runs on record as one long list: its pages, and a search by id."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
@@ -13,23 +13,23 @@ from retake.runs.listing import ListedRuns, RunListing, RunPlace, RunsWanted
 from retake.runs.run import Run
 
 MAX_SEARCHED = 500
-"""So many runs a search finds at most; and so many of the last runs in buckets it looks at."""
+"""Maximum number of runs that a search finds, and of recent runs in buckets that it looks at."""
 
 
 class RunsPage(NamedTuple):
-    """A page of the runs. `bounded` is whether there may be more that were not searched, or not counted."""
+    """A page of runs. `bounded` says that there may be more that were not searched or counted."""
 
     listed: RunList
     at: Pages
     bounded: bool = False
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the JSON document."""
         return {**self.listed.document(), **self.at._asdict()}
 
 
 class RunsFound(NamedTuple):
-    """What a search found, each with the first of the pipelines that write to its ledger, the last changed first."""
+    """The result of a search: runs, the last changed first, each with the first pipeline that writes to its ledger."""
 
     runs: list[tuple[OperatedPipeline, Run]]
     bounded: bool  # whether there may be more
@@ -43,9 +43,9 @@ def runs_page(
     text: str = "",
     listings: Listings | None = None,
 ) -> RunsPage:
-    """Return a page of the runs of all ledgers that are wanted, the last changed first; with `text` of those that have
-    it in their id, or in that of their task. `listings` are those of `operations`, if they have been read already.
-    Raises SettingsError, StateError, StorageError."""
+    """Return a page of the wanted runs of all ledgers, the last changed first; with `text`, of those whose own id or
+    task id contains it. `listings` are those of `operations`, if they have been read already. Raises SettingsError,
+    StateError, StorageError."""
     listings = operations.listings() if listings is None else listings
     if text:
         found, bounded = search(listings, wanted, text)
@@ -59,13 +59,13 @@ def runs_page(
 
 
 def search(listings: Listings, wanted: RunsWanted, text: str) -> RunsFound:
-    """Return the wanted runs that have `text` in their id, or in that of their task. Of buckets the last runs are
-    searched, and those that the index knows by the text. Raises as `runs_page`."""
+    """Return the wanted runs whose own id or task id contains `text`. In buckets, only recent runs and those that the
+    index finds by the text are searched. Raises like `runs_page`."""
     writers = {id(listing): pipeline for pipeline, listing in listings}
     lists = [(it, it.listed(wanted)) for _, it in listings if not it.searchable]
     known = ((it, run) for _, it in listings for run in it.runs(it.named(wanted, text, MAX_SEARCHED)))
     runs = {
-        (id(listing), run.run_id): (writers[id(listing)], run)  # with one key, runs of two ledgers have one id
+        (id(listing), run.run_id): (writers[id(listing)], run)  # an idempotency key has one run id in all ledgers
         for listing, run in (*_read(_places(lists, MAX_SEARCHED)), *known)
         if wanted.includes(run) and (text in run.run_id or text in run.task_id)
     }
@@ -78,7 +78,7 @@ _Placed = tuple[RunPlace, RunListing]
 
 
 def _places(lists: Sequence[tuple[RunListing, ListedRuns]], limit: int, offset: int = 0) -> list[_Placed]:
-    """The places of all lists from `offset` on. A single list can pass over those before."""
+    """Return up to `limit` places of all lists together from `offset` on. A single list can skip those before."""
 
     def placed(listing: RunListing, places: Iterator[RunPlace]) -> Iterator[_Placed]:
         return ((place, listing) for place in places)
@@ -91,7 +91,7 @@ def _places(lists: Sequence[tuple[RunListing, ListedRuns]], limit: int, offset: 
 
 
 def _read(places: Iterable[_Placed]) -> list[tuple[RunListing, Run]]:
-    """The runs at these places, in their order."""
+    """Return the runs at these places, in order."""
     of_listing: dict[int, tuple[RunListing, list[str]]] = {}
     for place, listing in places:
         of_listing.setdefault(id(listing), (listing, []))[1].append(place.run_id)

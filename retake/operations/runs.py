@@ -1,4 +1,4 @@
-"""The runs on record that fit a filter, and at which attempt those under way are."""
+"""The runs on record that match a filter, and the current attempts of those under way."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -15,11 +15,11 @@ from retake.runs.run import Run
 from retake.runs.states import RunStatus
 
 _MAX_READ = 20_000
-"""So many of the last runs are read at most."""
+"""Maximum number of recent runs that are read to find one with a certain error."""
 
 
 class RunFilter(NamedTuple):
-    """Which runs are wanted."""
+    """A filter of runs."""
 
     statuses: Sequence[RunStatus] = ()
     pipeline: str | None = None
@@ -32,20 +32,20 @@ class RunFilter(NamedTuple):
 
 
 class RunList(NamedTuple):
-    """Runs, the last changed first, and where those under way are, by run id."""
+    """Runs, the last changed first, and the current attempts of those under way, by run id."""
 
     runs: list[Run]
     steps: dict[str, StepAttempt]
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the JSON document."""
         return {
             "runs": [{**run_document(run), **attempts.as_document(self.steps.get(run.run_id))} for run in self.runs]
         }
 
 
 def list_runs(operations: Operations, wanted: RunFilter, limit: int) -> RunList:
-    """Return the runs that fit, at most `limit`. Raises StorageError."""
+    """Return up to `limit` runs that match. Raises StorageError."""
     found = [run for _, ledger in operations.ledgers() for run in _matching(ledger, wanted, limit)]
     runs = sorted(found, key=lambda run: (run.updated_at, run.run_id), reverse=True)[:limit]
     return RunList(runs, steps_of(operations, runs))
@@ -58,8 +58,8 @@ def _is_code(wanted: str, code: str | None) -> bool:
 
 
 def _matching(ledger: Ledger, wanted: RunFilter, limit: int) -> list[Run]:
-    """The last changed first. A ledger knows nothing of errors: where one is wanted, more and more of the last runs
-    are read until enough are found."""
+    """Return up to `limit` runs of a ledger that match, the last changed first. A ledger has no index of errors: if one
+    is wanted, more and more runs are read until enough are found."""
     reach = limit
     while True:
         read = ledger.runs(status=wanted.statuses, pipeline=wanted.pipeline, limit=reach)
@@ -71,7 +71,7 @@ def _matching(ledger: Ledger, wanted: RunFilter, limit: int) -> list[Run]:
 
 
 def steps_of(operations: Operations, runs: Sequence[Run]) -> dict[str, StepAttempt]:
-    """Return at which attempt the runs under way are, as far as their pipelines' documents tell."""
+    """Return the current attempts of the runs under way, by run id, if their pipelines' documents say."""
     going: dict[str, list[Run]] = {}
     for run in runs:
         if not run.ended:

@@ -1,4 +1,4 @@
-"""Several ids in one order: each is handled as if it had been named alone, and has its own result."""
+"""An order for several ids: each is handled as if it had been named alone, and has its own result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from logging import getLogger
@@ -16,20 +16,20 @@ _BY_SEVERITY = (
     ExitCode.BAD_STATE,
     ExitCode.OK,
 )
-"""Of several results; a refusal weighs least, since nothing was changed."""
+"""Exit codes, the most severe first. A refusal is the least severe, since nothing was changed."""
 
 _log = getLogger(__name__)
 
 
 class Item(NamedTuple):
-    """One thing to be done: which id, in which of the CHANNELS."""
+    """An id, and the one of the CHANNELS in which it is."""
 
     name: str
     channel: str | None
 
 
 class ItemAnswer(Protocol):
-    """How the order for one of several ended."""
+    """The result for one item."""
 
     @property
     def document(self) -> Mapping[str, Any]: ...
@@ -42,8 +42,8 @@ T = TypeVar("T", bound=ItemAnswer)
 
 
 def each(items: Sequence[Item], work: Callable[[Item], T], failed: Callable[[str, int], T]) -> list[T]:
-    """Do each, and return the results of all. An error ends one item only: `failed` makes a result of its message and
-    exit code. After Ctrl-C the rest is not done."""
+    """Call `work` for each item, and return all results. An error affects only its item: `failed` makes a result of its
+    message and exit code. After Ctrl-C the remaining items are not done."""
     results: list[T] = []
     stopped = False
     for item in items:
@@ -62,7 +62,7 @@ def each(items: Sequence[Item], work: Callable[[Item], T], failed: Callable[[str
 
 
 def several_document(items: Sequence[Item], results: Sequence[ItemAnswer]) -> dict[str, Any]:
-    """Return the results of all as JSON has them, with the most severe of their exit codes."""
+    """Return the JSON document of all results, with the most severe of their exit codes."""
     told = [
         {"id": item.name, "channel": item.channel, "exit_code": it.exit_code, **it.document}
         for item, it in zip(items, results, strict=True)

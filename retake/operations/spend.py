@@ -1,4 +1,4 @@
-"""What was paid: by day, by step and by item; what is left of the caps; which day is the latest."""
+"""Spend by day, by step and by item; what is left of the caps; correcting the latest day."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, timedelta
@@ -15,21 +15,21 @@ from retake.paid.day_book import DayBook
 
 
 class SpendReport(NamedTuple):
-    """What was paid since a day, and the present day as each pipeline sees it."""
+    """What was paid since a day, and the current day as each pipeline sees it."""
 
     since: str
     bills: list[tuple[str | None, Bill]]  # with the channel; only calls counted since then
     today: list[tuple[str | None, Today]]
-    own: tuple[Today, ...] = ()  # of the pipelines whose day is a book of their own, beside others
+    own: tuple[Today, ...] = ()  # of the pipelines that keep their own book, beside those that share one
     months: Sequence[tuple[str | None, PaidMonth]] = ()  # further bills, with the channel
 
     @property
     def number(self) -> int:
-        """How many bills there are."""
+        """The number of bills."""
         return len(self.bills) + sum(month.number for _, month in self.months)
 
     def newest(self) -> Iterator[tuple[str | None, Bill]]:
-        """Yield all bills, the newest first. A month is read once it may have the next: raises StateError,
+        """Yield all bills, the newest first. A month is read only when it may hold the next one. Raises StateError,
         StorageError."""
         order = {channel: -number for number, (channel, _) in enumerate(self.today)}
 
@@ -76,8 +76,8 @@ def spend_report(operations: Operations, days: int) -> SpendReport:
 
 
 def as_document(report: SpendReport, newest: int | None = None) -> dict[str, Any]:
-    """Return the report as JSON has it; of the bills only so many of the newest, if that is given, which spares reading
-    the others. Raises StateError, StorageError."""
+    """Return the JSON document of the report, with only the `newest` bills if that is given, which saves reading the
+    others. Raises StateError, StorageError."""
     calls = [call for _, bill in report.bills for call in bill.calls]
     days = _grouped(calls, day_of, [month.by_day for _, month in report.months])
     steps = _grouped(calls, step_of, [month.by_step for _, month in report.months])
@@ -97,7 +97,7 @@ def as_document(report: SpendReport, newest: int | None = None) -> dict[str, Any
 def _grouped(
     calls: Iterable[Call], key: Callable[[Call], str], further: Iterable[Mapping[str, PaidSums]]
 ) -> dict[str, tuple[list[Call], PaidSums]]:
-    """Return the calls, and the sums of further ones, by their keys."""
+    """Group the calls, and the sums of further ones, by key."""
     groups: dict[str, list[Call]] = {}
     for call in calls:
         groups.setdefault(key(call), []).append(call)
@@ -137,7 +137,7 @@ def _sums_of_day(it: Today) -> dict[str, Any]:
 
 
 class DayCorrection(NamedTuple):
-    """That `day` is to be the latest on record, and the books of later days that then count on it."""
+    """A correction that makes `day` the latest on record. The books of `later` days then count on it."""
 
     day: str
     clock_day: str
@@ -148,7 +148,7 @@ class DayCorrection(NamedTuple):
         return ", ".join(f"{book.day}: {usd(book.spent)}" for book in self.later)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it, once it is done."""
+        """Return the JSON document of the finished correction."""
         return {
             "done": "latest-day",
             "day": self.day,
@@ -159,7 +159,7 @@ class DayCorrection(NamedTuple):
 
 
 def plan_latest_day(operations: Operations, latest: date) -> DayCorrection:
-    """Return what making that day the latest on record would do; `operations.caps.correct` does it. Raises Refusal."""
+    """Plan to make `latest` the latest day on record; `operations.caps.correct` carries it out. Raises Refusal."""
     caps, day = operations.caps, latest.isoformat()
     later, clock_day = caps.later(day), caps.clock_day()
     if day > clock_day:

@@ -1,4 +1,4 @@
-"""How each pipeline stands: a few reads however much there is in the bucket, no lease, no writes."""
+"""The status of each pipeline, by a few reads however full the bucket is, without leases or writes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -23,15 +23,15 @@ from retake.runs.states import FINAL, RunStatus
 _log = getLogger(__name__)
 
 MAX_ENDED = 5
-"""How many of the last ended runs are shown."""
+"""Number of the last ended runs that are shown."""
 
 
 class PipelineStatus(NamedTuple):
-    """How a pipeline stands: its own state, and what the lease, the dead letters and the ledger add to it."""
+    """The status of a pipeline: its own state, and what the lease, the dead letters and the ledger add to it."""
 
     channel: str | None
-    pipeline: str | None  # its name, where it is not one of the channels and is shown beside others or was named
-    leased: bool  # whether it takes a lease and goes on with each tick
+    pipeline: str | None  # its name, if it is not a channel and is shown beside others or was named
+    leased: bool  # whether it takes a lease and proceeds with each tick
     state: PipelineState
     holder: Holder | None
     dead_letters: int
@@ -43,7 +43,7 @@ class PipelineStatus(NamedTuple):
 
     @property
     def label(self) -> str | None:
-        """What it is called beside others."""
+        """Its name beside other pipelines."""
         return self.channel or self.pipeline
 
     @property
@@ -52,17 +52,18 @@ class PipelineStatus(NamedTuple):
 
     @property
     def sums(self) -> Sums | None:
-        """What the pipeline has spent today. None: not known, for its document may know more than the book."""
+        """What the pipeline has spent today, or None if its document is unreadable, which may know more than the
+        book."""
         return self.today.sums if self.today and self.state.readable else None
 
 
 class StatusReport(NamedTuple):
-    """How everything stands."""
+    """The status of all pipelines."""
 
     at: datetime
     pipelines: list[PipelineStatus]
     breakers: list[dict[str, Any]]  # those that are not closed
-    cap_usd: float | None  # of a day, for the pipelines that share the day's book
+    cap_usd: float | None  # the daily cap of the pipelines that share the day's book
 
     @property
     def healthy(self) -> bool:
@@ -70,7 +71,7 @@ class StatusReport(NamedTuple):
         return not any(it.needs for it in self.pipelines)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
+        """Return the JSON document."""
         return {
             "at": stamp(self.at),
             "healthy": self.healthy,
@@ -81,7 +82,7 @@ class StatusReport(NamedTuple):
 
 
 def status_report(operations: Operations, cap_usd: float | None) -> StatusReport:
-    """Return how everything stands; `cap_usd` is the cap of a day. Raises SettingsError, StorageError."""
+    """Return the status of all pipelines. `cap_usd` is the daily cap. Raises SettingsError, StorageError."""
     breakers = breaker_states(operations)
     seen = statuses(operations, breakers)
     now = operations.clock.now()
@@ -89,14 +90,14 @@ def status_report(operations: Operations, cap_usd: float | None) -> StatusReport
 
 
 def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineStatus]:
-    """Return how each pipeline stands. Raises SettingsError, StorageError."""
+    """Return the status of each pipeline. Raises SettingsError, StorageError."""
     today = _today(operations)
     off = vendor_off(operations, breakers)
     ended = MAX_ENDED if len(operations.pipelines) == 1 else 0
     mode, alerts = mode_notes(operations), _open_alerts(operations)
     for pipeline in operations.writers():
         if operations.ledger_url(pipeline):
-            _runs(operations, pipeline, 0)  # a shared ledger is opened here, once, rather than by each thread
+            _runs(operations, pipeline, 0)  # opens a shared ledger once, here, rather than in each thread
     return operations.each(
         lambda pipeline: _status(operations, pipeline, today, off, ended, [*mode, *_alert_notes(alerts, pipeline)])
     )
@@ -119,7 +120,7 @@ def _open_alerts(operations: Operations) -> list[Alert]:
 
 
 def _alert_notes(alerts: Sequence[Alert], pipeline: OperatedPipeline) -> list[str]:
-    """The alerts of a pipeline, a note each."""
+    """Return a note for each alert of a pipeline."""
     own = [it for it in alerts if pipeline.name in it.pipelines]
     return [f"alert {it.id} is {it.state} ({it.level}): {it.title}" for it in own]
 
@@ -157,7 +158,7 @@ def _status(
 def _runs(
     operations: Operations, pipeline: OperatedPipeline, ended: int
 ) -> tuple[Mapping[RunStatus, int], tuple[Run, ...], str]:
-    """How many runs are in each state, the last that ended, and why the ledger cannot be read."""
+    """Return the number of runs in each state, the last ended runs, and why the ledger cannot be read, or ""."""
     try:
         ledger = operations.ledger(pipeline)
         counts = ledger.counts(pipeline=pipeline.name)
@@ -193,7 +194,7 @@ def _notes(state: PipelineState, holder: Holder | None, operations: Operations) 
 
 
 def as_document(it: PipelineStatus, cap_usd: float | None) -> dict[str, Any]:
-    """Return the status as JSON has it. `cap_usd` is the cap of a day for the pipelines that share the day's book."""
+    """Return the JSON document of a status. `cap_usd` is the daily cap of the pipelines that share the day's book."""
     state, sums = it.state, it.sums
     if state.own_book and state.today:
         cap_usd = state.today.limits.bucket_usd
@@ -229,7 +230,7 @@ def as_document(it: PipelineStatus, cap_usd: float | None) -> dict[str, Any]:
 
 
 def caps_document(seen: Sequence[PipelineStatus]) -> dict[str, Any] | None:
-    """Return the day's book as JSON has it; None where it cannot be read."""
+    """Return the JSON document of the day's book, or None if it cannot be read."""
     today = day_of(seen)
     return today and {
         "day": today.day,
@@ -241,16 +242,16 @@ def caps_document(seen: Sequence[PipelineStatus]) -> dict[str, Any] | None:
 
 
 def day_of(seen: Sequence[PipelineStatus]) -> Today | None:
-    """Return the day as one of the pipelines sees it that share its book, or where there are none, the first."""
+    """Return the day as seen by a pipeline that shares its book or, if there is none, by the first pipeline."""
     shared = [it for it in seen if not it.state.own_book]
     return next((it.today for it in shared or seen if it.today), None)
 
 
 def run_document(run: Run) -> dict[str, Any]:
-    """Return a run as JSON has it."""
+    """Return the JSON document of a run."""
     return {field: stamp(it) if isinstance(it, datetime) else it for field, it in run._asdict().items()}
 
 
 def stamped(moment: datetime | None) -> str | None:
-    """Return a moment that may be missing as JSON has it."""
+    """Return the stamp of a moment, or None."""
     return stamp(moment) if moment else None

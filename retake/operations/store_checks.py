@@ -1,6 +1,6 @@
-"""The doctor's checks of what is kept: the bucket, its lease and clock, the ledger, the documents, the last errors.
+"""The doctor's checks of stores: the bucket, its lease and clock, the ledger, the documents, the last errors.
 
-The bucket is tried with a scratch object and a lease of the doctor's own; both are gone afterwards.
+The bucket is tried with a scratch object and a lease of the doctor's own. Both are removed afterwards.
 """
 
 import os
@@ -25,22 +25,22 @@ from retake.runs.run import ERROR
 from retake.runs.states import FINAL, RunStatus
 
 SKEW_WARN_S, SKEW_FAULT_S = 5.0, 300.0
-"""Seconds by which this machine's clock may differ from the store's: times on record get hard to compare, and beyond
-five minutes signatures of S3's kind begin to be refused (AWS allows fifteen)."""
+"""Seconds by which this machine's clock may differ from the store's. Beyond the first, times on record are hard to
+compare; beyond the second, S3 stores begin to refuse signatures (AWS allows fifteen minutes)."""
 
 MAX_ERRORS = 100
-"""How many of the last errors are looked at (docs/protocol.md, section "Operator checklist")."""
+"""Number of the last errors that are read (docs/protocol.md, section "Operator checklist")."""
 
 MAX_FAILED_SHARE = 0.2
-"""The share of failed runs beyond which something is wrong (docs/protocol.md, section "Degraded mode")."""
+"""The share of failed runs above which something is wrong (docs/protocol.md, section "Degraded mode")."""
 
-_MAX_RUNS = 50
+_MAX_RUNS = 50  # of a ledger, and ledgers
 _SCRATCH = "doctor-"
 _LEASE = "doctor"
 
 
 def bucket_checks(bucket: Bucket, clock: Clock) -> Iterator[Finding]:
-    """Check that the bucket can be reached, written and listed, its clock, and that leases work."""
+    """Check that the bucket can be reached, written and listed, that its clock agrees, and that leases work."""
     key = f"{_SCRATCH}{os.urandom(8).hex()}"
     try:
         bucket.list(key)
@@ -60,7 +60,7 @@ def bucket_checks(bucket: Bucket, clock: Clock) -> Iterator[Finding]:
 
 
 def _scratch(bucket: Bucket, key: str, clock: Clock) -> Iterator[Finding]:
-    """Write an object of our own, look for it, delete it, look again."""
+    """Write a scratch object, list and read it, delete it, and list again."""
     data = b"written by retake doctor, which deletes it again\n"
     before = clock.now()
     bucket.write(key, data, ANY)
@@ -83,7 +83,7 @@ def _scratch(bucket: Bucket, key: str, clock: Clock) -> Iterator[Finding]:
 
 
 def _clock(stored: float, before: datetime, after: datetime) -> Finding:
-    """Stores tell whole seconds: the clocks agree if there is a moment that both may have meant."""
+    """Compare the clocks. Stores tell whole seconds, so the clocks agree if some moment fits both."""
     early, late = before.timestamp() - 1.0 - stored, stored - after.timestamp() - 1.0
     skew = max(0.0, early, late)
     found = f"this machine's clock and the store's are {span(skew)} apart"
@@ -97,7 +97,7 @@ def _clock(stored: float, before: datetime, after: datetime) -> Finding:
 def _own_lease(bucket: Bucket) -> Finding:
     try:
         lease = bucket.lease(_LEASE, this_process())
-    except LeaseHeld as held:  # by another doctor, or one that died
+    except LeaseHeld as held:  # by another doctor, or by one that died
         return warn("lease", str(held), "look again when that doctor is done, or its lease has run out")
     try:
         lease.check()
@@ -107,7 +107,7 @@ def _own_lease(bucket: Bucket) -> Finding:
 
 
 def holder_check(operations: Operations, pipeline: OperatedPipeline) -> Finding:
-    """Return who has the pipeline's lease."""
+    """Return a finding about who holds the pipeline's lease."""
     check, now = named("at work", pipeline.channel), operations.clock.now()
     if pipeline.lease_name is None:
         return ok(check, f"{pipeline.name} takes no lease: its rows are locked one by one")
@@ -129,8 +129,8 @@ def holder_check(operations: Operations, pipeline: OperatedPipeline) -> Finding:
 
 
 def ledger_checks(operations: Operations) -> Iterator[Finding]:
-    """Check that each ledger answers, and the version of its tables. The bucket is one store: after one of its ledgers
-    that cannot be read, no other is tried."""
+    """Check that each ledger answers, and the version of its tables. The bucket is one store: if one of its ledgers
+    cannot be read, the others are not tried."""
     away = False
     for pipeline in operations.writers():
         url = operations.ledger_url(pipeline)
@@ -177,7 +177,7 @@ def _without_tables(url: str, name: str, maker: str) -> Finding:
 
 
 def error_checks(operations: Operations) -> Iterator[Finding]:
-    """Yield the last errors by class and code, step and vendor; the share of runs that failed."""
+    """Yield the last errors by code, step and vendor, and the share of runs that failed."""
     writers = operations.writers()[:_MAX_RUNS]
     groups: Counter[tuple[str, str]] = Counter()
     read = failed = ended = 0
@@ -215,7 +215,7 @@ def _group(group: Mapping[str, Any]) -> str:
 
 
 def _count_errors(ledger: Ledger, groups: Counter[tuple[str, str]], most: int) -> list[RunStatus]:
-    """Count the errors of the last runs, `most` at most; how those that ended did."""
+    """Add up to `most` errors of the last runs to `groups`. Return the states of those runs that have ended."""
     runs, left = ledger.runs(limit=_MAX_RUNS), most
     for run in runs:
         if left <= 0:
@@ -230,7 +230,7 @@ def _count_errors(ledger: Ledger, groups: Counter[tuple[str, str]], most: int) -
 
 
 def document_checks(operations: Operations) -> Iterator[Finding]:
-    """Check each pipeline's own documents. Of several pipelines only faults are shown."""
+    """Check each pipeline's own documents. For several pipelines, only warnings and faults are shown."""
     found = [finding for findings in operations.each(lambda pipeline: [*pipeline.check()]) for finding in findings]
     if len(operations.pipelines) == 1:
         yield from found

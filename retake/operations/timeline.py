@@ -1,4 +1,4 @@
-"""What happened to a run, told from its events. Pure."""
+"""The timeline of a run, built from its events. Pure."""
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
@@ -14,17 +14,17 @@ from retake.runs.states import RunStatus
 
 
 class TimelineEntry(NamedTuple):
-    """One thing that happened."""
+    """One entry of a timeline."""
 
     at: datetime
     run_id: str
     what: str
     actor: str  # "cron", "operator", "web", "recovery", "worker"
-    attempt: int | None  # of a transition: how often the run was taken up
+    attempt: int | None  # for a transition: how often the run was taken up
     kind: str  # of the event
-    status: str | None = None  # which the run came to, of a transition
-    step: str | None = None  # which had its result, or failed
-    error: ErrorRecord = ErrorRecord()  # of a failure
+    status: str | None = None  # for a transition: the new status
+    step: str | None = None  # the step that was done or failed
+    error: ErrorRecord = ErrorRecord()  # for a failure
     next_retry_at: datetime | None = None
 
     @property
@@ -34,7 +34,7 @@ class TimelineEntry(NamedTuple):
 
     @property
     def step_attempt(self) -> int | None:
-        """Which attempt at the step failed here; None where nothing failed, or the record does not say."""
+        """The attempt at the step that failed, or None if nothing failed or the record does not say."""
         return of_failure(self.error)
 
     @property
@@ -46,8 +46,8 @@ class TimelineEntry(NamedTuple):
 def timeline(events: Iterable[Event]) -> list[TimelineEntry]:
     """Return the entries of a run, or of several runs of one task, by time.
 
-    A failure's record, which is an event of its own, is part of the transition that it led to. What was seen before it
-    was written down stands at the time when it was seen.
+    The record of a failure is an event of its own, and is merged into the transition that it led to. An event that was
+    recorded later than it was seen has the time at which it was seen.
     """
     entries: list[TimelineEntry] = []
     changed: datetime | None = None  # the last transition so far
@@ -67,20 +67,20 @@ def timeline(events: Iterable[Event]) -> list[TimelineEntry]:
 
 
 def _led_to(event: Event, change: TimelineEntry) -> bool:
-    """Whether the failure is what `change` was made for: they were saved together."""
+    """Return whether the failure caused `change`, which means that they were saved together."""
     together = (change.run_id, change.at) == (event.run_id, event.at)
     return together and change.kind == CHANGED and not change.error
 
 
 def step_of(record: Mapping[str, Any]) -> str | None:
-    """Return the step that failed, by its record's robot: "story.upscale" is the step "upscale" of the story."""
+    """Return the step that failed, from its record's robot: "story.upscale" is the step "upscale" of the story."""
     robot = str(record.get("robot_id") or "")
     pipeline, _, step = robot.partition(".")
     return (step if pipeline in ("story", "music") else robot) or None
 
 
 def as_document(entry: TimelineEntry, start: datetime) -> dict[str, Any]:
-    """Return an entry as JSON has it."""
+    """Return the JSON document of an entry."""
     return {
         **entry._asdict(),
         "at": stamp(entry.at),
@@ -107,12 +107,12 @@ _HANDLED: Mapping[tuple[str | None, str], str] = {
     (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): HANDED_OVER,
     (RunStatus.RETRY_SCHEDULED, RunStatus.RUNNING): TAKEN_BY_HAND,
 }
-"""What the operator's hand makes of a run: nothing failed, and nothing is worked on yet."""
+"""Transitions by an operator: nothing failed, and no work has begun yet."""
 
 _PUT_OFF: Mapping[tuple[str | None, str], str] = {
     (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): "put off, to be taken up again"
 }
-"""What a worker makes of a run without an error: the cap holds it back."""
+"""Transitions by a worker without an error: the cap holds the run back."""
 
 _ENDS: Mapping[str, str] = {
     RunStatus.SUCCEEDED: "done",
@@ -151,7 +151,8 @@ def _of_error(event: Event) -> TimelineEntry:
 
 
 def _of_note(event: Event, after: datetime | None) -> TimelineEntry:
-    """`after`: the transition before it. What was seen is stamped in whole seconds, and came later than that."""
+    """Return the entry of a remark. `after` is the time of the previous transition: the time of a remark is in whole
+    seconds, so it may appear to be earlier than that."""
     payload = event.payload
     seen = read_moment(payload.get("seen_at_utc"))
     at = min(event.at, max(seen, after or seen)) if seen else event.at

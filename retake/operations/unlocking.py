@@ -1,4 +1,4 @@
-"""Freeing the pipeline of a manager that is gone."""
+"""Unlock a pipeline whose manager is gone."""
 
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -14,7 +14,7 @@ GOES_ON = "The next tick goes on from what is on record."
 
 
 class UnlockPlan(NamedTuple):
-    """What unlocking a pipeline would do."""
+    """The plan of unlocking a pipeline."""
 
     pipeline: OperatedPipeline
     bucket: Bucket
@@ -24,14 +24,14 @@ class UnlockPlan(NamedTuple):
 
     @property
     def lost(self) -> str:
-        """What the operator must agree to, a sentence; "" for nothing."""
+        """A sentence that the operator must agree to; "" if nothing is lost."""
         if self.holder is None or self.holder.until is None:
             return ""
         return f"this breaks the lease of {self.pipeline.name}, held by {self.who}"
 
 
 class Unlocked(NamedTuple):
-    """What was done: as JSON has it, and in words."""
+    """The result of unlocking: its JSON document, and what follows in words."""
 
     document: dict[str, Any]
     then: str = ""
@@ -39,7 +39,7 @@ class Unlocked(NamedTuple):
 
 
 def plan_unlock(pipeline: OperatedPipeline, clock: Clock, actor: str = OPERATOR) -> UnlockPlan:
-    """Return what unlocking the pipeline would do. Raises Refusal."""
+    """Plan to unlock the pipeline. Raises Refusal."""
     if pipeline.lease_name is None:
         raise Refusal(f"{pipeline.name} takes no lease: there is nothing to unlock")
     bucket = pipeline.leasable()
@@ -48,8 +48,8 @@ def plan_unlock(pipeline: OperatedPipeline, clock: Clock, actor: str = OPERATOR)
 
 
 def unlock(plan: UnlockPlan) -> Unlocked:
-    """Break the lease of the holder that was shown, and of no other who took it meanwhile; lower the flag that a crash
-    left. Raises Refusal, StateError."""
+    """Break the lease of the planned holder, but of nobody who took it meanwhile, and lower the flag that a crash left.
+    Raises Refusal, StateError."""
     pipeline = plan.pipeline
     assert pipeline.lease_name is not None, "planned"
     holder = plan.bucket.holder(pipeline.lease_name)
@@ -63,7 +63,7 @@ def unlock(plan: UnlockPlan) -> Unlocked:
         raise Refusal(f"{held}. A lease that the kernel keeps for a living process cannot be broken") from None
     try:
         lowered = _lower_flag(pipeline)
-    except LeaseHeld:  # a tick has begun on the lease that is free again, and lowers the flag itself
+    except LeaseHeld:  # a new tick has already taken the lease, and lowers the flag itself
         lowered = False
     document = {
         "done": "unlock",
@@ -78,7 +78,8 @@ def unlock(plan: UnlockPlan) -> Unlocked:
 
 
 def _lower_flag_only(pipeline: OperatedPipeline) -> Unlocked:
-    """The lease is free: there may be a flag left. Raises StateError where a document is invalid."""
+    """Lower the flag that may be left although the lease is free. Raises Refusal; StateError for an invalid
+    document."""
     state = pipeline.state(None, lambda vendor: "")
     if not state.readable:
         raise StateError(state.needs[0])
@@ -92,7 +93,7 @@ def _lower_flag_only(pipeline: OperatedPipeline) -> Unlocked:
 
 
 def _lower_flag(pipeline: OperatedPipeline) -> bool | None:
-    """Whether a flag was up and is lowered now; None where its document makes no sense: that is for another command."""
+    """Lower the flag, and return whether it was up. None if its document is invalid, which other commands deal with."""
     try:
         return pipeline.lower_flag()
     except StateError:

@@ -1,4 +1,4 @@
-"""The doctor's checks of vendors: each is asked something that costs nothing, by the client that the steps use."""
+"""The doctor's checks of vendors: a free request to each, by the client that the steps use."""
 
 from collections.abc import Callable, Iterator
 
@@ -9,11 +9,11 @@ from retake.operations.words import span
 from retake.vendors import Health, Healthy, Quota
 
 PATIENCE_S = 15.0
-"""Seconds that a vendor may take here, whatever a step would give it."""
+"""The time limit of these requests in seconds, whatever that of a step is."""
 
 
 def health_check(name: str, client: Callable[[], Healthy]) -> Finding:
-    """Return what the vendor says about the account. `client` makes its client."""
+    """Return what the vendor says about the account. `client()` returns its client."""
     try:
         health = client().health()
     except VendorError as error:
@@ -27,7 +27,7 @@ def health_check(name: str, client: Callable[[], Healthy]) -> Finding:
 
 
 def tried_check(name: str, client: Callable[[], Healthy]) -> Finding:
-    """Return how the call of a step went, about a task that does not exist."""
+    """Return the result of a step's call about a task that does not exist."""
     check = f"test request, {name}"
     try:
         return ok(check, client().test_request())
@@ -38,7 +38,7 @@ def tried_check(name: str, client: Callable[[], Healthy]) -> Finding:
 
 
 def _fault_of(name: str, error: VendorError) -> Finding:
-    """Class C needs a person before anything works; what is temporary may be over with the next look."""
+    """Return an error as a fault. A critical one (class C) needs a person; a temporary one may be over soon."""
     if error.error_class is ErrorClass.CRITICAL:
         return fault(
             name, str(error), "do what the message says; until then every call fails", ExitCode.CONFIG, code=error.code

@@ -12,7 +12,7 @@ _LENGTH = re.compile(rf"(\d{{1,6}}) ?({'|'.join(sorted(_UNITS, key=len, reverse=
 
 
 def span(seconds: float) -> str:
-    """Return a length of time in its two largest units: "45 s", "3 min 20 s", "2 h 5 min", "4 d 3 h"."""
+    """Return a duration in its two largest units: "45 s", "3 min 20 s", "2 h 5 min", "4 d 3 h"."""
     left = max(0, round(seconds))
     if left < 60:
         return f"{left} s"
@@ -24,7 +24,7 @@ def span(seconds: float) -> str:
 
 
 def window_length(seconds: float) -> str:
-    """Return the length of a window as people give it: "90 min", "24 h", "7 d"."""
+    """Return the length of a window in one unit: "90 min", "24 h", "7 d"."""
     for unit, size, most in (("min", 60, 7200), ("h", 3600, 172_800), ("d", 86_400, 10**10)):
         if seconds % size == 0 and seconds < most:
             return f"{seconds / size:g} {unit}"
@@ -38,7 +38,7 @@ def moment(when: datetime, now: datetime) -> str:
 
 
 def ago(when: datetime, now: datetime) -> str:
-    """Return how long ago it was, or how long it is until then."""
+    """Return how long ago a moment was, or how long it is until then."""
     if when > now + timedelta(seconds=1):
         return f"in {span((when - now).total_seconds())}"
     return f"{span((now - when).total_seconds())} ago"
@@ -50,7 +50,7 @@ def usd(amount: float) -> str:
 
 
 def read_moment(value: object) -> datetime | None:
-    """Return the moment that a document's field names; None where it names none."""
+    """Return the moment in a document's field, or None if it holds none."""
     try:
         return parse_stamp(value) if isinstance(value, str) else None
     except (ValueError, OverflowError):
@@ -58,13 +58,13 @@ def read_moment(value: object) -> datetime | None:
 
 
 def read_length(text: str) -> timedelta | None:
-    """Return the length of time that people type as "90s", "30m", "2h", "2d", "1w"; None for another text."""
+    """Parse a duration that people type as "90s", "30m", "2h", "2d", "1w"; None for other texts."""
     found = _LENGTH.fullmatch(text.strip())
     return timedelta(seconds=int(found[1]) * _UNITS[found[2]]) if found else None
 
 
 def read_window(text: str) -> float:
-    """Return the seconds of a length of time: more than nothing, and ten years at most. Raises ValueError."""
+    """Parse a duration that is more than nothing and at most ten years; return it in seconds. Raises ValueError."""
     length = read_length(text)
     if length is None or not timedelta() < length <= LONGEST_WINDOW:
         way = "say how long (90s, 90m, 24h, 7d, 4w), at most 3650d"
