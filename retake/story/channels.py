@@ -1,6 +1,9 @@
-"""One tick of many channels. A channel that has not changed since its last tick, and in which nothing is due, is not
-opened. What asks a vendor how a task stands runs in threads of this process, so that a thousand channels which wait
-cost little more than their polls; what pays runs in a subprocess, as ever."""
+"""One tick over many channels.
+
+A channel that has not changed since its last tick, and in which nothing is due, is not opened. Polls of vendors run in
+threads of this process, so that a thousand channels that wait cost little more than their polls. Paid calls run in a
+subprocess, as always.
+"""
 
 import os
 from datetime import datetime
@@ -39,11 +42,11 @@ if TYPE_CHECKING:
 _log = getLogger(__name__)
 
 _CODE = [os.path.join(os.path.dirname(retake.__file__), name) for name in ("bucket", "story", "ticking")]
-"""Folders of the code that decides. An installation that replaces files changes the folder."""
+"""The folders of the code that decides. An installation that replaces files changes the folder."""
 
 
 class ScriptsOfChannels(Protocol):
-    """What runs the scripts that pay, for each channel."""
+    """Returns, for each channel, what runs its scripts."""
 
     def of(self, channel: str) -> Scripts: ...
 
@@ -56,7 +59,7 @@ def tick_channels(
     clock: Clock,
     watch: TickWatch,
 ) -> int:
-    """Run one tick of each channel, `channel_concurrency` at a time; return the most severe exit code."""
+    """Run one tick of each channel, `channel_concurrency` at a time. Return the most severe exit code."""
     round_ = ChannelRound(settings, keys, bucket, scripts=scripts, clock=clock, watch=watch)
     watch.begin()
     try:
@@ -70,9 +73,9 @@ def tick_channels(
 
 
 def remembered(settings: Settings, bucket: Bucket, now: datetime, mode: int) -> ChannelLooks:
-    """Return what is remembered of the channels, beside how they are now. Where the bucket cannot tell that, all are
-    opened."""
-    # Another version, mode or setting may decide otherwise.
+    """Return the remembered looks of the channels, compared with their current versions. If the bucket does not support
+    versions, all channels are opened."""
+    # Another version, mode or setting may lead to other decisions.
     basis = digest((retake.__version__, *map(version_of, _CODE), str(mode), repr(settings)))
     wanted = settings.workflow.remembered_looks
     file = look_file(os.environ, "channels", bucket.url, os.path.abspath(settings.source)) if wanted else None
@@ -86,11 +89,10 @@ def remembered(settings: Settings, bucket: Bucket, now: datetime, mode: int) -> 
 
 
 def rest_after(tick: Tick, documents: Documents, limits: Workflow, now: datetime) -> ChannelRest | None:
-    """Return why a channel rests after a tick in which nothing was done, or None where it does not: `tick` is its end,
-    `documents` are as it left them.
+    """Return why a channel rests after a tick in which nothing was done, or None if it does not. `tick` is the tick's
+    result, `documents` are as it left them.
 
-    One that asks Midjourney for a task and does nothing else rests while that is running, until it has been running for
-    too long.
+    A channel that only polls a Midjourney task rests while that is running, until it has been running for too long.
     """
     if tick.exit_code != ExitCode.OK:
         return None
@@ -105,7 +107,7 @@ def rest_after(tick: Tick, documents: Documents, limits: Workflow, now: datetime
 
 
 class ChannelRound:
-    """One tick of each channel, with what they share. Thread safe."""
+    """One round of ticks, one per channel, and what they share. Thread safe."""
 
     def __init__(
         self,
@@ -127,7 +129,7 @@ class ChannelRound:
         self._vendors = RealVendors(settings, keys, self._connections)
 
     def tick(self, channel: str, looks: ChannelLooks) -> int:
-        """Run the tick of a channel, unless it rests; return the exit code."""
+        """Run the tick of a channel, unless it rests. Return the exit code."""
         with bind(channel=channel):
             return exit_code_of(lambda: ExitCode.OK if self._rested(channel, looks) else self._opened(channel, looks))
 
@@ -137,7 +139,7 @@ class ChannelRound:
             self._kept.close()
 
     def _connections(self) -> "KeptConnections":
-        """Return the connections for polls. What they need takes 12 MB, and is loaded with the first poll."""
+        """Return the connections for polls. Their libraries take 12 MB, and are imported with the first poll."""
         from retake.vendors.kept import KeptConnections
 
         with self._lock:
@@ -145,7 +147,7 @@ class ChannelRound:
             return self._kept
 
     def _rested(self, channel: str, looks: ChannelLooks) -> bool:
-        """Return whether the channel is as it was and still waits, and log that. No lease is taken."""
+        """Return whether the channel is unchanged and still waits, and log that. Takes no lease."""
         rest = looks.rest(channel)
         if rest is None or not self._watch.is_quiet(pipeline_of(channel), unopened=True):
             return False
@@ -157,8 +159,8 @@ class ChannelRound:
         return True
 
     def _is_running(self, awaited: tuple[str, ...]) -> bool:
-        """Ask Midjourney for the task; return whether it is still running. In any doubt the channel is opened, which
-        asks again."""
+        """Poll the Midjourney task, and return whether it is still running. In case of doubt return False: the channel
+        is then opened, and polls again."""
         task_id, task_type, generation_id, status = awaited
 
         def ask() -> TaskState:
@@ -204,7 +206,7 @@ class ChannelRound:
 
 
 class PollsInProcess:
-    """`Scripts` that ask Midjourney in this process, and leave everything else to `others`."""
+    """`Scripts` that poll Midjourney in this process, and leave everything else to `others`."""
 
     def __init__(self, settings: Settings, vendors: Vendors, bucket: Bucket, clock: Clock, others: Scripts) -> None:
         self._settings = settings

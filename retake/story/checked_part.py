@@ -1,4 +1,4 @@
-"""The part of a bucket that a story pipeline lives in, as its examinations see it (`retake check`)."""
+"""A story pipeline's part of a bucket, for its examinations (`retake check`)."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Loaded(NamedTuple):
-    """The documents as far as they are there and valid."""
+    """The documents that exist and are valid."""
 
     public: PublicDocument | None = None
     gen: GenDocument | None = None
@@ -38,7 +38,7 @@ class Loaded(NamedTuple):
 
     @property
     def documents(self) -> Documents:
-        """The documents; what is not there is empty."""
+        """The documents. Missing and invalid ones are empty."""
         return Documents(
             self.public or PublicDocument({}), self.gen or GenDocument({}), self.midjourney or MidjourneyDocument({})
         )
@@ -50,12 +50,12 @@ class Loaded(NamedTuple):
 
 
 class CheckedPart:
-    """What the examinations of one pipeline share: where its things are, its lease, its documents.
+    """The base of one pipeline's examinations: its folders, its lease, its documents.
 
-    `prefix` is where its part of the bucket begins. Subjects are keys, or the beginnings of keys, in the whole bucket.
+    `prefix` is the prefix of its part of the bucket. Subjects are keys, or prefixes of keys, in the whole bucket.
     """
 
-    things: str  # for people: "groups"
+    things: str  # in messages: "groups"
     apart_s = 0.0
 
     def __init__(self, prefix: str, settings: Settings, clock: Clock) -> None:
@@ -74,7 +74,7 @@ class CheckedPart:
 
     @contextmanager
     def leased(self, view: CheckView) -> Iterator[DocumentStore]:
-        """Provide a store under the lease, with config_public.json and config_gen.json read. Raises LeaseHeld,
+        """Yield a store under the lease, with config_public.json and config_gen.json read. Raises LeaseHeld,
         StorageError, StateError."""
         bucket = view.below(self.prefix).bucket
         lease = bucket.lease(LEASE, this_process())
@@ -104,12 +104,12 @@ class CheckedPart:
         return Loaded(public, gen, midjourney, tuple(faults))
 
     def files(self, part: CheckView, folder: str, name: str, endings: tuple[str, ...]) -> dict[str, Entry]:
-        """Return those of the files `folder` + `name` + "." + ending that are there, by ending."""
+        """Return the existing files among `folder` + `name` + "." + ending, by ending."""
         stem = f"{folder}{name}."
         return {entry.key.removeprefix(stem): entry for entry in part.find(stem, endings)}
 
     def file_findings(self, part: CheckView, entry: Entry) -> Iterator[CheckFinding]:
-        """Yield what is wrong with a picture or video, looking into it only where the check is to look into media."""
+        """Yield what is wrong with a picture or video. Its content is checked only if the check covers media."""
         fault_of = {"png": png_fault, "mp4": mp4_fault}.get(entry.key.rpartition(".")[2])
         if not entry.size:
             yield found("empty-file", part.where(entry.key), "it has 0 bytes")
@@ -124,8 +124,8 @@ class CheckedPart:
 
 
 def group_ids(part: CheckView, folder: str, endings: tuple[str, ...]) -> Iterator[str]:
-    """Yield the ids of which there is a file in a folder, each once. Holds one of them at a time: a file yields its id
-    if it is the first of its group."""
+    """Yield each id that has a file in a folder, once. To hold only one id in memory, a file yields its id if it is the
+    first of its group."""
     order, last = sorted(endings), ""
     for entry in part.entries(folder):
         name, dot, ending = entry.key.removeprefix(folder).rpartition(".")

@@ -1,5 +1,5 @@
-"""The vendors' clients and the media tools that a step uses, and those that the settings name. Each SDK is loaded when
-it is first needed."""
+"""The vendors' clients and media tools that a step uses, as interfaces and as configured by the settings. Each SDK is
+imported when it is first needed."""
 
 from logging import getLogger
 from typing import TYPE_CHECKING, Protocol
@@ -18,7 +18,7 @@ _log = getLogger(__name__)
 
 
 class Vendors(Protocol):
-    """The clients, each made (and its SDK loaded) when it is first asked for."""
+    """The vendors' clients, each created (and its SDK imported) on first use."""
 
     def midjourney(self) -> Midjourney: ...
 
@@ -30,7 +30,7 @@ class Vendors(Protocol):
 
 
 class MediaTools(Protocol):
-    """Pictures and videos made or inspected on this machine. Everything raises MediaError for what it cannot read."""
+    """Creates and inspects pictures and videos on this machine. Every method raises MediaError for unreadable input."""
 
     def sized(self, picture: bytes) -> bytes:
         """Return the picture as a PNG of the configured size."""
@@ -41,7 +41,7 @@ class MediaTools(Protocol):
         ...
 
     def data_uri(self, picture: bytes) -> str:
-        """Return the picture as a data URI that every vendor takes."""
+        """Return the picture as a data URI that every vendor accepts."""
         ...
 
     def placeholder(self, topic: str) -> bytes:
@@ -53,14 +53,14 @@ class MediaTools(Protocol):
         ...
 
     def check_video(self, video: "bytes | Path") -> str:
-        """Return what is doubtful about the video, given as its bytes or as a file, or "". Raises MediaError for what
-        is not a video at all."""
+        """Return what is doubtful about the video, given as bytes or as a file, or "". Raises MediaError if it is not a
+        video at all."""
         ...
 
 
 class RealVendors:
-    """The clients that the settings name, with the keys of the environment. Tasks are polled on the connections that
-    `kept` returns, if it is given."""
+    """The clients that the settings name, with the keys of the environment. If `kept` is given, tasks are polled on the
+    connections that it returns."""
 
     def __init__(self, settings: Settings, keys: Keys, kept: "Callable[[], KeptConnections] | None" = None) -> None:
         self._settings = settings

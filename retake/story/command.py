@@ -1,7 +1,7 @@
-"""`retake tick`, which is b2_storage_manager.py: one tick, or ticks until the present generation has ended.
+"""`retake tick`, the same as b2_storage_manager.py: one tick, or ticks until the current generation has ended.
 
-An idle tick is most of what a schedule runs, so what only a busy one needs (subprocesses, the sandbox, the progress
-display) is loaded where it is used.
+Most scheduled ticks are idle, so what only a busy one needs (subprocesses, the sandbox, the progress display) is
+imported where it is used.
 """
 
 import gc
@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 
 
 class Options(NamedTuple):
-    """What the command line says."""
+    """The options of the command line."""
 
     until_done: bool = False
-    interval: float | None = None  # seconds between ticks; None: 30, in the sandbox 1
+    interval: float | None = None  # seconds between ticks; None: 30, or 1 in the sandbox
     dry_run: bool = False
     diagnose: bool = False
     sandbox: bool = False
@@ -54,7 +54,7 @@ class Options(NamedTuple):
     resolve: str | None = None
     resume: bool = False
     retake: str | None = None
-    channel: str | None = None  # None: all of CHANNELS, or the one pipeline where there are none
+    channel: str | None = None  # None: all of CHANNELS, or the only pipeline if there are none
 
     @property
     def orders(self) -> Orders:
@@ -62,18 +62,18 @@ class Options(NamedTuple):
 
     @property
     def about_one(self) -> bool:
-        """What makes sense for one pipeline at a time."""
+        """Whether these options are only for a single pipeline."""
         return self.until_done or self.dry_run or self.resume or bool(self.resolve) or bool(self.retake)
 
 
-_GARBAGE = 10_000  # new objects between two looks for garbage: loading what a busy tick needs besides leaves none
+_GC_THRESHOLD = 10_000  # new objects between two collections: imports, most of what a tick does, leave no garbage
 
 
 def tick(folder: str | None, arguments: Sequence[str], program: str | None = None) -> NoReturn:
-    """Run the tick that the command line asks for, and exit. Call it with the garbage collector off.
+    """Run the tick that the command line asks for, and exit. Call this with the garbage collector off.
 
-    A plain tick, which is what a schedule runs, has no options: so it does not load what parses them (click, half of
-    what an idle tick would cost). `folder` is that of `manage`, `program` the command's name in messages.
+    A scheduled tick has no options, so it does not import click, which would be half of the cost of an idle tick. For
+    `folder` see `manage`. `program` is the command's name in messages.
     """
     open_streams()
     if arguments:
@@ -81,16 +81,16 @@ def tick(folder: str | None, arguments: Sequence[str], program: str | None = Non
 
         gc.enable()
         with_options(list(arguments), prog_name=program, obj=folder)
-    gc.freeze()  # nothing of what is loaded now is ever garbage, at the end of the process neither
-    gc.set_threshold(_GARBAGE)
+    gc.freeze()  # modules never become garbage, not even when the process ends
+    gc.set_threshold(_GC_THRESHOLD)
     gc.enable()
     leave(manage(folder, Options()))
 
 
 def manage(folder: str | None, options: Options) -> int:
-    """Run the tick that the options ask for; return the exit code.
+    """Run the tick that the options ask for, and return the exit code.
 
-    `folder` has the four scripts. None: they are beside the package or, if it is installed, are commands of it.
+    `folder` has the four scripts. If it is None, they are next to the package or, if that is installed, its commands.
     """
     environ = {**os.environ, **({DIAGNOSE_VARIABLE: "1"} if options.diagnose else {})}
     setup_logging(sys.stderr, human=is_terminal(), environ=environ)
@@ -110,17 +110,17 @@ def _manage(folder: str | None, options: Options, environ: dict[str, str]) -> in
 def _with_settings(folder: str | None, options: Options, environ: Mapping[str, str], sandbox: "Sandbox | None") -> int:
     settings, keys = settings_and_keys(environ, warn=True)
     many = bool(settings.channels) and not options.channel and not options.about_one
-    bucket = open_storage(settings, dead_mans_switch=not many)  # of many leases, one that is lost ends its own work
+    bucket = open_storage(settings, dead_mans_switch=not many)  # losing one of many leases must not end the process
     look = _look(settings, bucket, environ) if options == Options() else None
     if look and look.rests_now():
         return ExitCode.OK
-    forks = not options.until_done  # what lives long may be older than the files that a fork of it would load
+    forks = not options.until_done  # the code of a long-lived process may be older than the files its fork would import
     scripts = LazyScripts(folder, settings.workflow.script_timeout_seconds, environ, forks=forks)
     watch = story_watch(settings, bucket, SystemClock(), environ, look)
     if many:
         from retake.story.channels import tick_channels
 
-        scripts.stopping()  # only the main thread can answer signals, and channels tick in others
+        scripts.stopping()  # only the main thread can set signal handlers, and channels tick in others
         return tick_channels(settings, keys, bucket, scripts, SystemClock(), watch)
     channel = options.channel or (environ.get(CHANNEL_VARIABLE) if settings.channels else None)
     tick = OneTick(settings, keys, bucket, channel, scripts.of(channel) if channel else scripts, watch)
@@ -136,8 +136,11 @@ def _with_settings(folder: str | None, options: Options, environ: Mapping[str, s
 
 
 def _look(settings: Settings, bucket: Bucket, environ: Mapping[str, str]) -> "IdleLook | None":
-    """Return what remembers that there was nothing to do, so that the next tick may rest; None where that is turned off
-    or cannot be known: in a bucket that tells no changes, and with settings of which each tick warns."""
+    """Return what remembers that there was nothing to do, so that the next tick may rest.
+
+    Return None if that is turned off, if the bucket cannot show changes, or if the settings have warnings, which each
+    tick must log.
+    """
     observe, limits = getattr(bucket, "observe", None), settings.workflow
     if not limits.remembered_looks or settings.warnings or settings.missing_secrets:
         return None
@@ -156,7 +159,7 @@ def _look(settings: Settings, bucket: Bucket, environ: Mapping[str, str]) -> "Id
         from retake.ticking.listed_look import ListedLook
 
         if settings.channels or not isinstance(bucket, PagedVersions):
-            return None  # each of many channels has a look of its own
+            return None  # each channel has a look of its own
         keys = (*deciding_places(settings.paths), BOARD)
         return ListedLook(file, basis(environ), bucket=bucket, place=bucket.url, keys=keys, **known)
     from retake.ticking.rest import IdleLook
@@ -167,9 +170,11 @@ def _look(settings: Settings, bucket: Bucket, environ: Mapping[str, str]) -> "Id
 
 
 class LazyScripts:
-    """The scripts in processes of their own. What runs them, and what answers signals, is loaded with the first one.
+    """Runs scripts in processes of their own. The modules for that, and the signal handlers, are set up only with the
+    first script.
 
-    A process that answers signals already gives its `stopping`; one that ends soon may have scripts as `forks`.
+    A process that already has signal handlers passes its `stopping`. Only a process that ends soon may run scripts as
+    `forks`.
     """
 
     def __init__(
@@ -189,7 +194,7 @@ class LazyScripts:
         return self._stopping
 
     def of(self, channel: str) -> "LazyScripts":
-        """Return the same, for one of the channels."""
+        """Return the same scripts for one channel."""
         environ = {**self._environ, CHANNEL_VARIABLE: channel}
         return LazyScripts(self._folder, self._timeout_s, environ, self._stopping, forks=self._forks)
 
@@ -206,11 +211,11 @@ class LazyScripts:
 
 
 class OneTick(NamedTuple):
-    """What ticks of one pipeline are made of."""
+    """The ingredients of ticks of one pipeline."""
 
     settings: Settings
     keys: Keys
-    bucket: Bucket  # all of it
+    bucket: Bucket  # the whole bucket
     channel: str | None
     scripts: LazyScripts
     watch: TickWatch
@@ -224,7 +229,7 @@ class OneTick(NamedTuple):
         return part_of(self.bucket, self.settings, self.channel)
 
     def run(self, orders: Orders = NO_ORDERS) -> Tick:
-        """Run it, with mode and alerts around it. Raises StateError, StorageError, LeaseLost, SettingsError."""
+        """Run one tick, within its watch. Raises StateError, StorageError, LeaseLost, SettingsError."""
         return self.watch.tick(self.pipeline, self.runner(), orders)
 
     def runner(self, observe: Observer = unobserved, *, one_generation: bool = False) -> StoryRunner:
@@ -250,7 +255,7 @@ def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> i
 
     interval = options.interval if options.interval is not None else (1.0 if sandbox else 30.0)
     clock, stopping = SystemClock(), tick.scripts.stopping()
-    workflow = tick.settings.workflow._replace(max_tasks_per_run=1)  # it ends before another begins
+    workflow = tick.settings.workflow._replace(max_tasks_per_run=1)  # end before another generation begins
     tick = tick._replace(settings=tick.settings._replace(workflow=workflow))
     with Watch(tick.settings, tick.part, clock, terminal=is_terminal()) as watch:
         runner = tick.runner(watch.observe, one_generation=True)
@@ -264,18 +269,18 @@ def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> i
 
 
 def script_command(folder: str | None, script: str) -> list[str]:
-    """Return the command that starts a script: its file in `folder` or beside the package, else the installed one."""
+    """Return the command that starts a script: its file in `folder` or next to the package, else the installed one."""
     from retake.data import checkout
 
     if place := folder or checkout():
         return [sys.executable, os.path.join(place, f"{script}.py")]
-    # -P: this package, and not another one that lies in the current folder.
+    # -P: this package, and not another one in the current folder.
     return [sys.executable, "-P", "-m", "retake", _COMMANDS[script]]
 
 
 def script_work(folder: str | None, script: str) -> Callable[[list[str]], object] | None:
-    """Return the function that does in a fork of this process, with the arguments that it is given, what the command of
-    a script does; None for a script that does not belong to this package."""
+    """Return the function that does, given the arguments, in a fork of this process what the command of a script does,
+    or None for a script that does not belong to this package."""
     from functools import partial
 
     from retake.data import checkout
@@ -295,7 +300,7 @@ def _installed_script(command: str, arguments: list[str]) -> None:
     sys.argv = ["retake", command, *arguments]
     if not sys.flags.safe_path:
         del sys.path[0]
-    sys.modules.pop("retake.__main__", None)  # which the command has loaded, and a second run of it would warn of
+    sys.modules.pop("retake.__main__", None)  # runpy warns of a module that is already imported
     run_module("retake", run_name="__main__", alter_sys=True)
 
 
@@ -310,12 +315,12 @@ def _script_file(folder: str, script: str, arguments: list[str]) -> None:
 
 
 _COMMANDS = {CONTENT_SCRIPT: "content", MEDIA_SCRIPT: "media", FETCH_SCRIPT: "fetch"}
-"""The commands of `retake` that are the scripts of an installed package."""
+"""The subcommands of `retake` that are the scripts of an installed package."""
 
 
 @contextmanager
 def _sandbox(options: Options, environ: Mapping[str, str]) -> "Iterator[Sandbox]":
-    """Run a sandbox whose tasks and links outlive this process, its state beside the bucket."""
+    """Run a sandbox whose tasks and links outlive this process: its state is stored next to the bucket."""
     from retake.sandbox import sandbox_of_command, state_folder
     from retake.story.settings import load_settings
 

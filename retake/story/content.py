@@ -1,8 +1,8 @@
-"""generate_content.py: topic, texts and prompts of a generation, by a chat API in JSON mode.
+"""generate_content.py: topic, texts and prompts of a generation, written by a chat API in JSON mode.
 
-The prompts file lists the calls in their order; each asks for some of the keys, and may name what earlier calls
-answered ("$topic") and the topics already used ("$used_topics"). Each answer is saved as it comes, so that a retry
-goes on with the call that failed and pays for none twice.
+The prompts file lists the calls in order. Each asks for some of the keys, and may refer to the answers of earlier calls
+("$topic") and to the topics already used ("$used_topics"). Each answer is saved as it comes, so that a retry continues
+with the call that failed and pays for none twice.
 """
 
 import json
@@ -34,7 +34,7 @@ _log = getLogger(__name__)
 TOPICS = "config/topics.json"
 """The topics used so far, by generation: {"topics": {"20260101-0930": "…"}}."""
 
-_TOPICS_SHOWN = 100  # to the writer; the newest
+_TOPICS_SHOWN = 100  # the newest topics, as shown to the writer
 _TOPICS_KEPT = 1000
 
 TEXTS = ("topic", "short_topic", "text", "script", "first_frame_description", "midjourney_prompt", "runway_prompt")
@@ -54,8 +54,8 @@ class Prompt(NamedTuple):
 
 
 def write_content(context: StepContext, generation_id: str, prompts: list[Prompt]) -> None:
-    """Write 666/ID.json and raise the flag for the picture. With no generation under way, this one is begun. On a
-    failure the document says so, and the error is raised."""
+    """Write 666/ID.json and raise the flag for the picture. If no generation is under way, begin this one. A failure is
+    recorded in the document and raised."""
     _check_generation(context, generation_id)
     if next_step(context.store.documents).act is Act.RECONCILE:
         context.paid.reconcile()
@@ -67,7 +67,7 @@ def write_content(context: StepContext, generation_id: str, prompts: list[Prompt
     missing = [prompt for prompt in prompts if not set(prompt.keys) <= known]
     if missing:
         _ask_all(context, generation_id, missing, topics)
-    if draft := context.store.documents.midjourney.draft:  # else the last answer is in the text that is saved
+    if draft := context.store.documents.midjourney.draft:  # otherwise the text is saved, with the last answer
         _save(context, generation_id, draft, topics)
         context.store.save_midjourney(transitions.content_ready(context.store.documents.midjourney))
 
@@ -92,7 +92,7 @@ def _check_generation(context: StepContext, generation_id: str) -> None:
 
 
 def _ask_all(context: StepContext, generation_id: str, missing: list[Prompt], topics: dict[str, Any]) -> None:
-    """Make the calls that are missing. The text itself is the record of the last answer, if it is not there yet."""
+    """Make the missing calls. Unless there is a text already, the text itself is the record of the last answer."""
     writer, used, store = context.vendors.writer(), list(topics.values()), context.store
     calls = [({"call": it.name}, partial(_ask, store, writer, it, used)) for it in missing]
     if "json" not in store.files(generation_id):
@@ -102,7 +102,7 @@ def _ask_all(context: StepContext, generation_id: str, missing: list[Prompt], to
 
 
 def _ask(store: DocumentStore, writer: ChatModel, prompt: Prompt, topics: list[Any]) -> dict[str, Any]:
-    """Ask the writer, by what it has answered so far."""
+    """Make one call to the writer, with its answers so far."""
     known = {key: _as_text(value) for key, value in store.documents.midjourney.draft.items()}
     known["used_topics"] = "\n".join(f"- {topic}" for topic in topics[-_TOPICS_SHOWN:]) or "(none)"
     system, user = Template(prompt.system).safe_substitute(known), Template(prompt.user).safe_substitute(known)
@@ -113,7 +113,7 @@ def _ask(store: DocumentStore, writer: ChatModel, prompt: Prompt, topics: list[A
 
 
 def checked(answer: Mapping[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
-    """Return the keys that were asked for, and no others. Raises TaskFailed (class A) where one is missing: a model
+    """Return only the keys that were asked for. Raises TaskFailed (class A) if one is missing or unusable: a model
     answers differently when it is asked again."""
     found = {key: answer[key] for key in keys if key in answer and _usable(key, answer[key])}
     lacking = [key for key in keys if key not in found]
@@ -140,13 +140,13 @@ def _save(context: StepContext, generation_id: str, draft: Mapping[str, Any], to
     topics = dict(list({**topics, generation_id: draft["topic"]}.items())[-_TOPICS_KEPT:])
     store.save_object(TOPICS, {"topics": topics})
     key = store.file_key(generation_id, "json")
-    store.save_file(key, encode(well_formed(content)))  # read by programs that may know no lone surrogates
+    store.save_file(key, encode(well_formed(content)))  # programs that read it may not accept lone surrogates
     _log.info("the text is saved as %s: %s", key, draft["topic"], extra={"step": Step.CONTENT.value})
 
 
 def prompts_file(settings: Settings) -> str:
-    """Return where the prompts are: in the file that the settings name, else in prompts.json beside the settings file,
-    else in the one that comes with Retake."""
+    """Return the path of the prompts file: the one in the settings, else prompts.json next to the settings file, else
+    the one that comes with Retake."""
     if settings.paths.prompts:
         return settings.paths.prompts
     beside = os.path.join(os.path.dirname(settings.source), "prompts.json")
@@ -154,7 +154,7 @@ def prompts_file(settings: Settings) -> str:
 
 
 def load_prompts(path: str) -> list[Prompt]:
-    """Return the calls of a prompts file. Raises SettingsError, which names the file and the fault."""
+    """Return the calls in a prompts file. Raises SettingsError, whose message names the file and the fault."""
     try:
         with open(path, "rb") as file:
             raw = parse(file.read())

@@ -1,4 +1,4 @@
-"""What to do next: a pure, total function of the documents, the limits and the time.
+"""Decides what to do next: a pure, total function of the documents, the limits and the time.
 
 row  what the documents say                                        action
 ───  ────────────────────────────────────────────────────────────  ──────────────────────────────────────────────
@@ -30,10 +30,10 @@ After an error that only a person can fix (class C), an action that would run a 
 `critical_retry_minutes` have passed. Tasks in flight come before results in hand: while an upscale is in flight the
 results of the imagine are kept, and must not start a second one.
 
-A degraded mode holds some actions back, and mode 1 may put a mock in the place of a video (`under_mode`).
+A degraded mode holds back some actions, and mode 1 may replace a video by a mock (`under_mode`).
 
-This is the only place that says what comes next. The tick carries out an Action itself or runs the script that does
-(`script_of`), and the script carries out what `next_step` returns: rows 6, 12, 13 and 15 to 20, without the waiting and
+This is the only place that decides what comes next. The tick carries out an Action itself, or runs the script that does
+(`script_of`). The script carries out what `next_step` returns: rows 6, 12, 13 and 15 to 20, without the waiting and
 counting that only a tick does.
 """
 
@@ -60,7 +60,7 @@ from retake.story.documents import (
 
 
 class Act(StrEnum):
-    """What a tick can do."""
+    """The actions of a tick."""
 
     WAIT = "wait"
     LOWER_FLAG = "lower the flag `generation`, which no generation raised"
@@ -90,17 +90,17 @@ class Action(NamedTuple):
     step: Step
     why: str
     exit_code: int = ExitCode.OK  # of a WAIT
-    until: datetime | None = None  # of a RETRY, and of a WAIT that ends by itself: when the failed step is due again
+    until: datetime | None = None  # when the failed step is due again: of a RETRY, and of a WAIT that ends with time
 
 
 COUNTED_AFTER = timedelta(minutes=3)
-"""How long after a call its vendor's counts are taken to include it."""
+"""The time after a call from which the vendor's counts are assumed to include it."""
 
 _CLOCKS_DIFFER = timedelta(minutes=5)
-"""By how much the clocks of machines that share a bucket may differ."""
+"""The maximum difference between the clocks of machines that share a bucket."""
 
 ASK_TO_RESOLVE = "say --resolve retry (it may be billed twice) or --resolve skip"
-"""What an operator is asked to do about a paid call that is held."""
+"""The request to an operator about a paid call that is held."""
 
 PAYS = {
     Act.WRITE: Step.CONTENT,
@@ -108,7 +108,7 @@ PAYS = {
     Act.ORDER_UPSCALE: Step.UPSCALE,
     Act.ORDER_VIDEO: Step.RUNWAY,
 }
-"""The actions that make a paid call, and the step it is made for."""
+"""The actions that make a paid call, and its step."""
 
 CONTENT_SCRIPT, MEDIA_SCRIPT, FETCH_SCRIPT = "generate_content", "generate_media", "fetch_media"
 
@@ -134,7 +134,7 @@ _VENDORS = {
 
 
 def script_of(action: Action) -> str | None:
-    """Return the script that carries the action out, or None where the tick does so itself."""
+    """Return the script that carries out the action, or None if the tick does so itself."""
     if action.act is Act.RECONCILE and action.step is Step.CONTENT:
         return CONTENT_SCRIPT
     return _SCRIPTS.get(action.act)
@@ -151,7 +151,7 @@ def vendor_of_step(step: Step) -> str | None:
 
 
 def uncapped(step: Step) -> str:
-    """Return "": no cap is kept."""
+    """Return "": there is no cap."""
     return ""
 
 
@@ -159,7 +159,7 @@ def decide(documents: Documents, limits: Workflow, now: datetime, over: Callable
     """Return the next action. Total: every parsed set of documents has one.
 
     `over(step)` returns why a cap forbids a paid call of the step now, or "". It is called only for an action that
-    pays, since it may read the bucket; what it raises is raised.
+    pays, since it may read the bucket. What it raises is raised.
     """
     doc = documents.midjourney
     if documents.gen.generation_id is None:
@@ -175,13 +175,13 @@ def decide(documents: Documents, limits: Workflow, now: datetime, over: Callable
 
 
 def next_step(documents: Documents) -> Action:
-    """Return the work that the documents of a generation call for, whatever has failed or is not due yet."""
+    """Return the work that the documents of a generation call for, ignoring failures and what is not due yet."""
     call = documents.midjourney.pending
     return _reconcile(call) if call else _work(documents)
 
 
 def capped(action: Action, why: str) -> Action:
-    """Return the WAIT that takes the place of an action which a cap holds back; `why` says which cap."""
+    """Return the WAIT that replaces an action that a cap holds back. `why` says which cap."""
     return Action(Act.WAIT, action.step, why, ExitCode.TRY_LATER)
 
 
@@ -194,16 +194,16 @@ def decide_in(
     *,
     video_mock: bool,
 ) -> tuple[Action, Action]:
-    """Return what `decide` returns, and what a degraded mode makes of it. No cap holds back a video that a mock
-    replaces for nothing."""
+    """Return what `decide` returns, and what a degraded mode makes of it. No cap holds back a video that is replaced by
+    a mock, which is free."""
     mocks = mode.mode == REDUCED and video_mock
     due = decide(documents, limits, now, lambda step: "" if mocks and step is Step.RUNWAY else over(step))
     return due, under_mode(due, mode, video_mock=video_mock)
 
 
 def under_mode(action: Action, mode: Mode, *, video_mock: bool) -> Action:
-    """Return what is done of an action in a degraded mode: a WAIT where the mode holds it back, and a mock in the place
-    of a video that mode 1 does not order, with `video_mock`. For BEGIN see `begin_held`.
+    """Return what replaces an action in a degraded mode: a WAIT if the mode holds it back, or, with `video_mock`, a
+    mock for a video that mode 1 does not order. For BEGIN see `begin_held`.
 
     The RETRY of a step that pays is held back too, or attempts would be used up without a call.
     """
@@ -240,12 +240,12 @@ def _without_generation(gen: GenDocument, doc: MidjourneyDocument, limits: Workf
 
 
 def stopped(gen: GenDocument, limits: Workflow) -> bool:
-    """Return whether so many generations in a row have failed that none is begun until the operator resumes."""
+    """Return whether too many generations in a row have failed, so that none is begun until the operator resumes."""
     return gen.generation_id is None and gen.failed_in_a_row >= limits.max_failed_in_a_row
 
 
 def mock_follows(documents: Documents, limits: Workflow) -> bool:
-    """Return whether a mock takes the place of what is given up. The text cannot be done without."""
+    """Return whether a mock replaces what is given up. Nothing can replace the text."""
     return limits.on_exhausted == "mock" and "json" in documents.files
 
 
@@ -274,12 +274,12 @@ def _older(task: Task, seconds: float, now: datetime) -> bool:
 
 
 def _ahead(doc: MidjourneyDocument, now: datetime) -> bool:
-    """Return whether the last failure is dated in the future, by a clock that was wrong: nothing waits for it."""
+    """Return whether the last failure is dated in the future, by a wrong clock. Then nothing waits for it."""
     return doc.error.at is not None and doc.error.at - now > _CLOCKS_DIFFER
 
 
 def comparable(call: PendingCall, now: datetime) -> bool:
-    """Return whether the vendor's counts, saved with a held call, can tell by now that it was not carried out."""
+    """Return whether the vendor's counts, saved with a held call, may by now prove that it was not carried out."""
     asked = call.requested_at
     return (
         bool(call.raw.get("usage"))
@@ -290,8 +290,8 @@ def comparable(call: PendingCall, now: datetime) -> bool:
 
 
 def undecided(call: PendingCall, limits: Workflow) -> bool:
-    """Return whether a person may decide about the call: it was held, or finding out what became of it has failed too
-    often, by `max_retries` as it is now."""
+    """Return whether a person may decide about the call: it is held, or reconciling it has failed more often than the
+    current `max_retries`."""
     return call.outcome == UNKNOWN or call.failed_reconciles > limits.max_retries
 
 
@@ -326,7 +326,7 @@ def _failed(documents: Documents, status: Status, limits: Workflow, now: datetim
 
 
 def _work(documents: Documents) -> Action:
-    """Return what comes next where nothing has failed: rows 12, 13 and 15 to 20."""
+    """Return what comes next if nothing has failed: rows 12, 13 and 15 to 20."""
     doc, results = documents.midjourney, documents.midjourney.results
     if documents.complete:
         return Action(Act.FINISH, Step.RUNWAY, "text, picture and video are there")
@@ -346,7 +346,7 @@ def _work(documents: Documents) -> Action:
 
 
 def held_until(doc: MidjourneyDocument, limits: Workflow) -> datetime | None:
-    """Return until when no vendor is called after a failure that only a person can fix (class C), or None."""
+    """Return the time until which no vendor is called after a failure that only a person can fix (class C), or None."""
     at = doc.error.at if doc.error.critical else None
     try:
         return at + timedelta(minutes=limits.critical_retry_minutes) if at else None

@@ -1,4 +1,4 @@
-"""What the diagnostic mode logs of a decision."""
+"""Logs decisions in diagnostic mode."""
 
 from logging import getLogger
 
@@ -10,7 +10,7 @@ _log = getLogger("retake.diagnosis.decision")
 
 
 def log_decision(documents: Documents, action: Action, mode: int | None = None) -> None:
-    """Log a decision with the facts that it was taken from: the diagnostic mode. Texts and prompts are not shown."""
+    """Log a decision with the facts that it is based on, without texts and prompts."""
     doc, error = documents.midjourney, documents.midjourney.error
     tasks = [task for task in (doc.task, doc.runway_task) if task]
     facts = {
@@ -29,12 +29,12 @@ def log_decision(documents: Documents, action: Action, mode: int | None = None) 
         "mode": mode,
     }
     known = {key: it for key, it in facts.items() if it not in (None, [], {}, False)}
-    told = ", ".join(f"{key} {_told(it)}" for key, it in known.items())
+    told = ", ".join(f"{key} {_as_words(it)}" for key, it in known.items())
     more = {"act": action.act.name, "why": action.why, "facts": facts}
     _log.debug("decided: %s (%s); from: %s", action.act, action.why, told or "empty documents", extra=more)
 
 
-def _told(value: object) -> str:
+def _as_words(value: object) -> str:
     match value:
         case dict():
             return ", ".join(f"{key}: {it}" for key, it in value.items())

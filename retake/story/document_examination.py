@@ -1,4 +1,4 @@
-"""What must hold of a story's documents: that they are valid, and agree with each other and with the files."""
+"""Examines a story's documents: they must be valid, and agree with each other and with the files."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ _AWAIT_PICTURE: Mapping[Status | None, str] = {
     Status.WAITING_FOR_UPSCALE: UPSCALE,
     Status.MJ_FETCH_FAILED: "",  # either of them
 }
-"""The statuses with a Midjourney task in flight, and which."""
+"""The statuses with a Midjourney task in flight, and its type."""
 
 _AWAIT_VIDEO = (Status.WAITING_FOR_RUNWAY, Status.RUNWAY_POLL_FAILED, Status.RUNWAY_POLL_TIMEOUT)
 _FROM_IMAGINE = (Status.WAITING_FOR_UPSCALE, Status.UPSCALE_TRIGGER_FAILED)
@@ -32,7 +32,7 @@ _COPY = re.compile(r"[^/]+\.[0-9a-f]{16}")
 
 
 def implied_files(doc: MidjourneyDocument) -> set[str]:
-    """Return the files, by suffix, that the generation of a document must have by then."""
+    """Return the suffixes of the files that the generation must have, according to its document."""
     status, step = doc.status, doc.pending.step if doc.pending else doc.failed_step
     needed = set[str]()
     text = doc.generation or doc.task or doc.results or status not in (None, Status.CONTENT_FAILED, _FINAL)
@@ -44,14 +44,14 @@ def implied_files(doc: MidjourneyDocument) -> set[str]:
 
 
 def lost_task(doc: MidjourneyDocument) -> str:
-    """Return what is wrong where a status waits for a task that is not on record, or ""."""
+    """Return what is wrong if the status waits for a task that is not on record, or ""."""
     vendor = "Midjourney" if doc.status in _AWAIT_PICTURE and not doc.task else ""
     vendor = "Runway" if doc.status in _AWAIT_VIDEO and not doc.runway_task else vendor
     return f"its status is {doc.status}, and no {vendor} task is on record" if vendor else ""
 
 
 def contradictions(doc: MidjourneyDocument) -> Iterator[str]:
-    """Yield what does not fit together in the document of a generation under way."""
+    """Yield contradictions in the document of a generation under way."""
     status, results, pending = doc.status, doc.results, doc.pending
     awaited = _AWAIT_PICTURE.get(status)
     if doc.task and status is not _FINAL and (awaited is None or awaited not in ("", ordered_by(doc.task))):
@@ -73,7 +73,7 @@ def contradictions(doc: MidjourneyDocument) -> Iterator[str]:
 
 
 class StoryDocuments(CheckedPart):
-    """The state documents, together, and the copies that were kept of invalid ones."""
+    """Examines the state documents, together, and the copies of invalid ones."""
 
     things = "documents"
 
@@ -106,7 +106,7 @@ class StoryDocuments(CheckedPart):
         yield from self._of_the_topics(part, loaded.documents.gen.generation_id)
 
     def repair(self, view: CheckView, subject: str) -> list[str]:
-        """Bring the publisher's appends back into the list, and `empty` in line with the folders."""
+        """Put the publisher's lost appends back into the list, and update `empty` from the folders."""
         done: list[str] = []
         try:
             with self.leased(view) as store:
@@ -156,7 +156,7 @@ class StoryDocuments(CheckedPart):
             yield found("published-incomplete", part.where(self.paths.config_public), what)
 
     def _empty(self, part: CheckView) -> list[str]:
-        """Return the folders without a ready group, as tidying up lists them."""
+        """Return the folders without a ready group, in the order in which tidying up lists them."""
         return [it for it in self.folders.staged if not self._has_ready(part, it)]
 
     def _has_ready(self, part: CheckView, folder: str) -> bool:
@@ -184,8 +184,8 @@ class StoryDocuments(CheckedPart):
         yield from self._of_the_files(part, name, doc)
 
     def _first_has_just_begun(self, part: CheckView, name: str) -> bool:
-        """Return whether nothing but its id is on record of the bucket's first generation: where a tick dies before the
-        first intent, the document was never there."""
+        """Return whether only the id of the bucket's first generation is on record: if a tick dies before the first
+        intent, the document never existed."""
         return not any(part.entries(SPEND)) and not self.files(part, self.folders.entrance, name, GROUP)
 
     def _of_no_generation(self, part: CheckView, loaded: Loaded) -> Iterator[CheckFinding]:
@@ -206,7 +206,7 @@ class StoryDocuments(CheckedPart):
             there |= set(self.files(part, f"{DEAD_LETTERS}{name}/", name, GROUP))
         needed = implied_files(doc)
         if not needed and doc.status is None and doc.blank and there & {"png", "mp4"}:
-            needed = set(GROUP)  # they are made after the text, and cleared documents say that nothing is to be made
+            needed = set(GROUP)  # these are made after the text, and a cleared document says that all is made
         for suffix in sorted(needed - there):
             what = f"{name} is past the step that makes it, and it is not there"
             yield found("file-missing", part.where(f"{entrance}{name}.{suffix}"), what)
@@ -236,7 +236,7 @@ class StoryDocuments(CheckedPart):
 
 
 def _stale(documents: Documents, wanted: list[str], entrance: str) -> bool:
-    """Return whether `empty` does not fit the folders. What a finished generation adds to the entrance is noted when
+    """Return whether `empty` does not agree with the folders. A finished generation in the entrance is noted only when
     the next one begins."""
     listed = documents.public.empty
     if listed is None:

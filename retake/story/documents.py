@@ -1,7 +1,7 @@
-"""The state documents of a generation, as they lie in the bucket.
+"""The state documents of a generation, as stored in the bucket.
 
 A document wraps the JSON object that was read: typed properties read from it, `updated` returns a changed copy, and
-unknown keys stay as they are. Parsing checks a document against its schema (retake/schemas/config_*.json), which covers
+unknown keys are kept. Parsing validates a document against its schema (retake/schemas/config_*.json), which covers
 every key that is read later, so that no property of a parsed document can fail. A missing document is an empty one.
 """
 
@@ -20,11 +20,11 @@ class Step(StrEnum):
     """The parts of a generation that are retried, each with a counter of its own."""
 
     CONTENT = "content"  # the texts
-    IMAGINE = "imagine"  # four pictures ordered, until they are there
-    UPSCALE = "upscale"  # the picked one ordered in full size, until it is there
-    FETCH = "fetch"  # asking how a Midjourney task stands
-    RUNWAY = "runway"  # the video ordered, until it is there
-    RUNWAY_POLL = "runway_poll"  # asking how the Runway task stands
+    IMAGINE = "imagine"  # four pictures, from their order until they are there
+    UPSCALE = "upscale"  # the chosen one in full size, from its order until it is there
+    FETCH = "fetch"  # polling the Midjourney task
+    RUNWAY = "runway"  # the video, from its order until it is there
+    RUNWAY_POLL = "runway_poll"  # polling the Runway task
     MOCK = "mock"  # the substitute made on this machine
 
 
@@ -33,7 +33,7 @@ PAID_STEPS = (Step.CONTENT, Step.IMAGINE, Step.UPSCALE, Step.RUNWAY)
 
 
 class Status(StrEnum):
-    """`status` in config_midjourney.json. None: nothing is wrong, and nothing is awaited."""
+    """`status` in config_midjourney.json. If it is null, nothing is wrong and nothing is awaited."""
 
     WAITING_FOR_IMAGINE = "waiting_for_imagine"
     WAITING_FOR_UPSCALE = "waiting_for_upscale"
@@ -63,7 +63,7 @@ FAILED_STEP: Mapping[Status, Step] = {
 FAILURE_STATUS: Mapping[Step, Status] = {
     step: status for status, step in FAILED_STEP.items() if status is not Status.RUNWAY_POLL_TIMEOUT
 }
-"""The status that says that a step failed (for RUNWAY_POLL the failed poll, not the timeout)."""
+"""The error status of each step (for RUNWAY_POLL that of a failed poll, not of the timeout)."""
 
 GROUP = ("json", "png", "mp4")
 """The files of a finished group, by suffix."""
@@ -72,7 +72,7 @@ IMAGINE = "imagine"
 UPSCALE = "upscale"
 
 UNKNOWN = "unknown"
-"""`pending_call.outcome`: nobody can tell whether the call was carried out, and the operator is to decide."""
+"""`pending_call.outcome` of a call that may or may not have been carried out, about which the operator decides."""
 
 
 class Task(NamedTuple):
@@ -80,49 +80,49 @@ class Task(NamedTuple):
 
     task_id: str
     task_type: str  # IMAGINE, UPSCALE, or "image_to_video"
-    requested_at: datetime | None  # None: the document does not say
+    requested_at: datetime | None  # None if the document does not say
 
 
 class Results(NamedTuple):
-    """What a Midjourney task delivered."""
+    """The results of a Midjourney task."""
 
     task_id: str
     task_type: str  # IMAGINE or UPSCALE
     task_result: dict[str, Any]  # the vendor's own object; has image_url
     picked: int | None  # 1–4: the picture chosen for the upscale; 0: a choice was begun
-    link_expired: bool  # its image_url led nowhere when it was last tried
+    link_expired: bool  # whether its image_url had expired when it was last tried
 
 
 class PendingCall(NamedTuple):
-    """A paid call that was about to be made, and whose result is not recorded yet."""
+    """A paid call that was about to be made, and has no result on record yet."""
 
     step: Step
     attempt: int  # 1 for the first
     requested_at: datetime | None
-    outcome: str | None  # None: nobody has looked yet; "unknown": held for the operator
-    failed_reconciles: int  # how many times finding out what became of it has failed
+    outcome: str | None  # None: not looked up yet; "unknown": held for the operator
+    failed_reconciles: int  # how many times reconciling it has failed
     raw: dict[str, Any]
 
     @property
     def in_text(self) -> bool:
-        """Whether the generation's text, once it is there, is the record of the answer."""
+        """Whether the generation's text, once it exists, is the record of the answer."""
         return "answer_in" in self.raw
 
 
 class Spend(NamedTuple):
-    """What a day has cost so far, in US dollars. What is reserved at an intent is settled or released at its result."""
+    """The spending of a day so far, in US dollars. An intent reserves its price; its result settles or releases it."""
 
     day: str  # "2026-01-31", UTC
     reserved: float
     settled: float
 
     def on(self, day: str) -> "Spend":
-        """Return it as it counts on `day`: what is settled belongs to its day, what is reserved is still open."""
+        """Return what counts on `day`: settled amounts belong to their own day, reserved amounts are still open."""
         return self if self.day == day else Spend(day, self.reserved, 0.0)
 
 
 class _Document:
-    """A JSON object; immutable by convention: changes go through `updated`."""
+    """A JSON object, immutable by convention: changes are made by `updated`."""
 
     def __init__(self, raw: Mapping[str, Any]) -> None:
         self.raw = dict(raw)
@@ -137,7 +137,7 @@ class _Document:
         return f"{type(self).__name__}({self.raw!r})"
 
     def encode(self) -> bytes:
-        """Return the document as it is stored."""
+        """Return the document as stored."""
         return encode(self.raw)
 
     def updated(self, **changes: Any) -> Self:
@@ -150,7 +150,7 @@ class _Document:
 
 
 class PublicDocument(_Document):
-    """config_public.json, shared with the publisher, who appends to `generation_id`."""
+    """config_public.json, shared with the publisher, which appends to `generation_id`."""
 
     @property
     def processing_lock(self) -> bool:
@@ -158,7 +158,7 @@ class PublicDocument(_Document):
 
     @property
     def published(self) -> list[str]:
-        """Ids that were published and are to be archived, in the publisher's order."""
+        """The published ids that are to be archived, in the publisher's order."""
         return list(self.raw.get("generation_id") or [])
 
     @property
@@ -167,7 +167,7 @@ class PublicDocument(_Document):
 
 
 class GenDocument(_Document):
-    """config_gen.json: which generation is under way, and what outlives one."""
+    """config_gen.json: the generation under way, and what outlasts a generation."""
 
     @property
     def generation_id(self) -> str | None:
@@ -179,22 +179,22 @@ class GenDocument(_Document):
 
     @property
     def last_failure(self) -> dict[str, Any]:
-        """The last generation that failed: its id, the step, and what alerts need of its error."""
+        """The last failed generation: its id, the step, and the parts of its error that alerts need."""
         return dict(self.raw.get("last_failure") or {})
 
     @property
     def warned(self) -> list[str]:
-        """Published ids about whose missing files a warning was given already."""
+        """Published ids whose missing files were already warned about."""
         return list(self.raw.get("warned") or [])
 
     @property
     def remembered(self) -> list[str]:
-        """Published ids that a write disturbed by the publisher has seen: they must not get lost from the list."""
+        """Published ids that were seen during a write that the publisher disturbed, and must not get lost."""
         return list(self.raw.get("remembered") or [])
 
 
 class MidjourneyDocument(_Document):
-    """config_midjourney.json: where the generation stands."""
+    """config_midjourney.json: the state of the generation."""
 
     @property
     def status(self) -> Status | None:
@@ -237,13 +237,13 @@ class MidjourneyDocument(_Document):
 
     @property
     def failed_step(self) -> Step | None:
-        """The step that a generation failed for good at."""
+        """The step at which the generation failed for good."""
         value = self.raw.get("failed_step")
         return Step(value) if value else None
 
     @property
     def cancelled(self) -> dict[str, Any] | None:
-        """Who cancelled the generation, and when; None if nobody did."""
+        """Who cancelled the generation, and when, or None."""
         return self.raw.get("cancelled") or None
 
     @property
@@ -263,12 +263,12 @@ class MidjourneyDocument(_Document):
 
     @property
     def discard(self) -> frozenset[str]:
-        """Suffixes of files that a rollback has given up, and that are still to be deleted."""
+        """The suffixes of files that a rollback gave up and that are still to be deleted."""
         return frozenset(self.raw.get("discard") or [])
 
     @property
     def draft(self) -> dict[str, Any]:
-        """What the writer has answered so far: a retry of the content goes on from here."""
+        """The writer's answers so far, from which a retry of the content continues."""
         return dict(self.raw.get("content_draft") or {})
 
     @property
@@ -282,7 +282,7 @@ class MidjourneyDocument(_Document):
 
     @property
     def reservation(self) -> dict[str, Any]:
-        """The last reservation, {} where there is none; without `usd` and `billed_usd` that are not amounts."""
+        """The last reservation, or {}, without a `usd` or `billed_usd` that is not an amount."""
         from retake.paid.day_book import is_amount
 
         kept = (self.raw.get("spend") or {}).get("reservation")
@@ -294,7 +294,7 @@ class MidjourneyDocument(_Document):
 
     @property
     def present_step(self) -> Step:
-        """The step that the generation is at: the one whose attempts `retry_count` shows."""
+        """The current step of the generation, whose attempts `retry_count` shows."""
         status, results = self.status, self.results
         if status is not None and status in FAILED_STEP:
             return FAILED_STEP[status]
@@ -314,14 +314,14 @@ class MidjourneyDocument(_Document):
 
     @property
     def retries(self) -> dict[str, int]:
-        """Attempts used up, by step; steps without any are left out."""
+        """The number of retries by step, without steps that have none."""
         return {step: n for step, n in (self.raw.get("retries") or {}).items() if n}
 
     def retries_of(self, step: Step) -> int:
         return self.retries.get(step.value, 0)
 
     def updated(self, **changes: Any) -> Self:
-        """Return a changed copy, in which `retry_count` shows the counter of the step that it is at."""
+        """Return a changed copy, in which `retry_count` is the counter of its current step."""
         return super().updated(**changes)._shown()
 
     def without(self, *keys: str) -> Self:
@@ -335,17 +335,17 @@ class MidjourneyDocument(_Document):
 
     @property
     def blank(self) -> bool:
-        """Nothing in it that anybody paid for or waits for."""
+        """Whether there is nothing in it that was paid for or is awaited."""
         return not (self.task or self.runway_task or self.results or self.pending or self.draft)
 
 
 class Documents(NamedTuple):
-    """Everything that a decision is taken from."""
+    """Everything that a decision is based on."""
 
     public: PublicDocument
     gen: GenDocument
     midjourney: MidjourneyDocument
-    files: frozenset[str] = frozenset()  # suffixes of the present generation's files: GROUP or less
+    files: frozenset[str] = frozenset()  # suffixes of the current generation's files: some or all of GROUP
 
     @property
     def complete(self) -> bool:
@@ -368,10 +368,12 @@ def parse_midjourney(data: bytes) -> MidjourneyDocument:
 
 
 def _with_edited_count(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """`retry_count` is the field that people and older programs write: for the present step it wins over `retries`.
+    """Return the document with `retry_count`, which people and older programs write, merged into `retries`, over which
+    it takes precedence for the current step.
 
-    Counters at 0 are left out, as in a document that was changed here: the same state must read as the same document,
-    since whether a script changed anything is found by comparing."""
+    Counters that are 0 are left out, as `updated` does: equal states must be equal documents, since the comparison of
+    documents shows whether a script has changed anything.
+    """
     if doc.raw.get("retry_count") is not None:
         counters = {**doc.retries, doc.present_step.value: doc.raw["retry_count"]}
         left = {step: n for step, n in counters.items() if n}
@@ -381,17 +383,17 @@ def _with_edited_count(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def safe_id(generation_id: str) -> bool:
-    """Return whether an id can be part of a file's name in every bucket: at most 64 letters, digits, "-", "_", "."."""
+    """Return whether an id can be part of a file name in every bucket: at most 64 letters, digits, "-", "_", "."."""
     bare = generation_id.replace("-", "").replace("_", "").replace(".", "")
     plain = (bare.isalnum() or not bare) and generation_id.isascii()
     return plain and 0 < len(generation_id) <= 64 and not generation_id.startswith(".")
 
 
 _VALID: set[tuple[str, bytes]] = set()
-"""The schema and the content of documents that were found valid: a tick reads each of its documents several times."""
+"""(schema, content) of documents that were found valid. A tick reads each of its documents several times."""
 
-_VALID_AT_MOST = 64
-"""How many of them are remembered. Then all are forgotten: they may be large."""
+_MAX_VALID = 64
+"""Maximum size of `_VALID`. It is then cleared, since documents may be large."""
 
 
 def _checked(data: bytes, name: str) -> dict[str, Any]:
@@ -402,7 +404,7 @@ def _checked(data: bytes, name: str) -> dict[str, Any]:
         raise InvalidDocument(WHOLE, what_is_wrong(error)) from error
     if (name, data) not in _VALID:
         schema_named(name).check(raw)
-        if len(_VALID) >= _VALID_AT_MOST:
+        if len(_VALID) >= _MAX_VALID:
             _VALID.clear()
         _VALID.add((name, data))
     return dict(raw)

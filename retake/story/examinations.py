@@ -1,5 +1,5 @@
-"""What `retake check` looks at of a story pipeline: its documents, groups, dead letters, bills, and its runs, which are
-to stand where the documents say (`retake.story.run_mirror`)."""
+"""What `retake check` examines of a story pipeline: its documents, groups, dead letters, bills and runs. Runs must
+agree with the documents (`retake.story.run_mirror`)."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ from retake.story.settings import LEASE, Settings, pipeline_of
 from retake.story.spending import known
 from retake.story.store import DocumentStore
 
-_MOST_OPEN = 1000
+_MAX_OPEN_RUNS = 1000
 
 
 def examinations(prefix: str, settings: Settings, clock: Clock) -> list[Examination]:
@@ -50,7 +50,7 @@ def examinations(prefix: str, settings: Settings, clock: Clock) -> list[Examinat
 
 
 class RunAgreement(CheckedPart):
-    """The run of the generation under way, and any other that is open. The next tick repairs them."""
+    """Examines the run of the generation under way, and any other open run. The next tick repairs them."""
 
     things = "run under way"
 
@@ -67,7 +67,7 @@ class RunAgreement(CheckedPart):
             task = task_of(self.pipeline, name) if name else None
             opened, last = self._runs(part, task)
         except StateError:
-            return  # told of the document, the run or the database itself
+            return  # a finding about the document, the run or the database says so
         for run in opened:
             if run.task_id != task:
                 what = f"{run.run_id} of {run.task_id} is {run.status}, and {task or 'no generation'} is under way"
@@ -77,17 +77,18 @@ class RunAgreement(CheckedPart):
             yield from self._behind(part, last, expected(documents, action), documents)
 
     def knows(self, key: str) -> bool:
-        """Return False: what it compares is examined elsewhere."""
+        """Return False: the objects that are compared here are examined elsewhere."""
         return False
 
     def _runs(self, part: CheckView, task: str | None) -> tuple[list[Run], Run | None]:
         """Return the open runs of the pipeline, and the last run of the task."""
         ledger = open_ledger(self.settings.storage.ledger, part.bucket, self.clock, read_only=True)
-        opened = ledger.runs(status=OPEN, pipeline=self.pipeline, limit=_MOST_OPEN)
+        opened = ledger.runs(status=OPEN, pipeline=self.pipeline, limit=_MAX_OPEN_RUNS)
         return opened, next(iter(ledger.of_task(task)[-1:]), None) if task else None
 
     def _behind(self, part: CheckView, run: Run, wanted: RunTarget, documents: Documents) -> Iterator[CheckFinding]:
-        """A tick that died leaves the run one transition behind its documents; more than that is worth a note."""
+        """Yield a finding if the run is more than one transition behind its documents. A tick that died leaves it one
+        behind."""
         if wanted.met_by(run.status) or len(route(run.status, wanted.status)) == 1:
             return
         name = documents.gen.generation_id

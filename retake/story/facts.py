@@ -1,4 +1,4 @@
-"""What the story tells of itself at the end of a tick, for alerts (`retake.alerts.conditions.PipelineFacts`)."""
+"""The facts about the story at the end of a tick, for alerts (`retake.alerts.conditions.PipelineFacts`)."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -21,14 +21,14 @@ from retake.story.documents import (
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
 
-_SHORTEST_QUOTE = 24  # characters
+_MIN_QUOTE_LENGTH = 24  # characters
 
 
 def story_facts(
     documents: Documents, limits: Workflow, now: datetime, error: ErrorRecord, *, capped: str, interrupted: str
 ) -> PipelineFacts:
-    """Return the facts. `error` is the last failure as alerts may tell it, `capped` why a cap holds a call back, and
-    `interrupted` when a tick found that the one before it had died; "" if not."""
+    """Return the facts. `error` is the last failure, without quotes of prompts (`tellable`). `capped` says why a cap
+    holds back a call, and `interrupted` when the tick found that the previous one had died; "" if not."""
     gen, doc = documents.gen, documents.midjourney
     failed = gen.failed_in_a_row
     under_way = gen.generation_id is not None
@@ -48,8 +48,11 @@ def story_facts(
 
 
 def _failures(documents: Documents, limits: Workflow, now: datetime, error: ErrorRecord) -> list[StepFailures]:
-    """The steps with failed tries since their last result. The counters are looked at, not the status: a reset sets the
-    status to null for a tick, and each retry would be the end of the alert."""
+    """Return the steps with failed tries since their last result.
+
+    They are found by the counters, not the status: a retry sets the status to null for a tick, which would end the
+    alert each time.
+    """
     doc = documents.midjourney
     failing = FAILED_STEP.get(doc.status) if doc.status else None
     found = []
@@ -76,7 +79,7 @@ def _refused(doc: MidjourneyDocument, limits: Workflow) -> str | None:
 
 
 def _unknown(documents: Documents, limits: Workflow) -> UnknownOutcome | None:
-    """The paid call whose outcome nobody knows: it is held, or was made again and its step has no result yet."""
+    """Return the paid call of unknown outcome, if any: one that is held, or was made again and has no result yet."""
     doc = documents.midjourney
     call = doc.pending
     if call and undecided(call, limits):
@@ -103,9 +106,11 @@ def _without_result(documents: Documents) -> tuple[Step, ...]:
 
 
 def tellable(store: DocumentStore, settings: Settings | None = None) -> ErrorRecord:
-    """Return the failure of the generation under way without what its message quotes of the prompts: alerts go to chat
-    programs and telephones. The texts are read only where there is a message; `settings` tell what the writer was
-    asked."""
+    """Return the failure of the generation under way, with quotes of prompts removed from its message, since alerts go
+    to chat programs and phones.
+
+    The texts are read only if there is a message. With `settings`, what the writer was asked is removed too.
+    """
     error = store.documents.midjourney.error
     if not error.message:
         return error
@@ -114,7 +119,7 @@ def tellable(store: DocumentStore, settings: Settings | None = None) -> ErrorRec
         content = store.read_object(store.file_key(name, "json")) if "json" in store.documents.files else None
         prompts = [it for key, it in (content or {}).items() if key.endswith("_prompt") and isinstance(it, str)]
     except RetakeError:
-        pass  # the tick itself says what is wrong with it
+        pass  # the tick itself reports an unreadable text
     pending = store.documents.midjourney.pending
     asked = [pending.raw.get("prompt")] if pending else []
     draft = store.documents.midjourney.draft.values()
@@ -130,7 +135,7 @@ def _asked_of_the_writer(settings: Settings) -> list[str]:
     try:
         calls = load_prompts(prompts_file(settings))
     except RetakeError:
-        return []  # the script itself says what is wrong with the file
+        return []  # the script itself reports a faulty prompts file
     return [text for call in calls for text in (call.system, call.user)]
 
 
@@ -138,7 +143,7 @@ def _without(text: str, prompts: Iterable[str]) -> str:
     from difflib import SequenceMatcher
 
     for prompt in prompts:
-        least = min(_SHORTEST_QUOTE, max(2, len(prompt)))  # a single character may be "…" itself
+        least = min(_MIN_QUOTE_LENGTH, max(2, len(prompt)))  # 2, since a single character may be "…" itself
         while True:
             match = SequenceMatcher(None, text, prompt, autojunk=False).find_longest_match()
             if match.size < least:

@@ -1,4 +1,4 @@
-"""How a generation begins, ends, and comes back. Each order of writes is chosen for the crash in between."""
+"""How a generation begins, ends, and is requeued. Writes are ordered so that a crash in between does no harm."""
 
 from collections.abc import Container
 from datetime import UTC, datetime, timedelta
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
     from retake.retrying.dead_letters import DeadLetter, DeadLetters
 
 DEAD_LETTERS = "dead_letters/"
-"""Where failed generations are kept, a folder each (`retake.retrying.dead_letters`)."""
+"""The folder of failed generations, one folder each (`retake.retrying.dead_letters`)."""
 
 NOBODYS = "before-"
-"""What the names of letters begin with that hold paid work which belonged to no generation."""
+"""The prefix of the ids of letters with paid work that belonged to no generation."""
 
 ROLLBACK = "rollback"
-"""The kind of the letters that hold what a rollback gave up."""
+"""The kind of letters with what a rollback gave up."""
 
 SPEND = "spend/"
-"""Which paid calls a generation made, a document each."""
+"""The folder of the records of paid calls, one document per generation."""
 
-_OF_FAILURES = ("failed_in_a_row", "last_failure")
-_KEPT_OF_AN_ERROR = ("error_id", "timestamp", "error_class", "error_code", "message")
+_FAILURE_KEYS = ("failed_in_a_row", "last_failure")
+_ERROR_KEYS = ("error_id", "timestamp", "error_class", "error_code", "message")
 
 
 def new_id(now: datetime, taken: Container[str]) -> str:
-    """Return YYYYMMDD-HHMM of the present minute (UTC), or of the next one that is free."""
+    """Return YYYYMMDD-HHMM of the current minute (UTC), or of the next one that is free."""
     moment = now.astimezone(UTC)
     while (candidate := moment.strftime("%Y%m%d-%H%M")) in taken:
         moment += timedelta(minutes=1)
@@ -43,18 +43,18 @@ def new_id(now: datetime, taken: Container[str]) -> str:
 
 
 def prepare(store: DocumentStore) -> None:
-    """Make the folders of a generation, if this is the first one of the bucket."""
+    """Make the folders of a generation, if this is the first one in the bucket."""
     gen = store.paths.config_gen
     if store.versions.get(gen, ABSENT) is ABSENT:
         make_folders(store.bucket, [f"{gen.rpartition('/')[0]}/", store.paths.folder_666, SPEND])
 
 
 def begin(store: DocumentStore, generation_id: str, *, capped: bool) -> None:
-    """Begin a generation. The clean document is saved first, then the id: a crash in between leaves nothing that looks
-    like work under way. The first intent makes the id durable; before it, nothing is lost with it.
+    """Begin a generation.
 
-    A document that is empty is clean. But where spending is `capped`, the book of the day needs its account before the
-    first reservation.
+    The cleared document is saved first, then the id: a crash in between leaves nothing that looks like work under way.
+    The first intent makes the id durable; until then nothing is lost with it. An empty document need not be saved,
+    unless spending is `capped`: the day's book needs the document's account before the first reservation.
     """
     doc = _keep_orphaned_work(store, generation_id)
     if doc.raw or capped:
@@ -63,11 +63,11 @@ def begin(store: DocumentStore, generation_id: str, *, capped: bool) -> None:
 
 
 def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> MidjourneyDocument:
-    """Keep paid work that belongs to no generation: somebody may want it back. Return the document with a pending call
-    counted as billed.
+    """Keep paid work that belongs to no generation in a dead letter, since somebody may want it back. Return the
+    document with a pending call counted as billed.
 
-    What a dead letter has is not kept again, or it would be billed twice: what failed, what an order was bringing back
-    when it died, and what one that died had kept.
+    Work that a dead letter has already is not kept again, or it would be billed twice: work of a failed generation,
+    work that an interrupted requeue was bringing back, and work that an earlier, interrupted call has kept.
     """
     from hashlib import sha256
 
@@ -78,21 +78,21 @@ def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> MidjourneyD
     if (calls or not doc.blank) and not _is_kept(store, doc, calls):
         data = doc.updated(paid_calls=calls).encode()
         key = _document_of(store, f"{NOBODYS}{generation_id}")
-        if store.bucket.find(key, [""]) and store.bucket.read(key)[0] != data:  # it was requeued once before
+        if store.bucket.find(key, [""]) and store.bucket.read(key)[0] != data:  # from an earlier requeue
             key = _document_of(store, f"{NOBODYS}{generation_id}-{sha256(data).hexdigest()[:8]}")
         store.save_file(key, data)
     return doc
 
 
 def _unbilled(store: DocumentStore, doc: MidjourneyDocument) -> list[dict[str, Any]]:
-    """Return the paid calls of a document, without those that the record of a requeued generation has."""
+    """Return the paid calls of a document, except those in the record of the generation that was requeued into it."""
     billed = recorded_calls(store, f"{SPEND}{doc.requeued}.json") if doc.requeued else []
     return doc.paid_calls[len(billed) :] if doc.paid_calls[: len(billed)] == billed else doc.paid_calls
 
 
 def _is_kept(store: DocumentStore, doc: MidjourneyDocument, unbilled: list[dict[str, Any]]) -> bool:
-    """Return whether a dead letter has what a document that belongs to no generation says was paid for, or the record
-    of one that was dropped."""
+    """Return whether a dead letter, or the record of a dropped one, already has the paid work of a document that
+    belongs to no generation."""
     if not unbilled:
         return bool(doc.requeued and store.bucket.find(_document_of(store, doc.requeued), [""]))
     letters = (entry.key for entry in store.bucket.list(f"{DEAD_LETTERS}{NOBODYS}"))
@@ -102,7 +102,7 @@ def _is_kept(store: DocumentStore, doc: MidjourneyDocument, unbilled: list[dict[
 
 
 def recorded_calls(store: DocumentStore, key: str) -> list[dict[str, Any]]:
-    """Return the paid calls of a record or a document; none where it is not there or invalid."""
+    """Return the paid calls of a record or a document, or [] if it is missing or invalid."""
     try:
         return calls_of(store.read_object(key))
     except StateError:
@@ -110,18 +110,18 @@ def recorded_calls(store: DocumentStore, key: str) -> list[dict[str, Any]]:
 
 
 def finish(store: DocumentStore, now: datetime) -> None:
-    """Finish a generation whose files are there. The document is saved first, the id last, so that the next tick
-    finishes after a crash in between."""
+    """Finish a generation whose files are all there. The id is removed last, so that after a crash in between the next
+    tick finishes."""
     generation_id = store.documents.gen.generation_id
     assert generation_id is not None
     _save_spend(store, generation_id, "done", now)
     store.save_midjourney(transitions.clean(store.documents.midjourney), synced=False)  # the id follows, and syncs both
-    store.save_gen(store.documents.gen.without(*_OF_FAILURES).updated(generation_id=None))
+    store.save_gen(store.documents.gen.without(*_FAILURE_KEYS).updated(generation_id=None))
 
 
 def dead_letter(store: DocumentStore, now: datetime, told: ErrorRecord | None = None) -> int:
-    """Keep everything of a failed generation as a dead letter; return how many failed in a row by now. One that was
-    cancelled does not count as failed. `told` is its last error as alerts may tell it."""
+    """Move everything of a failed generation to a dead letter. Return how many have now failed in a row; a cancelled
+    one does not count. `told` is its last error without quotes of prompts, for alerts."""
     from retake.story.facts import tellable
 
     gen, doc = store.documents.gen, store.documents.midjourney
@@ -139,7 +139,7 @@ def dead_letter(store: DocumentStore, now: datetime, told: ErrorRecord | None = 
         "last_error": doc.error.raw or None,
         "retries": doc.retries,
         "paid_calls": doc.paid_calls,
-        "files": [it for it in kept if it.startswith(f"{generation_id}.")],  # an attempt that died may have added some
+        "files": [it for it in kept if it.startswith(f"{generation_id}.")],  # an interrupted call may have added some
         **({"cancelled": doc.cancelled, "tasks_in_flight": in_flight(doc)} if doc.cancelled else {}),
     }
     letters.write_report(generation_id, report)
@@ -149,7 +149,7 @@ def dead_letter(store: DocumentStore, now: datetime, told: ErrorRecord | None = 
     if doc.cancelled:
         store.save_gen(gen.updated(generation_id=None))
         return gen.failed_in_a_row
-    error = {key: it for key, it in told.raw.items() if key in _KEPT_OF_AN_ERROR}
+    error = {key: it for key, it in told.raw.items() if key in _ERROR_KEYS}
     failure = {"generation_id": generation_id, "step": doc.present_step.value, "error": error or None}
     failed = gen.failed_in_a_row + 1
     store.save_gen(gen.updated(generation_id=None, failed_in_a_row=failed, last_failure=failure))
@@ -157,14 +157,17 @@ def dead_letter(store: DocumentStore, now: datetime, told: ErrorRecord | None = 
 
 
 def in_flight(doc: MidjourneyDocument) -> list[str]:
-    """Return the ids of the tasks that a vendor was paid for and has not delivered yet."""
+    """Return the ids of the tasks that are paid for and not delivered yet."""
     return [task.task_id for task in (doc.task, doc.runway_task) if task]
 
 
 def requeue(store: DocumentStore, generation_id: str) -> None:
-    """Bring a failed generation back from its dead letter, at the step that failed. The files come first, then the
-    document, then the id, and the letter goes last: a crash in between leaves it whole. The document names its letter,
-    by which one that a crash left without its id is told from work that is nowhere else. Raises StateError."""
+    """Bring a failed generation back from its dead letter, at the step that failed. Raises StateError.
+
+    The files are copied first, then the document and the id are saved, and the letter is removed last, so a crash in
+    between leaves it whole. The document names its letter: if a crash leaves it without its id, that distinguishes it
+    from work that is kept nowhere else.
+    """
     from retake.retrying.dead_letters import REQUEUED
 
     kept = requeuable(store, generation_id)
@@ -178,8 +181,8 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
 
 
 def end_requeue(store: DocumentStore) -> None:
-    """Remove what an order to requeue the generation under way has left of its letter when it died. All of it was
-    brought back, and what is given up since must not be brought back once more."""
+    """Remove the remains of the letter of the generation under way, left by an interrupted requeue. All of it was
+    brought back, and what was given up since then must not be brought back again."""
     from retake.retrying.dead_letters import REQUEUED
 
     generation_id = store.documents.gen.generation_id
@@ -188,9 +191,12 @@ def end_requeue(store: DocumentStore) -> None:
 
 
 def remove_copies(store: DocumentStore, letter: "DeadLetter") -> None:
-    """Delete what an order to requeue had copied from a letter when it died. Without the letter nobody could tell what
-    they are; files beside the remains of a letter, files that the letter lacks, and those that lie further up, are of a
-    generation that went on."""
+    """Delete the files that an interrupted requeue has copied from a letter: without the letter nobody could tell what
+    they are.
+
+    The files belong to a generation that went on, and are not deleted, if only remains of the letter are left, if the
+    letter lacks one of them, or if there are files in the folders further up.
+    """
     paths, name = store.paths, letter.id
     copies = [entry.key for entry in store.bucket.list(f"{paths.folder_666}{name}.")]
     above = paths.folders[1:]
@@ -203,30 +209,29 @@ def remove_copies(store: DocumentStore, letter: "DeadLetter") -> None:
 
 
 def nobodys_calls(store: DocumentStore, letter_id: str) -> list[dict[str, Any]]:
-    """Return the paid calls of work that belonged to no generation, which its letter has; of any other letter none."""
+    """Return the paid calls in a letter with work that belonged to no generation, or [] for any other letter."""
     return recorded_calls(store, _document_of(store, letter_id)) if letter_id.startswith(NOBODYS) else []
 
 
 def bill_nobodys(store: DocumentStore, letter_id: str, now: datetime) -> None:
-    """Put on record what was paid for work that belonged to no generation: its letter, which is dropped, alone has
-    it."""
+    """Record what was paid for work that belonged to no generation, before the letter that has the only record of it is
+    dropped."""
     _save_bill(store, letter_id, "failed", nobodys_calls(store, letter_id), now)
 
 
 def after_requeue(store: DocumentStore, generation_id: str, kept: MidjourneyDocument) -> Documents:
-    """Return the documents as `requeue` would leave them; `kept` is what `requeuable` returns."""
+    """Return the documents as `requeue` would leave them. `kept` is what `requeuable` returned."""
     present, files = store.documents, group_at(store.bucket, f"{DEAD_LETTERS}{generation_id}/{generation_id}.")
     doc = transitions.requeued(kept, present.midjourney)
     return Documents(present.public, _gen_after(present.gen, generation_id), doc, files)
 
 
 def _gen_after(gen: GenDocument, generation_id: str) -> GenDocument:
-    return gen.without(*_OF_FAILURES).updated(generation_id=generation_id)
+    return gen.without(*_FAILURE_KEYS).updated(generation_id=generation_id)
 
 
 def requeuable(store: DocumentStore, generation_id: str) -> MidjourneyDocument:
-    """Return the document of a generation that can be requeued now, as its dead letter has it. Raises StateError for
-    any other."""
+    """Return the document in the dead letter of a generation. Raises StateError if it cannot be requeued now."""
     kept, why = requeuable_or_why(store, generation_id)
     if kept is None:
         raise StateError(f"{why}. Nothing was changed")
@@ -234,8 +239,8 @@ def requeuable(store: DocumentStore, generation_id: str) -> MidjourneyDocument:
 
 
 def requeuable_or_why(store: DocumentStore, generation_id: str) -> tuple[MidjourneyDocument | None, str]:
-    """Return what `requeuable` returns, or None and why the generation cannot be requeued as things stand. Raises
-    StateError for a dead letter that cannot be read, StorageError."""
+    """Return what `requeuable` returns, or None and why the generation cannot be requeued now. Raises StorageError, and
+    StateError for an unreadable dead letter."""
     if why := _why_not_requeued(store, generation_id):
         return None, why
     key = _document_of(store, generation_id)
@@ -243,7 +248,7 @@ def requeuable_or_why(store: DocumentStore, generation_id: str) -> tuple[Midjour
 
 
 def _why_not_requeued(store: DocumentStore, generation_id: str) -> str:
-    """Return why a generation cannot be requeued, whatever its document says; "" if it may be."""
+    """Return why a generation cannot be requeued, whatever its document says, or ""."""
     from retake.operations.letters import letter_of, no_letter
 
     letter, present = letter_of(store.bucket, store.clock, generation_id), store.documents.gen.generation_id
@@ -262,7 +267,7 @@ def _why_not_requeued(store: DocumentStore, generation_id: str) -> str:
 
 
 def why_not_requeuable(letter: "DeadLetter") -> str:
-    """Return why a dead letter can never be requeued, whatever is under way; "" for one of a generation."""
+    """Return why a dead letter can never be requeued, whatever is under way, or "" for that of a generation."""
     name = letter.id
     if of_a_rollback(letter):
         return (
@@ -277,7 +282,7 @@ def why_not_requeuable(letter: "DeadLetter") -> str:
 
 
 def why_finished(bucket: Bucket, paths: FilePaths, generation_id: str) -> str:
-    """Return where all files of a generation lie whose dead letter was left behind; "" for one that is not finished."""
+    """Return that a generation, whose dead letter was left behind, is finished, and where its files are, or ""."""
     for folder in paths.folders:
         if group_at(bucket, f"{folder}{generation_id}.").issuperset(GROUP):
             place = f"{generation_id} is finished, its files lie in {folder}"
@@ -286,7 +291,7 @@ def why_finished(bucket: Bucket, paths: FilePaths, generation_id: str) -> str:
 
 
 def of_a_rollback(letter: "DeadLetter") -> bool:
-    """Return whether a letter is that of a rollback; of one that a crash left without its report, the name tells."""
+    """Return whether a letter is that of a rollback. If a crash has left it without a report, its id decides."""
     if letter.report:
         return letter.kind == ROLLBACK
     head, _, digest = letter.id.rpartition("-")
@@ -299,7 +304,7 @@ def _look(name: str) -> str:
 
 
 def kept_document(store: DocumentStore, generation_id: str) -> MidjourneyDocument | None:
-    """Return the document that the dead letter of a generation holds, or None. Raises StateError."""
+    """Return the document in the dead letter of a generation, or None. Raises StateError."""
     return store.read_midjourney(_document_of(store, generation_id)) if safe_id(generation_id) else None
 
 
@@ -308,11 +313,11 @@ def _document_of(store: DocumentStore, letter_id: str) -> str:
 
 
 class TakenIds:
-    """Every id that was used before, as far as anything of it is left: a file, a dead letter, or the record of what it
-    spent, which outlasts files that are moved away or renamed by hand.
+    """The ids that were used before and have left a trace: a file, a dead letter, or a spend record, which outlasts
+    files that are moved away or renamed by hand.
 
     `staged` are the ids with files in the folders that tidying up lists (`TidyPlan.staged`). The archive, the dead
-    letters and the records only grow: there each id is asked for by name.
+    letters and the records only grow, so there an id is looked up by its name.
     """
 
     def __init__(self, store: DocumentStore, staged: Container[str]) -> None:

@@ -1,4 +1,4 @@
-"""What must hold of a story's groups: whole, in one place, with a valid text, picture and video."""
+"""Examines a story's groups: each must be whole, in one place, with a valid text, picture and video."""
 
 from collections.abc import Iterator, Mapping
 
@@ -38,7 +38,7 @@ class StoryGroups(CheckedPart):
         if not here:
             return
         places = {folder: here}
-        if folder != self.folders.archive or len(here) < len(GROUP):  # of whole ones in the archive there may be many
+        if folder != self.folders.archive or len(here) < len(GROUP):  # not for the many whole ones in the archive
             found_in = {it: here if it == folder else self.files(part, it, name, GROUP) for it in self.folders}
             places = {it: files for it, files in found_in.items() if files}
         if next(iter(places)) == folder:
@@ -61,7 +61,7 @@ class StoryGroups(CheckedPart):
         loaded = self.loaded(part)
         present = loaded.documents.gen.generation_id
         if loaded.faults or name == present or name in loaded.published:
-            return  # these are looked at with the documents
+            return  # these are examined with the documents
         where = part.where(min(entry.key for entry in files.values()))
         lacking = [f".{it}" for it in GROUP if not any(it in files for files in places.values())]
         staged = self.folders.archive not in places

@@ -1,4 +1,4 @@
-"""The scripts in this process instead of one of their own: for simulations, benchmarks and tests."""
+"""Runs the scripts in this process instead of one of their own: for polls, simulations, benchmarks and tests."""
 
 from collections.abc import Callable
 from logging import getLogger
@@ -14,14 +14,14 @@ _log = getLogger(__name__)
 
 
 class InProcessScripts:
-    """`Scripts` that work in a context which `set_up` makes again each time, its documents read."""
+    """`Scripts` that run in this process. `set_up` makes a new context, with the documents read, for each run."""
 
     def __init__(self, set_up: Callable[[Lease], StepContext], prompts: list[Prompt]) -> None:
         self._set_up = set_up
         self._prompts = prompts
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
-        """Run the script in this process. A RetakeError becomes the exit code that the script would end with; any other
+        """Run the script in this process. A RetakeError becomes the exit code that the script would end with. Any other
         exception is raised."""
         try:
             self._work(script, arguments, self._set_up(lease))

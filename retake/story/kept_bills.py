@@ -1,5 +1,5 @@
-"""The bills of generations that have ended, from their records in spend/ID.json. Those of old months are kept, with
-their sums, so that nobody has to list and read all records (`retake.retrying.kept_counts`)."""
+"""The bills of generations that have ended, from their records in spend/ID.json. The bills of old months are kept with
+their sums, so that not all records have to be listed and read (`retake.retrying.kept_counts`)."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -16,16 +16,18 @@ from retake.paid.bills import Call, calls_of, day_of, step_of
 from retake.retrying.kept_counts import CountedFolder, KeptCounts, Row
 from retake.story.generation import SPEND
 
-_KEPT_OF_A_CALL = ("step", "price_usd", "requested_at_utc", "counted_on")
+_CALL_KEYS = ("step", "price_usd", "requested_at_utc", "counted_on")
 
-_LARGEST = 65_536
-"""Of a record that comes to more bytes nothing is kept but that it is there."""
+_MAX_RECORD_BYTES = 65_536
+"""Maximum bytes of the calls in a row. A record with more is read each time."""
 
 
 class BillsKept(NamedTuple):
-    """What is kept of the records (`retake.retrying.kept_counts.KeptKind`): how the generation ended, the time of the
-    record, and of each call what is summed up; null instead of the calls where the record is to be read each time,
-    because it is invalid."""
+    """The kept bills (`retake.retrying.kept_counts.KeptKind`).
+
+    A row has how the generation ended, the time of the record, and for each call what is needed for sums. Its calls are
+    null for a record that is invalid or too large, which is read each time.
+    """
 
     folder: str = SPEND
 
@@ -71,10 +73,10 @@ class BillsKept(NamedTuple):
 def ended_bills(
     bucket: Bucket, clock: Clock, day: str, besides: Iterable[str] = ()
 ) -> tuple[list[Bill], list[PaidMonth]]:
-    """Return the bills that may have calls counted on `day` or later, but for those `besides`: what was kept of whole
-    months as months. Raises StateError, StorageError.
+    """Return the bills that may have calls counted on `day` or later, except those `besides`, and the whole months that
+    are kept as sums. Raises StateError, StorageError.
 
-    A record is written when its generation ends, so one that is older has no call of these days.
+    A record is written when its generation ends, so an older one has no calls of these days.
     """
     counts, since = KeptCounts(bucket, clock, BillsKept()), start_of(day)
     counted = counts.read(overruled=besides)
@@ -94,12 +96,12 @@ def ended_bills(
 
 
 def start_of(day: str) -> float:
-    """Return when a day began, in UNIX seconds, and a little before: clocks may differ."""
+    """Return the beginning of a day in UNIX seconds, less one hour, since clocks may differ."""
     return datetime.fromisoformat(f"{day}T00:00:00+00:00").timestamp() - 3600
 
 
 def read_bill(bucket: Bucket, key: str) -> dict[str, Any]:
-    """Return the record, or whatever has paid calls, that is at `key`; {} for nothing, and for no object. Raises
+    """Return the record (or any document with paid calls) at `key`, or {} if it is missing or not an object. Raises
     StateError, StorageError."""
     try:
         value = json.loads(bucket.read(key)[0])
@@ -113,7 +115,7 @@ def read_bill(bucket: Bucket, key: str) -> dict[str, Any]:
 def _kept(
     bucket: Bucket, counts: KeptCounts, counted: CountedFolder, day: str
 ) -> tuple[list[Bill], list[PaidMonth]] | None:
-    """Return what is kept of bills since a day; None where a month's document is not there."""
+    """Return the kept bills and months since a day, or None if a month's document is missing or invalid."""
     bills, months, since = list[Bill](), list[PaidMonth](), start_of(day)
     for name, sums in counted.stored.months.items():
         (first, last), days, steps = sums["modified"], sums["days"], sums["steps"]
@@ -145,22 +147,22 @@ def _bills(bucket: Bucket, rows: Mapping[str, Row]) -> list[Bill]:
 
 
 def _row(entry: Entry, record: Mapping[str, Any] | None) -> Row | None:
-    """Return what is kept of a record; None where nothing in it counts on any day."""
+    """Return the row of a record, or None if none of its calls counts on any day."""
     row = {"outcome": "", "modified": entry.modified, "calls": None}
     if record is None:
         return row
     try:
-        calls = [_kept_of(call) for call in calls_of(record) if day_of(call)]
+        calls = [_kept_call(call) for call in calls_of(record) if day_of(call)]
         paid_sums(calls)
-        if len(json.dumps(calls, allow_nan=False)) <= _LARGEST:
+        if len(json.dumps(calls, allow_nan=False)) <= _MAX_RECORD_BYTES:
             row |= {"outcome": _outcome(record), "calls": calls}
     except (ValueError, ArithmeticError, RecursionError):
         return row
     return row if calls else None
 
 
-def _kept_of(call: Call) -> dict[str, Any]:
-    kept = {key: call[key] for key in _KEPT_OF_A_CALL if key in call}
+def _kept_call(call: Call) -> dict[str, Any]:
+    kept = {key: call[key] for key in _CALL_KEYS if key in call}
     if call.get("outcome") in UNSURE:
         kept["outcome"] = call["outcome"]
     if call.get("possible_duplicate"):
@@ -173,7 +175,7 @@ def _outcome(record: Mapping[str, Any]) -> str:
 
 
 def _summed(groups: Mapping[str, list[Call]]) -> dict[str, list[int]] | None:
-    """Return the sums of the calls by their keys; None where they are not exact."""
+    """Return the sums of the calls in each group, or None if they cannot be exact."""
     sums = {name: paid_sums(calls) for name, calls in sorted(groups.items())}
     return {name: [*it] for name, it in sums.items() if it} if all(sums.values()) else None
 

@@ -1,4 +1,4 @@
-"""What must hold of the counts that are kept of a story's folders: they are those of the folders."""
+"""Examines the kept counts of a story's folders, which must be equal to what is in the folders."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -29,7 +29,7 @@ class KeptExamination(CheckedPart):
     """The counts of one folder. A subject is one of their documents: "kept/dead_letters/202601.json"."""
 
     kind: KeptKind
-    items: str  # for people: "letters"
+    items: str  # in messages: "letters"
 
     def __init__(self, prefix: str, settings: Settings, clock: Clock) -> None:
         super().__init__(prefix, settings, clock)
@@ -61,7 +61,7 @@ class KeptExamination(CheckedPart):
             yield from self._month(part, name, counted, counts.rows(counted, name) or {})
 
     def repair(self, view: CheckView, subject: str) -> list[str]:
-        """Remove the index, and what does not fit: whoever looks at the folder next counts again."""
+        """Remove the index and the document that is wrong, so that the next reader of the folder counts again."""
         name = self._name(subject)
         try:
             with self.leased(view) as store:

@@ -1,4 +1,4 @@
-"""What must hold of a story's dead letters: a valid report, the files that it names, and that they can be requeued."""
+"""Examines a story's dead letters: each needs a valid report and the files that it names, and must be requeuable."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -18,7 +18,7 @@ from retake.story.document_examination import implied_files
 from retake.story.documents import GROUP, MidjourneyDocument, parse_midjourney
 from retake.story.generation import DEAD_LETTERS, of_a_rollback, why_not_requeuable
 
-_MOST_FILES = 1_000  # of one letter; ours have five
+_MAX_FILES = 1_000  # that are examined of one letter; ours have five
 
 Files = dict[str, Entry]  # the files of one letter, by their names in its folder
 
@@ -38,7 +38,7 @@ class StoryLetters(CheckedPart):
 
     def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
         part, folder = view.below(self.prefix), subject.removeprefix(self.prefix)
-        entries = islice(part.entries(folder), _MOST_FILES)
+        entries = islice(part.entries(folder), _MAX_FILES)
         files = {entry.key.removeprefix(folder): entry for entry in entries}
         if not files:
             return
@@ -54,7 +54,7 @@ class StoryLetters(CheckedPart):
             yield from self._of_a_letter(part, name, folder, files)
 
     def repair(self, view: CheckView, subject: str) -> list[str]:
-        """Remove what is left of a letter that was requeued or dropped."""
+        """Remove the remains of a letter that was requeued or dropped."""
         name = subject.removeprefix(self.prefix).removeprefix(DEAD_LETTERS).rstrip("/")
         try:
             with self.leased(view) as store:

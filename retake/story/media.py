@@ -1,7 +1,7 @@
-"""generate_media.py: the picture, its upscale, the video; or, when the vendors were given up on, the mock. One run
+"""generate_media.py: the picture, its upscale, the video; or, if the vendors were given up on, the mock. One run
 carries out one action of the decision.
 
-fetch_media.py: ask Midjourney once how the task in flight stands.
+fetch_media.py: polls the Midjourney task in flight once.
 """
 
 from collections.abc import Callable, Mapping
@@ -35,8 +35,8 @@ _QUESTION = "Which of these four pictures is the best first frame of a video?"
 
 
 def make_media(context: StepContext, generation_id: str, *, use_mock: bool = False) -> None:
-    """Carry out what the decision says is next for the generation under way, or make a mock. On a failure the document
-    says so, and the error is raised. Raises StateError where a mock would replace a video."""
+    """Carry out the next action for the generation under way, or make a mock. A failure is recorded in the document and
+    raised. Raises StateError if a mock would replace a video."""
     context.check_under_way(generation_id)
     action = next_step(context.store.documents)
     if use_mock and action.act is Act.FINISH:
@@ -55,11 +55,11 @@ def make_media(context: StepContext, generation_id: str, *, use_mock: bool = Fal
 
 
 def fetch(context: StepContext) -> None:
-    """Ask once. Done: the results are saved and the task is cleared. Still running: only the counter of failed polls
-    changes.
+    """Poll the task once. If it is done, save the results and clear the task. If it is still running, only the counter
+    of failed polls changes.
 
-    Raises PollFailed where there is no usable answer, TaskFailed where the task ended as failed; the document says so
-    before.
+    Raises PollFailed if there is no usable answer, and TaskFailed if the task has failed; both are recorded in the
+    document first.
     """
     doc = context.store.documents.midjourney
     if next_step(context.store.documents).act is not Act.FETCH or doc.task is None:
@@ -76,7 +76,7 @@ def fetch(context: StepContext) -> None:
         raise state.failure
     if state.result is not None:
         delivered = transitions.picture_delivered(doc, state.result)
-        context.store.save_midjourney(delivered, synced=False)  # after a power cut the task is polled again
+        context.store.save_midjourney(delivered, synced=False)  # lost in a power cut, the task is polled again
         _log.info("the %s is there", task.task_type, extra=about)
         return
     awaited = transitions.picture_still_awaited(doc, context.clock.now())
@@ -106,8 +106,8 @@ def _picked(context: StepContext, results: Results) -> int:
     """Return which of the four pictures is upscaled, 1–4: the first, or the one that the chat API chooses
     (IMAGE_GENERATION.pick).
 
-    The choice is a paid call like any other, but its answer is not worth a second one: on any trouble the first picture
-    is taken. A choice on record counts, and one that was begun is never made again.
+    The choice is a paid call like any other, but its answer is not worth a second one: if anything goes wrong, the
+    first picture is taken. A choice on record is kept, and a call that was begun is never made again.
     """
     if context.settings.image.pick == "vision" and results.picked is None:
         _choose(context, results)
@@ -125,7 +125,7 @@ def _choose(context: StepContext, results: Results) -> None:
         return
     except (VendorError, SettingsError, MediaError) as error:  # SettingsError: no key
         _log.warning("the choice of a picture failed (%s): the first is taken", error)
-        if not isinstance(error, VendorError) or not journal.ended:  # nothing was asked
+        if not isinstance(error, VendorError) or not journal.ended:  # no call was made
             journal.not_made()
         return
     doc = context.store.documents.midjourney
@@ -134,7 +134,7 @@ def _choose(context: StepContext, results: Results) -> None:
 
 
 def _pictures(context: StepContext, results: Results) -> list[str]:
-    """Return the four pictures as links, or as data URIs cut from their grid."""
+    """Return the four pictures as links, or as data URIs that are cut from their grid."""
     if results.link_expired:
         results = _renewed(context, results)
     if singles := single_links(results.task_result):
@@ -144,15 +144,15 @@ def _pictures(context: StepContext, results: Results) -> list[str]:
 
 
 def _download(context: StepContext, results: Results) -> bytes:
-    """Return what the link of the results leads to. Raises PollFailed."""
+    """Return the picture at the link in the results. Raises PollFailed."""
     if not (url := results.task_result.get("image_url")):
         raise PollFailed(Code.BAD_ANSWER, f"the {results.task_type}'s result on record has no image_url")
     return context.vendors.downloader().download(url, context.settings.workflow.max_picture_bytes)
 
 
 def _renewed(context: StepContext, results: Results) -> Results:
-    """Return the results as the vendor gives them now, with new links. Free. Raises PollFailed for a task that the
-    vendor no longer knows, TaskFailed for one that it calls failed by now."""
+    """Return the results with new links from the vendor, for free. Raises PollFailed if the vendor no longer knows the
+    task, and TaskFailed if it now says that the task failed."""
     state = context.vendors.midjourney().fetch(results.task_id)
     if state.result is None:
         running = PollFailed(Code.BAD_ANSWER, f"task {results.task_id} was done, and is said to be running")
@@ -181,7 +181,7 @@ def _order_video(context: StepContext) -> None:
     picture = _picture(context, results)
     try:
         image = context.media.data_uri(picture)
-    except MediaError as error:  # an attempt is used up, or the same picture would be tried forever
+    except MediaError as error:  # use up an attempt, or the same picture would be tried forever
         raise context.fail(Status.RUNWAY_TRIGGER_FAILED, _as_vendor_error(error)) from error
     prompt = content["runway_prompt"]
     generator = context.vendors.video_generator()
@@ -197,8 +197,8 @@ def _order_video(context: StepContext) -> None:
 
 
 def _picture(context: StepContext, results: Results) -> bytes:
-    """Return the generation's picture, sized and saved. Links expire, so it is downloaded as soon as there is one;
-    after a link has expired, the next attempt asks the vendor for a new one."""
+    """Return the generation's picture, resized and saved. Links expire, so it is downloaded as soon as there is one.
+    After a link has expired, the next attempt asks the vendor for a new one."""
     key = context.store.file_key(context.generation_id, "png")
     if "png" in context.store.files(context.generation_id):
         return context.store.bucket.read(key)[0]
@@ -216,7 +216,7 @@ def _picture(context: StepContext, results: Results) -> bytes:
 
 
 def _sized(context: StepContext, results: Results) -> bytes:
-    """Return the picture of the results in the size of the settings, by a new link if it is known that theirs has
+    """Return the picture of the results in the size of the settings, from a new link if theirs is known to have
     expired. Raises PollFailed, TaskFailed, MediaError."""
     if results.link_expired:
         results = _renewed(context, results)
@@ -224,8 +224,8 @@ def _sized(context: StepContext, results: Results) -> bytes:
 
 
 def _poll_video(context: StepContext) -> None:
-    """Poll until the video is there or `runway_polling_timeout` is over. The task stays paid for: it is polled again
-    in a later tick, never ordered again."""
+    """Poll until the video is there or `runway_polling_timeout` is over. The task is paid for, so later ticks poll it
+    again, and never order it again."""
     workflow = context.settings.workflow
     task = context.store.documents.midjourney.runway_task
     assert task is not None, "no Runway task is in flight"
@@ -254,8 +254,8 @@ def _poll_video(context: StepContext) -> None:
 
 
 def _save_video(context: StepContext, result: Mapping[str, Any], polls_failed: int) -> None:
-    """Save the video, which is never whole in memory: it goes from the link to a file of this machine, and from there
-    to the bucket."""
+    """Save the video. It is never whole in memory: it goes from the link to a local file, and from there to the
+    bucket."""
     from retake.media.ffmpeg import scratch
 
     key = context.store.file_key(context.generation_id, "mp4")
@@ -266,21 +266,21 @@ def _save_video(context: StepContext, result: Mapping[str, Any], polls_failed: i
             with path.open("wb") as file:
                 save(context.vendors.downloader(), result["output"][0], file, most)
             doubt = context.media.check_video(path)
-            if doubt:  # it is paid for, and a player may know better than the ffmpeg at hand
+            if doubt:  # it is paid for, and a player may be able to play what this ffmpeg cannot
                 _log.warning("the video is saved, but look at it: %s", doubt, extra={"step": Step.RUNWAY.value})
             with path.open("rb") as file:
                 context.store.save_file(key, file)
     except (PollFailed, MediaError) as error:
         raise _without_video(context, Status.RUNWAY_POLL_FAILED, polls_failed, _as_vendor_error(error)) from error
     doc = context.store.documents.midjourney
-    if doc.status in FAILED_STEP:  # else the files say it: a generation that has them all is finished, whatever else
+    if doc.status in FAILED_STEP:  # otherwise the files are enough: a generation that has them all is finished
         context.store.save_midjourney(transitions.video_delivered(doc))
     _log.info("the video is saved as %s", key, extra={"step": Step.RUNWAY.value})
 
 
 def _without_video(context: StepContext, status: Status, polls_failed: int, error: VendorError) -> VendorError:
-    """Save that polling ended without the video. The counter that answered polls have cleared is put back to
-    `polls_failed`: a task that is "still running" forever would be polled forever."""
+    """Save that polling ended without the video. The counter, which answered polls have cleared, is reset to
+    `polls_failed`. Otherwise a task that is "still running" forever would be polled forever."""
     doc = transitions.polls_counted(context.store.documents.midjourney, polls_failed)
     return context.fail(status, error, Step.RUNWAY_POLL, doc)
 
@@ -289,7 +289,8 @@ def _without_video(context: StepContext, status: Status, polls_failed: int, erro
 
 
 def make_mock(context: StepContext) -> None:
-    """Make a video of the picture on this machine, and a placeholder where there is no picture. Raises MediaError."""
+    """Make a video from the picture on this machine, or from a placeholder if there is no picture. Raises
+    MediaError."""
     store, generation_id = context.store, context.generation_id
     key = store.file_key(generation_id, "png")
     if "png" in store.files(generation_id):
@@ -308,7 +309,7 @@ def _placeholder(context: StepContext) -> bytes:
 
 
 def _paid_picture(context: StepContext) -> bytes | None:
-    """Return the picture that was paid for, if it can be downloaded now."""
+    """Return the picture that was paid for, or None if it cannot be downloaded now."""
     results = context.store.documents.midjourney.results
     if results is None or results.task_type != UPSCALE:
         return None
@@ -323,7 +324,7 @@ def _paid_picture(context: StepContext) -> bytes | None:
 
 
 def _content(context: StepContext, status: Status, field: str) -> dict[str, Any]:
-    """Return the generation's text. Raises (and saves) a failure that no retry can fix where it lacks `field`."""
+    """Return the generation's text. If it lacks `field`, save and raise a failure that no retry can fix."""
     key = context.store.file_key(context.generation_id, "json")
     content = context.store.read_object(key)
     if content is None or not isinstance(content.get(field), str) or not content[field].strip():

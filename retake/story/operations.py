@@ -1,5 +1,5 @@
-"""The story behind the port of `retake.operations`: all that the console needs of it. What checks and acts is loaded
-where it is used: most commands only look."""
+"""The story's implementation of the port of `retake.operations`, which the console uses. Modules that check and act are
+imported where they are used, since most commands only look."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
@@ -69,11 +69,13 @@ def open_operations(
     bucket: Bucket | None = None,
     actor: str = OPERATOR,
 ) -> Operations:
-    """Return what an operator sees and acts on: the pipeline of `channel`, or that of each of the CHANNELS without one.
-    `named` is whether the operator named the channel. `bucket` replaces the one that the settings name. `actor` is who
-    acts, for the record: the console's process ends with a lease that runs out, any other loses what it does under it.
+    """Return the operations on the pipeline of `channel`, or, if that is None, on those of all CHANNELS.
 
-    Raises SettingsError for a channel that is not one of the CHANNELS, StorageError.
+    `named` is whether the operator named the channel. `bucket` replaces the one that the settings name. `actor` is
+    recorded as who acts. If it is the operator, the kernel ends this process when its lease expires; otherwise only the
+    work under that lease is lost.
+
+    Raises StorageError, and SettingsError for a channel that is not one of the CHANNELS.
     """
     whole = bucket or open_storage(settings)
 
@@ -100,8 +102,8 @@ def open_operations(
 
 
 class _StoryPlace:
-    """Where one channel's pipeline is, and what the settings say of it. There may be 10,000 of them, so one holds
-    little: the part of the bucket is opened again each time."""
+    """The location of one channel's pipeline, and its settings. There may be 10,000 of these, so each holds little: the
+    part of the bucket is opened anew each time."""
 
     lease_name: str | None = LEASE
     recovered_by = _RECOVERED_BY
@@ -149,10 +151,10 @@ class _StoryPlace:
 
 
 class StoryOperations(_StoryPlace):
-    """The pipeline of one channel, as an operator sees it (`retake.operations.port.OperatedPipeline`). `whole` is all
-    of the bucket; `leasable` opens it for a process that takes the lease."""
+    """The pipeline of one channel for an operator (`retake.operations.port.OperatedPipeline`). `whole` is the whole
+    bucket. `leasable` opens it for a process that takes the lease."""
 
-    # --- what it tells ---
+    # --- queries ---
 
     def store(self) -> DocumentStore:
         """Return its documents, for reading."""
@@ -187,7 +189,7 @@ class StoryOperations(_StoryPlace):
         under_way = [present] if present and doc.paid_calls else []
         ended, months = ended_bills(self.bucket, self._clock, day, besides=under_way)
         bills = {it.item_id: it for it in [*ended, *_nobodys(self.bucket, day)]}
-        for name in under_way:  # a requeued generation has its old calls in its document too
+        for name in under_way:  # the document of a requeued generation has its old calls too
             bills[name] = Bill(name, "under way", doc.paid_calls)
         return PaidWork([*bills.values()], known(doc), months=months)
 
@@ -197,11 +199,11 @@ class StoryOperations(_StoryPlace):
         yield from document_checks(self.store(), self.channel)
 
     def examinations(self) -> "list[Examination]":
-        from retake.story.examinations import examinations  # no tick needs it
+        from retake.story.examinations import examinations
 
         return examinations(self.prefix, self._settings, self._clock)
 
-    # --- what it does ---
+    # --- orders ---
 
     @cached_property
     def _actions(self) -> "OperatorActions":
@@ -255,8 +257,7 @@ class StoryOperations(_StoryPlace):
         return self._actions.lower_flag()
 
     def _next_tick(self, documents: Documents) -> str:
-        """What the next tick does, a sentence; without the caps where there are none, or the day's book cannot be
-        read."""
+        """Return what the next tick does, as a sentence. The caps are ignored if the day's book cannot be read."""
         spending = self._spending
         try:
             today = spending.today(known(documents.midjourney)) if spending.capped else None
@@ -284,7 +285,7 @@ class StoryOperations(_StoryPlace):
             return str(error)
 
     def _mode(self) -> Mode:
-        """The degraded mode that holds; the full one where that cannot be read."""
+        """Return the degraded mode in force, or the full mode if it cannot be read."""
         from retake.degraded.store import ModeStore
 
         try:
@@ -295,7 +296,7 @@ class StoryOperations(_StoryPlace):
 
 
 def _has_ended(order: ItemOrder, documents: Documents, *, letter: bool) -> Refusal:
-    """Why nothing can be done about a generation that is not under way, and what can."""
+    """Return why nothing can be done about a generation that is not under way, and what can be done instead."""
     name, run, present = order.item_id, order.run, documents.gen.generation_id
     if letter:
         way = f"it is among the dead letters: dead-letters requeue {name} resumes it"
@@ -327,7 +328,7 @@ def _files(bucket: Bucket, paths: FilePaths, name: str) -> Iterator[Entry]:
 
 
 def _nobodys(bucket: Bucket, day: str) -> Iterator[Bill]:
-    """The bills of work that belonged to no generation."""
+    """Yield the bills of work that belonged to no generation."""
     for entry in sorted(scan(bucket, f"{DEAD_LETTERS}before-", f"{DEAD_LETTERS}before")):
         if entry.modified >= start_of(day) and entry.key.endswith(".json"):
             name = entry.key.removeprefix(DEAD_LETTERS).partition("/")[0]

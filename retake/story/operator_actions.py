@@ -1,7 +1,7 @@
-"""What operator_rules.py plans, carried out under the lease.
+"""Carries out, under the lease, what operator_rules.py plans.
 
-Documents first, then the ledger. Each order of writes is one whose crash in between the next tick finishes, or that is
-as if it had not begun; a ledger that was not brought in line any more is at the next tick.
+Documents are written first, then the ledger. Writes are ordered so that after a crash in between either the next tick
+finishes the change, or it has not begun. The next tick also brings the ledger in line.
 """
 
 from collections.abc import Iterator
@@ -29,11 +29,11 @@ _ENDING = Status.TASK_FAILED_MAX_RETRIES
 
 
 class OperatorActions:
-    """Changes the pipeline that is called `pipeline` on the ledger. `owner` takes the lease, `actor` is who did it;
-    `spending` has the books of the days, where they are to be told what a crash kept from them.
+    """Changes the pipeline that is called `pipeline` on the ledger.
 
-    Everything that changes something raises LeaseHeld while a tick or somebody else is at work, Refusal where it does
-    not fit the state by then, StateError, StorageError.
+    `owner` takes the lease, and `actor` is recorded as who did it. `spending`, if given, updates the day's book after a
+    crash. All methods that change something raise LeaseHeld while somebody else holds the lease, Refusal if the state
+    no longer allows the change, StateError and StorageError.
     """
 
     def __init__(
@@ -54,17 +54,18 @@ class OperatorActions:
         self._ledgers = ledgers or Ledgers(settings.storage.ledger, clock)
 
     def look(self) -> Documents:
-        """Return the documents; takes no lease."""
+        """Return the documents, without taking the lease."""
         return DocumentStore(self._bucket, self._settings.paths, None, self._clock).read()
 
     def planned(self, verb: Verb, generation_id: str, step: str | None = None) -> GenerationPlan:
-        """Return what `verb` would do to the generation now; `step` is that of a rollback. Raises Refusal."""
+        """Return what `verb` would do to the generation now. `step` is for a rollback. Raises Refusal."""
         return self._plan(verb, generation_id, self.look(), step)
 
     def carry_out(
         self, verb: Verb, generation_id: str, agreed: str, step: str | None = None
     ) -> tuple[GenerationPlan, Documents]:
-        """Do it; return what was done and the documents after it. `agreed` is the `lost` that was agreed to."""
+        """Carry out `verb`. Return what was done, and the documents after it. `agreed` is the plan's `lost` that the
+        operator has agreed to."""
         with self._alone() as (store, lease):
             chosen = self._plan(verb, generation_id, store.documents, step)
             if chosen.lost and chosen.lost != agreed:
@@ -78,21 +79,21 @@ class OperatorActions:
                     keep_rolled_back(store, chosen, self._clock.now())
                 store.save_midjourney(chosen.doc)
                 if chosen.letter:
-                    store.read()  # which deletes what is given up
+                    store.read()  # deletes the files that are given up
                 self._note_done(mirror, store.documents, verb.value, chosen.done)
                 if chosen.ends:  # the end is on record before the documents let go of the generation
                     dead_letter(store, self._clock.now())
             return chosen, store.read()
 
     def requeuable(self, generation_id: str, store: DocumentStore) -> MidjourneyDocument:
-        """Return the document of a generation that can be requeued now, by what `store` has read. Raises Refusal."""
+        """Return the document of a generation, or raise Refusal if it cannot be requeued in the state of `store`."""
         kept, why = requeuable_or_why(store, generation_id)
         if kept is None:
             raise Refusal(why)
         return kept
 
     def requeue(self, generation_id: str) -> Documents:
-        """Requeue a failed or cancelled generation at the step where it ended; return the documents after it."""
+        """Requeue a failed or cancelled generation at the step where it ended. Return the documents after it."""
         with self._alone() as (store, lease):
             self.requeuable(generation_id, store)
             with _flagged(store):
@@ -102,8 +103,8 @@ class OperatorActions:
             return documents
 
     def drop(self, generation_id: str, agreed: str | None = None) -> DeadLetter:
-        """Remove a dead letter, or the remains of one, for good; return what it was. `agreed` is the loss that was
-        agreed to; None: any."""
+        """Remove a dead letter, or its remains, for good, and return what it was. `agreed` is the loss that the
+        operator has agreed to; None means any."""
         with self._alone() as (store, lease):
             letter = letter_of(self._bucket, self._clock, generation_id)
             if letter is None:
@@ -125,8 +126,10 @@ class OperatorActions:
             return letter
 
     def lower_flag(self) -> bool:
-        """Lower a `processing_lock` that a crash left; whether it was up. The next tick will not learn of the crash by
-        it any more, so it is put on record here, and in the day's book what was paid."""
+        """Lower a `processing_lock` that a crash left up, and return whether it was.
+
+        The next tick will then not learn of the crash, so that is recorded here, and the day's book is updated.
+        """
         with self._alone() as (store, lease):
             up = store.documents.public.processing_lock
             if up:
@@ -141,8 +144,8 @@ class OperatorActions:
         return RunMirror(ledger, self._pipeline, self._clock, actor=self._actor, worker=self._owner)
 
     def _note_found(self, mirror: RunMirror, documents: Documents, *, interrupted: bool = False) -> None:
-        """Note what the documents say before they are changed: the error that is about to be lifted or skipped. What a
-        tick would end is not ended: that is for the operator to say now."""
+        """Record on the ledger what the documents say before they are changed, such as the error that is about to be
+        cleared. A run that a tick would end is not ended: what happens to it is now the operator's decision."""
         action = self._decided(documents)
         if action.act in (Act.FAIL, Act.SUBSTITUTE):
             action = Action(Act.WAIT, action.step, action.why, until=self._clock.now())
@@ -160,7 +163,7 @@ class OperatorActions:
         return decide(documents, self._settings.workflow, self._clock.now())
 
     def _record_drop(self, lease: Lease, generation_id: str) -> None:
-        """On the ledger of the last run whose letter it was, if there is one."""
+        """Record on the last run of the generation, if there is one, that its dead letter is dropped."""
         ledger = self._ledgers.of(self._bucket, lease)
         runs = ledger.of_task(task_of(self._pipeline, generation_id))
         if runs:
@@ -178,7 +181,7 @@ class OperatorActions:
 
     @contextmanager
     def _alone(self) -> Iterator[tuple[DocumentStore, Lease]]:
-        """The documents, read under the lease."""
+        """Take the lease, and yield the documents as read under it."""
         lease = self._bucket.lease(LEASE, self._owner)
         try:
             store = DocumentStore(self._bucket, self._settings.paths, lease, self._clock)
@@ -190,7 +193,8 @@ class OperatorActions:
 
 @contextmanager
 def _flagged(store: DocumentStore) -> Iterator[None]:
-    """Raise `processing_lock` meanwhile. One that a crash left stays up: the next tick learns of the crash by it."""
+    """Raise `processing_lock` during the block. If a crash left it up, it stays up: it tells the next tick of the
+    crash."""
     if store.documents.public.processing_lock:
         yield
         return

@@ -1,6 +1,6 @@
-"""The doctor's checks of what is the story's own: prompts, ffmpeg, documents, and its vendors.
+"""The doctor's checks for the story: prompts, ffmpeg, documents, and its vendors.
 
-Each vendor is asked something that costs nothing, by the client that the steps use.
+Each vendor is asked something that is free, with the client that the steps use.
 """
 
 import json
@@ -64,7 +64,7 @@ def document_checks(store: DocumentStore, channel: str | None) -> Iterator[Findi
 
 
 def _input(store: DocumentStore, documents: Documents, channel: str | None) -> Finding:
-    """666/ID.json as the steps after it need it."""
+    """Check that 666/ID.json has what later steps need."""
     check = named("input", channel)
     key = store.file_key(documents.gen.generation_id or "", "json")
     do = "fix the file, or take the generation up from its text again"

@@ -1,4 +1,4 @@
-"""What an operator may do to a generation: whether it fits the present state, and how it changes the documents.
+"""What an operator may do to a generation: whether the current state allows it, and how it changes the documents.
 
 what the documents say                            retry                      skip                       cancel
 ────────────────────────────────────────────────  ─────────────────────────  ─────────────────────────  ────────
@@ -12,10 +12,9 @@ it goes on by itself                              refused: nothing failed    ref
 it failed for good, or was cancelled              refused: a tick ends it    refused                     refused
 it is finished, but for its id (a crash)          refused: a tick ends it    refused                     refused
 
-¹ of a picture or a video, where there is a text; the text itself cannot be done without.
+¹ of a picture or a video, if there is a text; nothing can replace the text itself.
 
-Nothing here takes a lease or writes: operator_actions.py carries out what is planned here. A rollback is planned in
-rollback.py.
+Nothing here takes a lease or writes: operator_actions.py carries out what is planned here. rollback.py plans rollbacks.
 """
 
 from collections.abc import Callable, Mapping
@@ -34,7 +33,7 @@ from retake.story.generation import in_flight
 
 
 class Situation(StrEnum):
-    """The state of the generation under way, as an operator sees it."""
+    """The state of the generation under way, from an operator's point of view."""
 
     OVER = "it failed or was cancelled, and is not among the dead letters yet"
     FINISHED = "what it cost is on record, and only its id is left: whoever finished it died"
@@ -52,16 +51,16 @@ class GenerationPlan(NamedTuple):
 
     generation_id: str
     doc: MidjourneyDocument
-    done: str  # what was done once it is done, in words
-    ends: bool = False  # the generation ends with it, and goes among the dead letters
-    lost: str = ""  # what somebody must agree to lose
+    done: str  # what was done, in words, for when it is done
+    ends: bool = False  # whether it ends the generation, which then becomes a dead letter
+    lost: str = ""  # what is lost, which the operator must agree to
     warning: str = ""
-    letter: str = ""  # of a rollback: the dead letter in which what is given up is kept, with these files
-    files: tuple[str, ...] = ()
+    letter: str = ""  # of a rollback: the dead letter that keeps what is given up
+    files: tuple[str, ...] = ()  # of a rollback: the suffixes of the files that are given up
 
 
 def situation(documents: Documents, limits: Workflow, now: datetime) -> Situation:
-    """Return the situation of the generation under way. There must be one."""
+    """Return the situation of the generation under way, which must exist."""
     doc = documents.midjourney
     if doc.status is Status.TASK_FAILED_MAX_RETRIES:
         return Situation.OVER
@@ -77,13 +76,16 @@ def situation(documents: Documents, limits: Workflow, now: datetime) -> Situatio
 
 
 def plan(verb: Verb, documents: Documents, limits: Workflow, now: datetime, by: str = OPERATOR) -> GenerationPlan:
-    """Return how `verb` changes the generation under way. There must be one. Raises Refusal."""
+    """Return how `verb` changes the generation under way, which must exist. Raises Refusal."""
     return _PLANS[verb](documents, limits, now, by)
 
 
 def why(action: Action) -> str:
-    """Return why something is done, for people. The log counts the retries of a step ("attempt 1/3 for status"); beside
-    "attempt 2 of 4", which counts the first one too, that would be one word for two numbers."""
+    """Return why something is done, for people.
+
+    The log says "attempt 1/3" for the first retry. People also see "attempt 2 of 4", which counts the first call too,
+    so for them this becomes "retry 1/3".
+    """
     return action.why.replace("attempt ", "retry ", 1) if action.why.startswith("attempt ") else action.why
 
 
@@ -154,24 +156,24 @@ _PLANS: Mapping[Verb, Callable[[Documents, Workflow, datetime, str], GenerationP
 
 
 def paid_for(doc: MidjourneyDocument) -> str:
-    """Return what a generation has cost and what is in flight, in words; "" if nothing was paid for."""
+    """Return what a generation has cost and what is in flight, in words, or "" if nothing was paid for."""
     calls = [*doc.paid_calls, *([doc.pending.raw] if doc.pending else [])]
     return " and ".join(filter(None, (paid_in_words(calls), unfetched(doc))))
 
 
 def unfetched(doc: MidjourneyDocument) -> str:
-    """Return what is in flight, in words; "" for nothing."""
+    """Return what is in flight, in words, or ""."""
     tasks = in_flight(doc)
     return f"task {', '.join(tasks)} in flight, whose result is not fetched" if tasks else ""
 
 
 def finished(name: str) -> str:
-    """Return why nothing can be done to a generation that is finished, but for its id."""
+    """Return why nothing can be done to a generation that is finished except for its id."""
     return f"{name} is finished and what it cost is on record; the next tick lets go of it"
 
 
 def has_ended(documents: Documents) -> str:
-    """Return why nothing can be done to a generation that failed or was cancelled, and when it can."""
+    """Return why nothing can be done to a generation that failed or was cancelled, and what can be done later."""
     name = _name(documents)
     how = "was cancelled" if documents.midjourney.cancelled else "failed for good"
     return (
@@ -181,13 +183,13 @@ def has_ended(documents: Documents) -> str:
 
 
 def not_looked_up(documents: Documents) -> str:
-    """Return why nothing is done while a paid call is pending that nobody has looked up."""
+    """Return why nothing is done while the outcome of a pending call has not been looked up."""
     call = documents.midjourney.pending
     return f"{_name(documents)}: what became of the {call and call.step} call is not known yet; the next tick finds out"
 
 
 def _not_failed(documents: Documents, stands: Situation, limits: Workflow, now: datetime) -> Refusal:
-    """Why there is nothing to retry or to skip."""
+    """Return why there is nothing to retry or to skip."""
     name = _name(documents)
     cancel = f"or cancel {name}"
     match stands:
@@ -207,14 +209,14 @@ def _not_failed(documents: Documents, stands: Situation, limits: Workflow, now: 
 
 
 def _ways(documents: Documents, verb: Verb | None) -> str:
-    """What else can be done, beside `verb` where it is one that can."""
+    """Return the commands that can be used instead: `verb`, if it is possible, and cancel."""
     name = _name(documents)
     skip_helps = verb is Verb.SKIP and "json" in documents.files
     return f"{verb} {name}, or cancel {name}" if verb is Verb.RETRY or skip_helps else f"cancel {name}"
 
 
 def _without_waits(documents: Documents, limits: Workflow, now: datetime) -> Action:
-    """What would be decided if nothing had to be waited for."""
+    """Return what would be decided if nothing had to be waited for."""
     return decide(documents._replace(midjourney=transitions.hold_lifted(documents.midjourney)), limits, now)
 
 

@@ -1,4 +1,4 @@
-"""How the story stands, for an operator: its documents, and what is decided on them, in words."""
+"""The state of the story for an operator: its documents, and what is decided on them, in words."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -44,7 +44,7 @@ WORDS: Mapping[Status | None, str] = {
     Status.TIMED_OUT_MOCK_NEEDED: "no more calls to the vendors; a mock is made",
     Status.TASK_FAILED_MAX_RETRIES: "it failed for good; the next tick moves it to the dead letters",
 }
-"""What each status means."""
+"""Each status in words."""
 
 _NEXT_ACTS = {
     Act.WAIT: "rest",
@@ -53,17 +53,17 @@ _NEXT_ACTS = {
     Act.ORDER_VIDEO: "film",
     Act.POLL_VIDEO: "film",
 }
-"""`next_act` where programs read other names than the code has."""
+"""The values of `next_act`, which programs read, that differ from the names in the code."""
 
 
 def step_attempt(doc: MidjourneyDocument, limits: Workflow) -> StepAttempt:
-    """Return the attempt that the generation under way is at, or that was its last."""
+    """Return the current or last attempt of the generation under way."""
     step = doc.present_step
     return StepAttempt(step.value, doc.retries_of(step) + 1, limits.max_retries + 1)
 
 
 def held_call(documents: Documents, limits: Workflow, channel: str | None) -> str:
-    """Return what a person has to decide about a paid call of unknown outcome; "" if there is none."""
+    """Return what a person has to decide about a paid call of unknown outcome, or ""."""
     generation_id, pending = documents.gen.generation_id, documents.midjourney.pending
     if not generation_id or pending is None or not undecided(pending, limits):
         return ""
@@ -82,7 +82,7 @@ def story_state(
     vendor_off: Callable[[str], str],
     mode: Mode = Mode(),  # noqa: B008  immutable
 ) -> PipelineState:
-    """Return how the story called `name` stands; see `OperatedPipeline.state`. Raises StorageError."""
+    """Return the state of the story called `name`; see `OperatedPipeline.state`. Raises StorageError."""
     book = None if isinstance(today, StateError) else today
     try:
         documents = store.read()
@@ -100,12 +100,12 @@ def story_state(
 
 
 class _View(NamedTuple):
-    """Documents, and what is decided on them."""
+    """The documents, and what is decided on them."""
 
     documents: Documents
     action: Action
     limits: Workflow
-    channel: str  # "" where there are none
+    channel: str  # "" without channels
 
     @property
     def doc(self) -> MidjourneyDocument:
@@ -116,7 +116,7 @@ class _View(NamedTuple):
         return self.action.act is Act.WAIT
 
     def state(self, today: Today | None, coming: Action, next_tick: str) -> PipelineState:
-        """`coming` is what a degraded mode makes of the action, `next_tick` the same in words."""
+        """Return the state. `coming` is the action as changed by a degraded mode, `next_tick` the same in words."""
         doc, gen, act = self.doc, self.documents.gen, coming.act
         name = gen.generation_id
         waiting = self._waiting() if name else None
@@ -183,8 +183,8 @@ def _lacking(warned: list[str]) -> list[str]:
 
 
 def next_tick(store: DocumentStore, action: Action, held: str, vendor_off: Callable[[str], str]) -> str:
-    """Return what the next tick does, in words. `held` is why no generation is begun, or "", and `vendor_off(vendor)`
-    returns why a vendor is not called. Raises StorageError."""
+    """Return what the next tick does, in words. `held` says why no generation is begun, or "". `vendor_off(vendor)`
+    returns why a vendor is not called, or "". Raises StorageError."""
 
     def off(action: Action) -> str:
         vendor = vendor_of(action)

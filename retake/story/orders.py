@@ -1,5 +1,5 @@
-"""What the operator orders on the command line of a tick (--resume, --resolve, --retake), which is carried out before
-the tick goes on."""
+"""The orders on the command line of a tick (--resume, --resolve, --retake), which are carried out before the tick goes
+on."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -16,10 +16,10 @@ from retake.ticking.tick import Orders
 
 
 def check(orders: Orders, store: DocumentStore, limits: Workflow) -> None:
-    """Raises StateError for orders that make no sense as things stand, before anything is changed."""
+    """Raise StateError, before anything is changed, for orders that the state does not allow."""
     if orders.resolve:
         call = store.documents.midjourney.pending if store.documents.gen.generation_id else None
-        if orders.retake or call is None:  # a requeued one has none
+        if orders.retake or call is None:  # a requeued generation has no pending call
             raise StateError("there is no paid call of unknown outcome to resolve. Nothing was changed")
         if not undecided(call, limits):
             raise StateError(f"{not_looked_up(store.documents)}. Nothing was changed")
@@ -28,7 +28,7 @@ def check(orders: Orders, store: DocumentStore, limits: Workflow) -> None:
 
 
 def documents_after(orders: Orders, store: DocumentStore, limits: Workflow, now: datetime) -> Documents:
-    """Return the documents as the orders, which make sense, would leave them."""
+    """Return the documents as the orders, which are checked already, would leave them."""
     public, gen, doc, files = store.documents
     if orders.resume:
         gen, doc = gen.without("failed_in_a_row"), resumed(doc, limits, now)
@@ -43,7 +43,7 @@ def documents_after(orders: Orders, store: DocumentStore, limits: Workflow, now:
 def carry_out(
     orders: Orders, store: DocumentStore, flag: ProcessingFlag, limits: Workflow, now: datetime
 ) -> Iterator[tuple[str, str]]:
-    """Carry the orders out; yield the code and the words of each that is done, for the ledger."""
+    """Carry out the orders. Yield the code and the text of each one that is done, for the ledger."""
     if orders.resume:
         flag.raise_()
         store.save_gen(store.documents.gen.without("failed_in_a_row"))
@@ -62,14 +62,14 @@ def carry_out(
 
 
 def resumed(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> MidjourneyDocument:
-    """Return what --resume makes of the document."""
+    """Return the document after --resume."""
     if held_until(doc, limits):
         return transitions.hold_lifted(doc)
     return transitions.wait_lifted(doc) if doc.error.retry_at and now < doc.error.retry_at else doc
 
 
 def resolved(documents: Documents, limits: Workflow, *, retry: bool) -> MidjourneyDocument:
-    """Return what --resolve makes of the document with the pending call."""
+    """Return the document, which has a pending call, after --resolve."""
     doc = documents.midjourney
     if retry:
         return transitions.operator_retries(doc)

@@ -1,9 +1,9 @@
-"""The story during one tick: each action of the decision, carried out under the lease.
+"""The story during one tick: carries out each action of the decision under the lease.
 
-Nothing is decided here (see decision.py), and no vendor is called: what asks or pays is done by the scripts, which run
-one at a time. The order of writes within an action is chosen for the crash in between.
+Nothing is decided here (see decision.py), and no vendor is called: that is done by the scripts, which run one at a
+time. The writes of an action are ordered so that a crash in between does no harm.
 
-Below the pipeline is how a script's end is understood (`ScriptRun`). What the operator orders is in orders.py.
+`ScriptRun`, below the pipeline, runs scripts and interprets how they end. The operator's orders are in orders.py.
 """
 
 from collections.abc import Callable, Container, Mapping
@@ -66,12 +66,12 @@ _GIVEN_UP: dict[Act, Callable[[MidjourneyDocument], MidjourneyDocument]] = {
 
 
 class StoryPipeline:
-    """`retake.ticking.tick.Pipeline` of one story.
+    """The `retake.ticking.tick.Pipeline` of one story.
 
-    `observe` is shown each decision before it is carried out. `unflagged` are the actions for which `processing_lock`
-    is not raised: it tells people and other programs that something is being changed, and where a thousand channels
-    wait for their vendors, a poll that changes nothing need not. `only` is the generation that the tick is about, where
-    it is to be about no other.
+    `observe` is called with each decision before it is carried out. `unflagged` are the actions for which
+    `processing_lock` is not raised: it tells people and other programs that something is being changed, which is not
+    needed for polls of a thousand channels that change nothing. `only`, if given, is the only generation that the tick
+    may be about.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class StoryPipeline:
         self._unflagged = unflagged
         self._flag = ProcessingFlag(store)
         self._scripts = ScriptRun(settings, store, lease, scripts, clock, spending)
-        self._mirror: RunMirror | None = None  # opened with the first generation that is under way
+        self._mirror: RunMirror | None = None  # opened once a generation is under way
         self.worked = False  # whether anything was done
         self._mode = mode
         self._found_interrupted = found_interrupted
@@ -110,7 +110,7 @@ class StoryPipeline:
         self._interrupted_at = ""
         self._over = CapWatch(spending, store)
         self._finished = 0
-        self._due: Action | None = None  # what is decided, whatever the mode makes of it
+        self._due: Action | None = None  # what is decided, without regard to the mode
 
     def read(self) -> None:
         self._store.read()
@@ -119,7 +119,7 @@ class StoryPipeline:
         self._interrupted_at = stamp(self._clock.now()) if self._interrupted else ""
         if self._interrupted:
             _log.warning("the last tick did not come to its end; this one goes on from what is on record")
-            self._found_interrupted(self._interrupted_at)  # at once: nothing says so any more once the flag is lowered
+            self._found_interrupted(self._interrupted_at)  # at once, since the flag is the only trace of it
             self._spending.heal(known(self._store.documents.midjourney))
 
     def decide(self) -> Action:
@@ -146,7 +146,7 @@ class StoryPipeline:
         self._observe(self._store.documents, action)
         if action.act is not Act.WAIT:
             _check_keys(self._keys, vendor_of(action))
-        self._sync(self._due)  # a mode that holds a step back changes nothing of how its run stands
+        self._sync(self._due)  # a mode that holds back a step does not change the state of its run
         if action.act is not Act.WAIT:
             return None
         return _until_given_up(_waiting(action), action, self._store.documents.midjourney, self._settings.workflow)
@@ -187,7 +187,7 @@ class StoryPipeline:
                 store.save_midjourney(transitions.flag_lowered(doc) if lowered else transitions.picture_next(doc))
             case _:
                 tick = self._scripts.run(action)
-                self.worked = self.worked or store.documents.midjourney != doc  # no work: a task that is still running
+                self.worked = self.worked or store.documents.midjourney != doc  # a task that still runs is no work
                 return tick
         return None
 
@@ -196,8 +196,8 @@ class StoryPipeline:
         return self._store.documents.midjourney.error
 
     def new_failure(self, action: Action, before: ErrorRecord) -> ErrorRecord:
-        """Return the failure that this tick put on record. That of a call which began before says nothing of the vendor
-        now."""
+        """Return the failure that this tick has recorded. The failure of a call that began earlier says nothing about
+        the vendor now."""
         new = self.error.id != before.id and action.act is not Act.RECONCILE
         return self.error if new else ErrorRecord()
 
@@ -213,7 +213,7 @@ class StoryPipeline:
         self._flag.lower()
 
     def facts(self) -> PipelineFacts | None:
-        """Return what the tick tells alerts, or None where the documents could not be read."""
+        """Return the facts for alerts, or None if the documents could not be read."""
         if not self._was_read:
             return None
         documents, limits, now = self._store.documents, self._settings.workflow, self._clock.now()
@@ -221,7 +221,7 @@ class StoryPipeline:
         return story_facts(documents, limits, now, error, capped=self._over.said, interrupted=self._interrupted_at)
 
     def obey(self, orders: Orders) -> None:
-        """From the first order that is carried out, the tick is the operator's."""
+        """Carry out the orders. From the first one on, the ledger's actor of this tick is the operator."""
         from retake.story.orders import carry_out, check
 
         limits, now = self._settings.workflow, self._clock.now()
@@ -238,7 +238,7 @@ class StoryPipeline:
                 self._sync(actor="operator")
 
     def _sync(self, action: Action | None = None, actor: str | None = None) -> None:
-        """Bring the run on the ledger in line with the documents and what is decided on them."""
+        """Bring the run on the ledger in line with the documents and the decision on them."""
         documents = self._store.documents
         if documents.gen.generation_id is None:
             return
@@ -249,7 +249,7 @@ class StoryPipeline:
         self._interrupted = False
 
     def _begin(self) -> Tick | None:
-        """Tidy up and begin a generation; return the tick's result where there is no room, or no money, for one."""
+        """Tidy up and begin a generation. Return the tick's result if there is no room, or no money, for one."""
         store, found = self._store, tidy_plan(self._store)
         held = begin_held(self._mode, video_mock=self._settings.modes.video_mock)
         if found.room and not held:
@@ -304,14 +304,14 @@ def _ended_elsewhere(generation_id: str, gen: GenDocument) -> Tick:
 
 
 def _waiting(action: Action) -> Tick:
-    """Return the tick's result of a WAIT, and log it."""
+    """Log a WAIT, and return the tick's result."""
     log = _log.error if action.exit_code else _log.info
     log("%s", action.why)
     return Tick(action.exit_code, action.why, resting=action.until is None, until=action.until)
 
 
 def _until_given_up(tick: Tick, action: Action, doc: MidjourneyDocument, limits: Workflow) -> Tick:
-    """Return the tick's result of a WAIT with the time at which the step is given up, if that is before it is due."""
+    """Return the tick's result of a WAIT, until the step's deadline if that is before it is due."""
     if tick.until is None or action.step is not Step.RUNWAY_POLL:
         return tick
     from retake.story.retry_policy import given_up_at
@@ -319,8 +319,8 @@ def _until_given_up(tick: Tick, action: Action, doc: MidjourneyDocument, limits:
     return tick._replace(until=min(tick.until, given_up_at(doc, action.step, limits) or tick.until))
 
 
-_TOLD = (ExitCode.BAD_STATE, ExitCode.TRY_LATER, ExitCode.CONFIG)
-"""Exit codes with which a script says by itself, in its log, why it did nothing."""
+_EXPLAINED_EXIT_CODES = (ExitCode.BAD_STATE, ExitCode.TRY_LATER, ExitCode.CONFIG)
+"""Exit codes of scripts that have logged themselves why they did nothing."""
 
 
 class ScriptRun:
@@ -341,10 +341,10 @@ class ScriptRun:
         self._scripts = scripts
         self._clock = clock
         self._spending = spending
-        self._unsettled = False  # whether the book does not know yet that the last call was billed
+        self._unsettled = False  # whether the day's book does not have the last billed call yet
 
     def run(self, action: Action) -> Tick | None:
-        """Run the script that carries the action out; return the tick's result, or None to go on."""
+        """Run the script that carries out the action. Return the tick's result, or None to go on."""
         before, pays = self._store.documents, action.act in PAYS or action.act is Act.RECONCILE
         script, arguments = _command(action, before.gen.generation_id or "")
         _log.info("%s: %s", action.act, action.why, extra={"attempt": before.midjourney.retries_of(action.step) + 1})
@@ -363,14 +363,14 @@ class ScriptRun:
             return Tick(ExitCode.OK, "waiting for Midjourney")
         if ended.exit_code == 0 and self._store.documents != before:
             return None
-        told = ended.exit_code in _TOLD and not ended.timed_out
+        told = ended.exit_code in _EXPLAINED_EXIT_CODES and not ended.timed_out
         if told and _nothing_failed(doc, before.midjourney) and action.act is not Act.MAKE_MOCK:
             return Tick(ended.exit_code, f"{script} ended with exit code {ended.exit_code}: see its message above")
         return self._failed(action, ended, doc, before)
 
     def _settle(self, reserved: "Known") -> None:
-        """Settle what was billed with the tick's next reservation, or at the end of the tick (`settle`): it counts
-        against the caps all the same until then. What was released is settled now: others may spend it."""
+        """Settle a released reservation now, since others may spend the money. A billed one is settled with the tick's
+        next reservation, or at its end (`settle`): until then it still counts against the caps."""
         from retake.paid.day_book import Fate
 
         self._unsettled = reserved.fate is Fate.BILLED
@@ -378,7 +378,8 @@ class ScriptRun:
             self._spending.settle(reserved)
 
     def settle_after_error(self) -> None:
-        """`settle` in a tick that an error has ended. Where the store does not allow it, the next payment does it."""
+        """Do what `settle` does, in a tick that an error has ended. If the store prevents it, the next payment does
+        it."""
         if self._unsettled:
             with suppress(RetakeError):
                 self._lease.check()
@@ -386,7 +387,7 @@ class ScriptRun:
                 self.settle()
 
     def settle(self) -> None:
-        """Bring the book of the day in line with the last call, if it is not. After a crash the next tick does."""
+        """Update the day's book with the last billed call, if needed. After a crash the next tick does that."""
         if self._unsettled:
             self._unsettled = False
             self._spending.settle(known(self._store.documents.midjourney))
@@ -395,7 +396,7 @@ class ScriptRun:
         if action.act is Act.MAKE_MOCK:
             doc = self._store.save_midjourney(transitions.mock_failed(doc))
             return Tick(ExitCode.TRY_LATER, f"the mock failed {doc.retries_of(Step.MOCK)} times")
-        held = doc.pending and doc.pending.outcome  # without one, the script died in the call
+        held = doc.pending and doc.pending.outcome  # pending without an outcome: the script died in the call
         recorded = doc != before.midjourney and (
             held or doc.status in FAILED_STEP or held_until(doc, self._settings.workflow)
         )
@@ -407,12 +408,12 @@ class ScriptRun:
         return Tick(exit_code, f"{doc.present_step}: {doc.error.message}")
 
     def _died(self, act: Act, ended: ScriptResult, doc: MidjourneyDocument) -> MidjourneyDocument:
-        """Save the failure of a script that hung or died, and could not say so itself."""
+        """Save the failure of a script that hung or died, and so could not record it itself."""
         seconds = self._settings.workflow.script_timeout_seconds
         how = f"was still running after {seconds} s" if ended.timed_out else f"ended with exit code {ended.exit_code}"
         error = PollFailed(Code.SCRIPT_DIED, f"the script {how}; its last lines in the log say more")
         _log.error("%s", error)
-        if doc.pending and act is not Act.RECONCILE:  # what became of the call is found out in the next tick
+        if doc.pending and act is not Act.RECONCILE:  # the next tick reconciles the call
             return doc
         from random import random
 
@@ -427,7 +428,7 @@ class ScriptRun:
         return self._store.save_midjourney(transitions.failed(doc, FAILURE_STATUS[failure.step], record))
 
     def _reconcile_failed(self, doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-        """Save that reconciling a paid call has failed; once too often, and the call is held for the operator."""
+        """Save that reconciling a paid call has failed. If no retries are left, hold the call for the operator."""
         assert doc.pending is not None
         if doc.pending.failed_reconciles < self._settings.workflow.max_retries:
             return self._store.save_midjourney(transitions.reconcile_failed(doc, record))
@@ -439,14 +440,16 @@ class ScriptRun:
 
 
 def _nothing_failed(doc: MidjourneyDocument, before: MidjourneyDocument) -> bool:
-    """Return whether no failure was put on record and no call was begun whose end is not: a script that a cap has
-    stopped between two calls has changed the document, and has used up no attempt."""
+    """Return whether the script has recorded no failure, and left no new call pending.
+
+    A script that a cap stops between two calls changes the document, but uses up no attempt.
+    """
     begun = doc.pending is not None and doc.pending != before.pending
     return not begun and doc.status == before.status and doc.error.id in (None, before.error.id)
 
 
 def _same_task(doc: MidjourneyDocument, before: MidjourneyDocument) -> bool:
-    """Compare by id: an answered poll may have dated the task."""
+    """Return whether both have the same task. Only ids are compared, since an answered poll may have dated the task."""
     return doc.task is not None and before.task is not None and doc.task.task_id == before.task.task_id
 
 

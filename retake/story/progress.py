@@ -44,7 +44,7 @@ _ROW_OF_STEP = {
 
 
 def row_of(documents: Documents, step: Step) -> str:
-    """Return the row that the step belongs to; a fetch belongs to what it waits for."""
+    """Return the row that the step belongs to. A fetch belongs to the row of the task that it polls."""
     if step is Step.FETCH:
         task = documents.midjourney.task
         return "pictures" if task is None or task.task_type == IMAGINE else "upscale"
@@ -52,7 +52,7 @@ def row_of(documents: Documents, step: Step) -> str:
 
 
 def told(documents: Documents, action: Action) -> str | None:
-    """Return what the summary tells of an action, or None for the everyday ones."""
+    """Return what the summary says about an action, or None for routine actions."""
     doc = documents.midjourney
     message = doc.error.message
     match action.act:
@@ -77,7 +77,7 @@ def told(documents: Documents, action: Action) -> str | None:
 
 
 class Watch:
-    """Shows each decision on a terminal, and tells at the end what happened."""
+    """Shows each decision on a terminal, and prints at the end what happened."""
 
     def __init__(self, settings: Settings, bucket: Bucket, clock: Clock, *, terminal: bool) -> None:
         self._settings = settings
@@ -86,7 +86,7 @@ class Watch:
         self._began = clock.now()
         self._generation_id: str | None = None
         self._retries: dict[str, int] = {}
-        self._events: list[tuple[datetime, str]] = []  # what the summary tells, and when it was
+        self._events: list[tuple[datetime, str]] = []  # the lines of the summary, with their times
         self._row: str | None = None
         self._action = ""
         self._spinner = Spinner("dots")
@@ -96,7 +96,7 @@ class Watch:
     def __enter__(self) -> Self:
         if self._live:
             self._live.start()
-            setup_logging(sys.stderr, human=True)  # rich has put itself before the stream: lines go above the display
+            setup_logging(sys.stderr, human=True)  # rich has replaced sys.stderr: log lines go above the display
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -105,7 +105,7 @@ class Watch:
             setup_logging(sys.stderr, human=True)
 
     def observe(self, documents: Documents, action: Action) -> None:
-        """Note what is about to be done."""
+        """Show the action that is about to be carried out."""
         if documents.gen.generation_id is None and self._generation_id:
             return
         self._generation_id = documents.gen.generation_id
@@ -145,8 +145,10 @@ class Watch:
     # --- at the end ---
 
     def print_account(self, stream: TextIO, bill: "VendorBill | None") -> None:
-        """Print what happened, where the files are, what the vendors would have billed, and what to run next. Where
-        that cannot be written, it is logged: the generation, which was what was asked for, has ended all the same."""
+        """Print what happened, where the files are, what the vendors would have billed, and what to run next.
+
+        If that cannot be written, only log it: the generation, which is what was asked for, has still ended.
+        """
         console = Console(file=stream, highlight=False, soft_wrap=True)
         with console.capture() as account:
             self._print_account(console, bill)
@@ -190,9 +192,9 @@ class Watch:
 
 
 def console_command_line(command: str, environ: Mapping[str, str]) -> str:
-    """Return the console's `command` as it is typed in this folder to look at this very bucket: with the variables that
-    point there, and `retake` if that is this package, else this Python."""
-    variables = [f"{name}={quote(environ[name])}" for name in _POINTING if environ.get(name)]
+    """Return the console's `command` as to be typed in this folder to look at this bucket: with the variables that
+    locate it, and `retake` if that is this package, else this Python."""
+    variables = [f"{name}={quote(environ[name])}" for name in _LOCATING_VARIABLES if environ.get(name)]
     folder = checkout()
     if folder and os.path.relpath(folder) != ".":
         variables.insert(0, f"PYTHONPATH={quote(folder)}")
@@ -209,7 +211,7 @@ def _python() -> str:
     return f"{quote(sys.executable if python.startswith('..') else python)} -m retake"
 
 
-_POINTING = ("RETAKE_CONFIG", "RETAKE_STORAGE_URL")
+_LOCATING_VARIABLES = ("RETAKE_CONFIG", "RETAKE_STORAGE_URL")
 
 
 def _size(number: int) -> str:

@@ -1,7 +1,7 @@
-"""The retry policy of the story's steps: how often a failed step is tried again, and when (settings: RETRYING).
+"""The retry policy of the story's steps: how often a failed step is retried, and when (settings: RETRYING).
 
-The policy is asked twice. When a step fails, the wait before its next attempt is drawn and saved in the error record;
-each later tick asks only whether an attempt is left, and takes the time from the record.
+The policy is asked twice. When a step fails, the delay before its next attempt is drawn and saved in the error record.
+Later ticks only ask whether an attempt is left, and take the time from the record.
 """
 
 from collections.abc import Callable
@@ -16,10 +16,10 @@ from retake.settings.shared import RetryingSettings, Workflow
 from retake.story.documents import MidjourneyDocument, Step
 from retake.story.settings import Settings
 
-LONGEST_ASKED_S = 3600.0
-"""The longest Retry-After of a vendor that is obeyed, in seconds. A longer one is a mistake, or needs a person."""
+MAX_RETRY_AFTER_S = 3600.0
+"""Maximum Retry-After of a vendor that is obeyed, in seconds. A longer one is a mistake, or needs a person."""
 
-_ASK_A_PERSON = {
+_ADVICE = {
     ErrorClass.TEMPORARY: "no attempt is left: look at its dead letter, --retake takes this step up again",
     ErrorClass.BUSINESS: "look at its dead letter, change the prompt: the same one fails again",
     ErrorClass.CRITICAL: "fix what the message names; --resume tries again at once",
@@ -37,8 +37,8 @@ _STRATEGIES: dict[str, Callable[[RetryingSettings], Backoff]] = {
 def step_policy(limits: Workflow, step: Step, retrying: RetryingSettings = RetryingSettings()) -> RetryPolicy:  # noqa: B008  immutable
     """Return the policy of a step.
 
-    Answered polls clear the counter of failed ones, so the counter alone would not end polls that fail and succeed by
-    turns: polling a Runway task also has a deadline.
+    Answered polls clear the counter of failed ones, so the counter alone would never end polls that fail and succeed in
+    turn. So polling a Runway task also has a deadline.
     """
     return RetryPolicy(
         limits.max_retries,
@@ -46,12 +46,12 @@ def step_policy(limits: Workflow, step: Step, retrying: RetryingSettings = Retry
         jitter_percent=retrying.jitter_percent,
         ceiling_s=retrying.max_seconds,
         deadline_s=limits.runway_timeout_seconds if step is Step.RUNWAY_POLL else None,
-        longest_asked_s=LONGEST_ASKED_S,
+        longest_asked_s=MAX_RETRY_AFTER_S,
     )
 
 
 def attempt_left(doc: MidjourneyDocument, step: Step, limits: Workflow, now: datetime) -> bool:
-    """Return whether the failed step has an attempt left. Only a temporary error leaves an error status behind."""
+    """Return whether the failed step has an attempt left. Its error was temporary: others leave no error status."""
     failed = CodedError(Code.UNAVAILABLE, "")
     attempt, elapsed_s = doc.retries_of(step) + 1, _elapsed_s(doc, step, now)
     return isinstance(step_policy(limits, step).decide(failed, attempt, lambda: 0.5, elapsed_s=elapsed_s), Retry)
@@ -62,21 +62,21 @@ class StepFailure(NamedTuple):
 
     step: Step
     error: CodedError
-    retries: int  # how often it was tried again before
+    retries: int  # how often it was retried before
     at: datetime
     elapsed_s: float = 0.0  # since the work began, for a policy with a deadline
 
     @classmethod
     def of(cls, doc: MidjourneyDocument, step: Step, error: CodedError, now: datetime) -> "StepFailure":
-        """Return the failure of `step` as the document counts it."""
+        """Return the failure of `step`, with the retries that the document counts."""
         return cls(step, error, doc.retries_of(step), now, _elapsed_s(doc, step, now))
 
 
 def retry_delay(settings: Settings, failure: StepFailure, random: Callable[[], float]) -> int | None:
-    """Return after how many whole seconds the step is tried again, or None if it is not.
+    """Return after how many whole seconds the step is retried, or None if it is not.
 
-    The delay counts from the failure's time stamp, which has whole seconds too; what the stamp drops is added, so that
-    no wait is shorter than drawn. `random()` returns 0 … 1.
+    The delay counts from the failure's timestamp, which has whole seconds too. The fraction that the timestamp drops is
+    added, so that no wait is shorter than drawn. `random()` returns 0 … 1.
     """
     policy = step_policy(settings.workflow, failure.step, settings.retrying)
     decision = policy.decide(failure.error, failure.retries + 1, random, elapsed_s=failure.elapsed_s)
@@ -88,10 +88,10 @@ def retry_delay(settings: Settings, failure: StepFailure, random: Callable[[], f
 def failure_record(
     settings: Settings, failure: StepFailure, generation_id: str, random: Callable[[], float]
 ) -> dict[str, Any]:
-    """Return the error record of a failed step. Its recovery action says when the step is tried again, or what a person
-    has to do. `random()` returns 0 … 1."""
+    """Return the error record of a failed step. Its recovery action says when the step is retried, or what a person has
+    to do. `random()` returns 0 … 1."""
     delay = retry_delay(settings, failure, random)
-    todo = _ASK_A_PERSON[failure.error.error_class]
+    todo = _ADVICE[failure.error.error_class]
     return error_record(
         failure.error,
         now=failure.at,
@@ -103,13 +103,13 @@ def failure_record(
 
 
 def _elapsed_s(doc: MidjourneyDocument, step: Step, now: datetime) -> float:
-    """Return the seconds since the Runway task was ordered; 0 for every other step."""
+    """Return the seconds since the Runway task was ordered, or 0 for every other step."""
     task = doc.runway_task if step is Step.RUNWAY_POLL else None
     return (now - task.requested_at).total_seconds() if task and task.requested_at else 0.0
 
 
 def given_up_at(doc: MidjourneyDocument, step: Step, limits: Workflow) -> datetime | None:
-    """Return when no attempt of the step is left any more, though none was made; None: time alone changes nothing."""
+    """Return when the deadline of the step leaves it no more attempts, or None if it has no deadline."""
     task, deadline_s = doc.runway_task, step_policy(limits, step).deadline_s
     if deadline_s is None or task is None or task.requested_at is None:
         return None

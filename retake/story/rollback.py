@@ -1,12 +1,12 @@
-"""Rolling the generation under way back to a step: what the step and later ones made goes to a dead letter, and the
-step is taken again by the next tick.
+"""Rolls the generation under way back to a step: what that step and later ones made goes to a dead letter, and the next
+tick runs the step again.
 
-What it begins from is in the documents: the text for the pictures, the results of the imagine for the upscale, those of
-the upscale for the video. Where only the task's id is left of them, the vendor is asked for the rest, for free.
+The step's input is in the documents: the text for the pictures, the results of the imagine for the upscale, those of
+the upscale for the video. If only the task's id is left of them, the vendor is asked for the rest, for free.
 
-The order of writes is chosen for a crash in between. The dead letter is written first: until the document is saved, the
-rollback has not begun, and beginning it again writes the same letter. The document then names the files that are given
-up, and whoever reads it under the lease deletes them.
+Writes are ordered so that a crash in between does no harm. The dead letter is written first: until the document is
+saved, the rollback has not begun, and starting it again writes the same letter. The document then names the files that
+are given up, and the next read under the lease deletes them.
 """
 
 from collections.abc import Mapping
@@ -38,7 +38,7 @@ _MAKES: Mapping[str, Step] = {"json": Step.CONTENT, "png": Step.UPSCALE, "mp4": 
 
 
 def plan_rollback(wanted: str | None, documents: Documents, limits: Workflow, now: datetime) -> GenerationPlan:
-    """Return how the generation under way is rolled back to the step `wanted`. There must be one. Raises Refusal."""
+    """Return how to roll the generation under way, which must exist, back to the step `wanted`. Raises Refusal."""
     if wanted not in PAID_STEPS:
         raise Refusal(f"{wanted!r} is not a step to roll back to: there are {', '.join(PAID_STEPS)}")
     step, doc, name = Step(wanted), documents.midjourney, str(documents.gen.generation_id)
@@ -56,7 +56,7 @@ def plan_rollback(wanted: str | None, documents: Documents, limits: Workflow, no
 
 
 def keep_rolled_back(store: DocumentStore, plan: GenerationPlan, now: datetime) -> None:
-    """Write the dead letter of a rollback that is planned on the documents in `store`."""
+    """Write the dead letter of a rollback that was planned on the documents in `store`."""
     doc, name = store.documents.midjourney, plan.generation_id
     entry = plan.doc.rolled_back[-1]
     end_requeue(store)
@@ -81,7 +81,7 @@ def keep_rolled_back(store: DocumentStore, plan: GenerationPlan, now: datetime) 
 
 
 def _check(step: Step, documents: Documents, limits: Workflow, now: datetime) -> None:
-    """Raise Refusal where it makes no sense as things stand."""
+    """Raise Refusal if the state does not allow the rollback."""
     doc, name = documents.midjourney, documents.gen.generation_id
     stands = situation(documents, limits, now)
     if stands is Situation.OVER:
@@ -103,7 +103,7 @@ def _check(step: Step, documents: Documents, limits: Workflow, now: datetime) ->
 
 
 def _present(documents: Documents) -> Step:
-    """Return which of PAID_STEPS the generation is at."""
+    """Return which one of PAID_STEPS the generation is at."""
     doc, step = documents.midjourney, documents.midjourney.present_step
     if documents.complete or step in (Step.RUNWAY_POLL, Step.MOCK):
         return Step.RUNWAY
@@ -119,11 +119,11 @@ def _reaches(step: object, wanted: Step) -> bool:
     return step in PAID_STEPS and PAID_STEPS.index(Step(str(step))) >= PAID_STEPS.index(wanted)
 
 
-# --- what the step begins from ----------------------------------------------------------------------------------------
+# --- the step's input -------------------------------------------------------------------------------------------------
 
 
 def _results_before(step: Step, documents: Documents) -> dict[str, Any]:
-    """Return `midjourney_results` as the step needs them. Raises Refusal where they are not on record."""
+    """Return the `midjourney_results` that the step needs. Raises Refusal if they are not on record."""
     if step in (Step.CONTENT, Step.IMAGINE):
         return {}
     results, wanted = documents.midjourney.results, IMAGINE if step is Step.UPSCALE else UPSCALE
@@ -139,8 +139,10 @@ def _results_before(step: Step, documents: Documents) -> dict[str, Any]:
 
 
 def _delivered(doc: MidjourneyDocument, maker: Step) -> str | None:
-    """Return the id of the task by which an imagine or upscale had its result: a later step was begun since. None where
-    that is not on record."""
+    """Return the id of the task that delivered the result of an imagine or upscale, or None if that is not on record.
+
+    It has delivered if a later step was begun since.
+    """
     calls = _standing(doc)
     ordered = [number for number, call in enumerate(calls) if call.get("step") == maker and call.get("task_id")]
     if not ordered:
@@ -182,6 +184,6 @@ def _lost(step: Step, documents: Documents, files: tuple[str, ...]) -> str:
 
 
 def _substance(doc: MidjourneyDocument) -> dict[str, Any]:
-    """Return what a document says, without what a rollback notes in it and without empty keys."""
+    """Return the content of a document without empty keys and without what a rollback notes in it."""
     noted = ("rolled_back", "discard")
     return {key: value for key, value in doc.raw.items() if value and key not in noted}

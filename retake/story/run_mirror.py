@@ -1,23 +1,23 @@
-"""Each generation is a run on the ledger; the documents stay the truth of where it stands.
+"""Mirrors each generation as a run on the ledger. The documents remain the source of truth for its state.
 
-The ledger tells what happened: when it began, each failure, each retry, each interruption, its end. It is written
-after the documents, so a crash in between leaves it behind: `RunMirror.sync` compares the run with what the documents
-say, and makes the transitions that lead there. It is called before each action of a tick and once more at its end, and
-does nothing where both agree.
+The ledger has what happened: the beginning, each failure, retry and interruption, and the end. It is written after the
+documents, so a crash in between leaves it behind. `RunMirror.sync` compares the run with the documents, and makes the
+transitions that bring it in line. It is called before each action of a tick and at its end, and does nothing if both
+agree.
 
-the decision on the documents               where the run should stand
+the decision on the documents               the state of the run
 ──────────────────────────────────────────  ──────────────────────────────────────────────────────────────────────
-BURY                                        failed; cancelled, if somebody did not want it any more
+DEAD_LETTER                                 failed; cancelled, if somebody cancelled it
 FAIL                                        failed
 FINISH                                      succeeded
-RETRY, and REST until something is due      retry_scheduled, next_retry_at: when it is due
+RETRY, and WAIT until something is due      retry_scheduled; next_retry_at is when it is due
 anything else                               running
 
-An operator works on nothing: what an intervention leaves to be done waits for the next tick, queued or retry_scheduled
-and due at once (`RunMirror.hand_over`), and is claimed by the manager then.
+An operator does no work: what an intervention leaves to do waits for the next tick, queued or retry_scheduled and due
+at once (`RunMirror.hand_over`), and is claimed then.
 
-The end is on record before config_gen.json lets go of the id: no generation under way means that its run has ended,
-and a tick that finds none looks into no ledger.
+The end is recorded before the id is removed from config_gen.json. So if no generation is under way, the last run has
+ended, and a tick need not open the ledger.
 """
 
 from collections import deque
@@ -43,15 +43,15 @@ _ENDS_BADLY = frozenset({RunStatus.FAILED, RunStatus.CANCELLED})
 
 
 class RunTarget(NamedTuple):
-    """Where a run should stand."""
+    """The state that a run should have."""
 
     status: RunStatus
     next_retry_at: datetime | None = None  # set if and only if it is retry_scheduled
-    error: Mapping[str, Any] | None = None  # the standard record of the last failure, if there is one
-    by: str = OPERATOR  # of a cancelled one: who cancelled it
+    error: Mapping[str, Any] | None = None  # the standard record of the last failure, if any
+    by: str = OPERATOR  # who cancelled it, if it is cancelled
 
     def met_by(self, status: RunStatus) -> bool:
-        """Return whether a run with that status needs no move. Of the two bad ends either will do."""
+        """Return whether a run with this status needs no transition. FAILED and CANCELLED count as the same."""
         return status is self.status or {status, self.status} <= _ENDS_BADLY
 
 
@@ -59,7 +59,8 @@ class RunTarget(NamedTuple):
 
 
 def expected(documents: Documents, action: Action) -> RunTarget:
-    """Return where the run should stand while a generation is under way; `action` is the decision on its documents."""
+    """Return the state that the run of the generation under way should have. `action` is the decision on its
+    documents."""
     doc = documents.midjourney
     error = mended_record(doc.error.raw) if doc.error.code is not None else None
     match action.act:
@@ -79,13 +80,13 @@ def expected(documents: Documents, action: Action) -> RunTarget:
 
 
 def task_of(pipeline: str, generation_id: str) -> str:
-    """Return the task of a generation's runs: "20260101-0930", "en/20260101-0930"."""
+    """Return the task id of a generation's runs: "20260101-0930", "en/20260101-0930"."""
     return f"{prefix_of(pipeline.partition('/')[2])}{generation_id}"
 
 
 def route(start: RunStatus, end: RunStatus) -> list[Trigger]:
-    """Return the shortest way from one state to another, or [] if there is none. A run that was interrupted is always
-    resumed: the documents know how to go on."""
+    """Return the triggers of the shortest path from one state to another, or [] if there is none. An interrupted run is
+    always resumed, since the documents say how to go on."""
     ways: deque[tuple[RunStatus, list[Trigger]]] = deque([(start, [])])
     seen = {start}
     while ways:
@@ -100,10 +101,10 @@ def route(start: RunStatus, end: RunStatus) -> list[Trigger]:
 
 
 def facts(documents: Documents, known: Container[str]) -> Iterator[Note]:
-    """Yield what the documents say that belongs on record, whether it is there already or not. `known` are the
-    identities of the notes on record."""
+    """Yield a note for each fact in the documents that belongs on the ledger, whether it is there already or not.
+    `known` are the identities of the notes on the ledger."""
     doc, results = documents.midjourney, documents.midjourney.results
-    for entry in doc.rolled_back:  # first: what is done from here on is done once more
+    for entry in doc.rolled_back:  # first, since the steps that follow are done again
         at, step, letter = entry.get("at_utc"), entry.get("step"), entry.get("letter")
         text = f"rolled back to {step} by the {entry.get('by')}; what was given up is in dead_letters/{letter}/"
         yield _remark(_ROLLED_BACK, text, step=step, at_utc=at)
@@ -127,7 +128,7 @@ def facts(documents: Documents, known: Container[str]) -> Iterator[Note]:
 
 
 def _doubts(doc: MidjourneyDocument) -> Iterator[Note]:
-    """Yield the calls that may have been paid for twice, or for nothing."""
+    """Yield a note for each call that may have been paid for twice, or in vain."""
     for call in doc.paid_calls:
         facts = {name: call[name] for name in ("step", "call", "requested_at_utc") if name in call}
         what = f"the {call.get('step')} call of {call.get('requested_at_utc')}"
@@ -144,7 +145,7 @@ def _doubts(doc: MidjourneyDocument) -> Iterator[Note]:
 
 
 def identity(kind: str, payload: Mapping[str, Any]) -> str:
-    """Return what tells an event from others of its kind, whoever wrote it, whenever, and in whichever words."""
+    """Return what identifies an event among those of its kind, regardless of who wrote it, when, and in which words."""
     if kind == ERROR:
         return f"{kind} {payload.get('error_id') or [payload.get('timestamp'), payload.get('error_code')]}"
     return f"{kind} {[(name, payload[name]) for name in sorted(payload) if name not in _INCIDENTAL]}"
@@ -157,11 +158,11 @@ _ROLLED_BACK = "rolled_back"
 _REDONE: Mapping[str, tuple[Step, ...]] = {
     step: (*PAID_STEPS[number:], Step.MOCK) for number, step in enumerate(PAID_STEPS)
 }
-"""By the step that is rolled back to: the steps whose results belong on record once more."""
+"""For each step that is rolled back to, the steps whose results are recorded again."""
 
 
 def _outdated(kind: str, payload: Mapping[str, Any]) -> set[str]:
-    """Return the identities that a note makes new again: what is done after a rollback is done once more."""
+    """Return the identities of notes that may be recorded again after this note: a rollback has steps done again."""
     if kind != REMARK or payload.get("code") != _ROLLED_BACK:
         return set()
     done = {identity(*_done(step, "")) for step in _REDONE.get(str(payload.get("step")), ())}
@@ -173,19 +174,20 @@ def _done(step: Step, text: str, **facts: Any) -> Note:
 
 
 def _remark(code: str, text: str, **facts: Any) -> Note:
-    return Note(REMARK, mended({"code": code, **facts, "text": text}))  # documents are written by others too
+    return Note(REMARK, mended({"code": code, **facts, "text": text}))  # other programs may write documents too
 
 
 # --- the ledger -------------------------------------------------------------------------------------------------------
 
 
 class RunMirror:
-    """Keeps the run of the generation under way in line with the documents, for as long as the lease is held.
+    """Keeps the run of the generation under way in line with the documents, while the lease is held.
 
-    `pipeline` is "story" or "story/CHANNEL"; `actor` who acts in it ("cron", "operator"), `worker` who holds the lease.
-    Where the ledger lies `apart` from the documents, what a call came to is written before the next one is paid for: if
-    the ledger is unreachable by then, nothing more is paid for.
-    Every method may raise StorageError: the next tick makes up for what was not written.
+    `pipeline` is "story" or "story/CHANNEL". `actor` is who acts ("cron", "operator"), `worker` who holds the lease. If
+    the ledger is `apart` from the documents, the result of a call is written before the next one is paid for, so that
+    nothing more is paid for while the ledger is unreachable.
+
+    Every method may raise StorageError. The next tick then writes what is missing.
     """
 
     def __init__(
@@ -199,20 +201,22 @@ class RunMirror:
         self._worker = worker
         self._task_id: str | None = None
         self._run: Run | None = None
-        self._ended = 0  # runs of the task that have ended
-        self._known: set[str] = set()  # what is on record of the task, by identity
-        self._pending: dict[str, Note] = {}  # what is to be, with the next transition or at the end of the tick
+        self._ended = 0  # the number of runs of the task that have ended
+        self._known: set[str] = set()  # the identities of the task's notes on the ledger
+        self._pending: dict[str, Note] = {}  # notes to be written with the next transition or at the end of the tick
 
     def sync(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
-        """Bring the run in line; `action` is what is decided on the documents. `interrupted`: whoever was at work on it
-        died. Nothing is done where no generation is under way."""
+        """Bring the run in line with the documents, if a generation is under way. `action` is the decision on them.
+        `interrupted` is whether the process that worked on it has died."""
         self._persist(lambda: self._bring(documents, expected(documents, action), self._way, interrupted, resumed=True))
         if self._apart and action.act in _PAYING and documents.gen.generation_id is not None:
             self.flush()
 
     def observe(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
-        """Sync without claiming anything, for a reader: what waits for a worker goes on waiting. Where whoever was at
-        work died, a run that has ended is the last one: the documents may say that its work goes on."""
+        """Do what `sync` does, but claim nothing: a run that waits for a worker goes on waiting.
+
+        If `interrupted`, a run that has ended stays the last one, although the documents may say that its work goes on.
+        """
         wanted, generation_id = expected(documents, action), documents.gen.generation_id
 
         def way(run: Run, to: RunTarget) -> list[Trigger]:
@@ -227,19 +231,19 @@ class RunMirror:
             self._persist(bring)
 
     def hand_over(self, documents: Documents, action: Action) -> None:
-        """Sync, and leave the work to the next tick: what goes on waits for a claim, due now."""
+        """Do what `sync` does, but leave the work to the next tick: a run that goes on waits for a claim, due now."""
         wanted = expected(documents, action)
         if wanted.status is RunStatus.RUNNING:
             wanted = wanted._replace(next_retry_at=self._clock.now(), error=None)  # the error is on record
         self._persist(lambda: self._bring(documents, wanted, self._handed_over, interrupted=False, resumed=False))
 
     def remark(self, code: str, text: str) -> None:
-        """Put something on record that the documents do not tell; written with what comes next."""
+        """Record something that is not in the documents. It is written with the next transition, or by `flush`."""
         note = _remark(code, text, at_utc=stamp(self._clock.now()))
         self._pending[identity(*note)] = note
 
     def flush(self) -> None:
-        """Write what is not on record yet. Nothing if no run was looked at."""
+        """Write the notes that are not on the ledger yet, if a run was looked up."""
         if self._run is None:
             return
         for key, note in list(self._pending.items()):
@@ -247,12 +251,12 @@ class RunMirror:
             self._known.add(key)
             del self._pending[key]
 
-    # --- how it is done -----------------------------------------------------------------------------------------------
+    # --- implementation -----------------------------------------------------------------------------------------------
 
     def _persist(self, bring: Callable[[], None]) -> None:
         try:
             bring()
-        except StaleRun:  # who looks after silent runs moved it just before us: once more, from where it stands now
+        except StaleRun:  # a recovery of silent runs has just moved it: once more, from its current state
             self._run = None
             bring()
 
@@ -272,7 +276,7 @@ class RunMirror:
         if run and run.ended:
             if wanted.met_by(run.status):
                 return
-            self._run = run = None  # its documents say that the work goes on: that is a run of its own
+            self._run = run = None  # the documents say that the work goes on, which takes a new run
         self._gather(documents)
         if run is None:
             self._run = run = self._begun(self._worker if resumed and wanted.status is RunStatus.RUNNING else None)
@@ -285,7 +289,7 @@ class RunMirror:
             self._pending.setdefault(identity(ERROR, error), Note(ERROR, error))
 
     def _look(self, generation_id: str) -> None:
-        """Read the runs of the generation, unless they are known already."""
+        """Read the runs of the generation, unless that is already done."""
         task_id = task_of(self._pipeline, generation_id)
         if task_id != self._task_id and self._task_id is not None:
             self._pending = {}
@@ -312,7 +316,7 @@ class RunMirror:
                 self._known -= _outdated(*note)
 
     def _begun(self, worker: str | None) -> Run:
-        """Return a new run of the task, at which `worker` is at work already if there is one."""
+        """Return a new run of the task, claimed by `worker` if that is given."""
         assert self._task_id is not None
         for run in self._ledger.runs(status=OPEN, pipeline=self._pipeline):
             if run.task_id != self._task_id:
@@ -326,7 +330,7 @@ class RunMirror:
     def _way(self, run: Run, wanted: RunTarget) -> list[Trigger]:
         scheduled = RunStatus.RETRY_SCHEDULED
         if run.status is scheduled and wanted.status is scheduled and self._unrecorded(wanted.error):
-            return [Trigger.RETRY_DUE, Trigger.RETRYABLE_ERROR]  # it was tried again meanwhile, by hand
+            return [Trigger.RETRY_DUE, Trigger.RETRYABLE_ERROR]  # it was retried meanwhile, by hand
         return route(run.status, wanted.status)
 
     def _handed_over(self, run: Run, wanted: RunTarget) -> list[Trigger]:
@@ -335,7 +339,7 @@ class RunMirror:
         if run.status is RunStatus.RUNNING:
             return [Trigger.RETRYABLE_ERROR]
         if run.next_retry_at and wanted.next_retry_at and run.next_retry_at > wanted.next_retry_at:
-            return [Trigger.RETRY_DUE, Trigger.RETRYABLE_ERROR]  # no transition alone makes it due earlier
+            return [Trigger.RETRY_DUE, Trigger.RETRYABLE_ERROR]  # no single transition makes it due earlier
         return []
 
     def _unrecorded(self, error: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Runs ticks of one story pipeline, and says what a tick would do."""
+"""Runs ticks of one story pipeline, or says what a tick would do."""
 
 from collections.abc import Callable, Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 
 
 def unobserved(documents: Documents, action: Action) -> None:
-    """Ignore the decision: nobody watches."""
+    """Ignore the decision."""
 
 
 class StoryRunner:
-    """Drives one story pipeline; on the ledger its runs are called `pipeline` ("story", "story/CHANNEL"). `whole` is
-    all of the bucket, where that of a channel is a part. With `one_generation` its ticks are about the first generation
-    that one is about, and begin no other. For `observe` and `unflagged` see `StoryPipeline`."""
+    """Runs ticks of one story pipeline, whose runs are called `pipeline` on the ledger ("story", "story/CHANNEL").
+
+    `whole` is the whole bucket, if `bucket` is a channel's part. With `one_generation`, all ticks are about the
+    generation of the first one, and begin no other. For `observe` and `unflagged` see `StoryPipeline`.
+    """
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class StoryRunner:
         return tick
 
     def preparing(self) -> AbstractContextManager[None]:
-        """Prepare, during the block, that the next tick takes the lease. Nothing is written."""
+        """Prepare, during the block, for the next tick to take the lease. Writes nothing."""
         if not offers_looks(self._bucket):
             return nullcontext()
         from retake.bucket.side_by_side import lease_prepared
@@ -93,7 +95,8 @@ class StoryRunner:
         return lease_prepared(self._bucket, LEASE)
 
     def facts(self) -> PipelineFacts | None:
-        """Return what the last tick tells alerts, or None where another one was at work or the state is not known."""
+        """Return the facts for alerts after the last tick, or None if another one held the lease or the state could not
+        be read."""
         return self._opened.facts() if self._opened else None
 
     @property
@@ -103,7 +106,7 @@ class StoryRunner:
 
     @property
     def documents(self) -> Documents | None:
-        """The documents at the end of the last tick; None where it had no lease."""
+        """The documents at the end of the last tick, or None if it did not get the lease."""
         return self._store.documents if self._opened and self._store else None
 
     def _take(self, name: str, owner: str) -> Lease:
@@ -139,7 +142,7 @@ class StoryRunner:
         return RunMirror(ledger, self._pipeline, self._clock, actor=CRON, worker=self._owner, apart=apart)
 
     def dry_run(self, orders: Orders = NO_ORDERS) -> list[str]:
-        """Return what a tick would do, in words; nothing is changed. Raises StateError, StorageError."""
+        """Return what a tick would do, in words. Changes nothing. Raises StateError, StorageError."""
         store, limits = DocumentStore(self._bucket, self._settings.paths, None, self._clock), self._settings.workflow
         store.read()
         if orders != NO_ORDERS:
@@ -174,7 +177,8 @@ class StoryRunner:
 
 
 def story_breakers(settings: Settings, bucket: Bucket, clock: Clock, owner: str) -> "VendorBreakers | None":
-    """Return the vendors' breakers, if the settings want any. `bucket` is the whole bucket, whatever the channel."""
+    """Return the vendors' breakers, or None if the settings turn them off. `bucket` is the whole bucket, not a
+    channel's part."""
     if settings.breaker.failures is None:
         return None
     from retake.ticking.vendor_breakers import VendorBreakers
@@ -185,7 +189,7 @@ def story_breakers(settings: Settings, bucket: Bucket, clock: Clock, owner: str)
 def story_watch(
     settings: Settings, bucket: Bucket, clock: Clock, environ: Mapping[str, str], look: "IdleLook | None" = None
 ) -> TickWatch:
-    """Return what surrounds ticks of stories: mode and alerts. `bucket` is the whole bucket, whatever the channel."""
+    """Return the watch (alerts and mode) for ticks of stories. `bucket` is the whole bucket, not a channel's part."""
 
     def after_work(mode: Mode) -> AfterWork:
         from retake.operations.after_work import after_work

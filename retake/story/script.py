@@ -1,7 +1,7 @@
-"""A step as a script: the world it works with, its journals of paid calls, and how it runs.
+"""A step as a script: its context, its journals of paid calls, and how it runs.
 
-A script runs by a tick under the tick's lease, or by hand under its own. Everything that touches the world comes in
-through `StepContext`, so that a test or a simulation decides what the world is.
+A script is run by a tick under the tick's lease, or by hand under its own. Everything that touches the outside world
+comes in through `StepContext`, so that tests and simulations can replace it.
 """
 
 import os
@@ -36,10 +36,10 @@ from retake.ticking.process import LEASE_VARIABLE, KillTimer, Process, StopSigna
 
 
 class StepContext:
-    """The surroundings of one step, its documents read under the lease.
+    """The context of one step, with the documents read under the lease.
 
-    `process` answers signals and keeps the kernel's timer. `spending` must be that of the whole bucket; left out, the
-    store's bucket is taken for the whole. `nonce()` returns 0 … 2**32-1.
+    `process` answers signals and sets the kernel's timer. `spending` must be that of the whole bucket; the default
+    takes the store's bucket as the whole one. `nonce()` returns 0 … 2**32-1.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class StepContext:
 
     @property
     def generation_id(self) -> str:
-        """The generation under way, "" if there is none."""
+        """The id of the generation under way, or ""."""
         return self.store.documents.gen.generation_id or ""
 
     def check_under_way(self, generation_id: str) -> None:
@@ -99,8 +99,8 @@ class StepContext:
     def record(
         self, error: VendorError, step: Step | None = None, doc: MidjourneyDocument | None = None
     ) -> dict[str, Any]:
-        """Return the error record of a failure of `step`, by default the present one, as `doc` counts it, by default
-        the one in the store."""
+        """Return the error record of a failure of `step` (default: the current one), with the retries that `doc`
+        (default: the one in the store) counts."""
         from random import random
 
         from retake.story.retry_policy import StepFailure, failure_record
@@ -112,8 +112,8 @@ class StepContext:
     def fail(
         self, status: Status, error: VendorError, step: Step | None = None, doc: MidjourneyDocument | None = None
     ) -> VendorError:
-        """Save that a step failed while no paid call was pending; return the error, to be raised. `step` and `doc` are
-        those of `record`."""
+        """Save that a step failed while no paid call was pending. Return the error, for the caller to raise. For `step`
+        and `doc` see `record`."""
         doc = doc or self.store.documents.midjourney
         conclude(self.store, transitions.failed(doc, status, self.record(error, step, doc)), error)
         return error
@@ -127,14 +127,14 @@ _ACCEPTED: Mapping[Step, Accepted] = {
     Step.UPSCALE: transitions.picture_ordered,
     Step.RUNWAY: transitions.video_ordered,
 }
-"""What the vendor's answer makes of the document."""
+"""Return the document after the vendor's answer to a call of the step."""
 
 
 class StoryJournal:
-    """`retake.paid.guard.Journal` in config_midjourney.json: `pending_call`, `spend` and `paid_calls`.
+    """The `retake.paid.guard.Journal` in config_midjourney.json: `pending_call`, `spend` and `paid_calls`.
 
-    Each method is one save: the intent, its price and its reservation are on record together, and so are the answer and
-    what it makes of the generation. `record` makes the error record of a failure of the present step.
+    Each method is one save: the intent, its price and its reservation are recorded together, and so are the answer and
+    its effect on the generation. `record` returns the error record of a failure of the current step.
     """
 
     def __init__(
@@ -144,9 +144,9 @@ class StoryJournal:
         self._vendors = vendors
         self._clock = clock
         self._record = record
-        self._following: tuple[Intent, MidjourneyDocument] | None = None  # the document with it, until it is saved
+        self._following: tuple[Intent, MidjourneyDocument] | None = None  # with the document in which it is recorded
         self.save_text: Callable[[Mapping[str, Any]], None] | None = None
-        """Saves the text made of all answers, where that is the record of the last one (`PendingCall.in_text`)."""
+        """Saves the text made from all answers, if that is the record of the last one (`PendingCall.in_text`)."""
 
     def set_aside(self) -> Room:
         return self._store.set_aside()
@@ -160,8 +160,8 @@ class StoryJournal:
         return call.step.value if call else None
 
     def accepted(self, answer: Any, room: Room | None = None) -> None:
-        """See `retake.paid.guard.Journal`. The document is saved with an answer that is in the text only where the text
-        could not be: the room was set aside for that."""
+        """See `retake.paid.guard.Journal`. An answer whose record is the text is saved in the document only if the text
+        could not be saved, in the room that was set aside."""
         call, doc = self._call, _ACCEPTED[self._call.step](self._doc, answer)
         if call.in_text and self.save_text and room is None:
             self.save_text(doc.draft)
@@ -170,8 +170,8 @@ class StoryJournal:
             self._store.save_midjourney(doc, room)
 
     def accepted_before(self, following: Intent, answer: Any, room: Room | None = None) -> None:
-        """See `retake.paid.guard.SeriesJournal`. A further try writes the very same document, so that one which went
-        through, and whose answer got lost, is recognised."""
+        """See `retake.paid.guard.SeriesJournal`. Another try writes exactly the same document, so that an earlier one
+        that succeeded, and whose answer was lost, is recognised."""
         if self._following is None or self._following[0] is not following:
             self._following = following, self._intended(_ACCEPTED[self._call.step](self._doc, answer), following)
         self._store.save_midjourney(self._following[1], room)
@@ -189,16 +189,17 @@ class StoryJournal:
         self._store.save_midjourney(transitions.call_held(self._doc, self._record(error)))
 
     def find(self) -> str | None:
-        """See `retake.paid.guard.Journal`. A task that is on record was made by an earlier call: the vendor looks for
-        tasks of the minute before too, as clocks may differ, and an upscale is ordered again in the same words."""
+        """See `retake.paid.guard.Journal`. A task that is already on record belongs to an earlier call: since clocks
+        may differ, tasks of the minute before the call are searched too, and an upscale is ordered again in the same
+        words."""
         if self._call.step not in (Step.IMAGINE, Step.UPSCALE):
             return None
         found = self._vendors.midjourney().find(self._call.raw)
         return None if found in [call.get("task_id") for call in self._doc.paid_calls] else found
 
     def disproved(self) -> Refused | None:
-        """Compare the vendor's counts with those saved before a held call: where they are equal, the call was not
-        carried out after all."""
+        """Compare the vendor's counts with those saved before a held call. If they are equal, the call was not carried
+        out."""
         call = self._call
         if call.outcome != UNKNOWN or not comparable(call, self._clock.now()):
             return None
@@ -222,8 +223,8 @@ class StoryJournal:
 
 
 class PickJournal:
-    """`retake.paid.guard.Journal` of the choice: it counts as billed from its beginning, in `paid_calls`, unless it
-    turns out not to have been carried out."""
+    """The `retake.paid.guard.Journal` of the choice of a picture. From its beginning the call counts as billed, in
+    `paid_calls`, unless it turns out not to have been carried out."""
 
     def __init__(self, store: DocumentStore, clock: Clock) -> None:
         self._store = store
@@ -277,13 +278,13 @@ class PickJournal:
 
     @property
     def _picked(self) -> int | None:
-        """Which picture the document has as chosen: None before the call begins, 0 while it is under way."""
+        """The chosen picture in the document: None before the call begins, 0 while it is under way."""
         results = self._store.documents.midjourney.results
         return results.picked if results else None
 
 
 def conclude(store: DocumentStore, doc: MidjourneyDocument, error: VendorError) -> None:
-    """Save what a failure makes of the document. An error that a person must fix is alerted once, not each time."""
+    """Save the document after a failure. An error that a person must fix is alerted once, not each time."""
     before = store.documents.midjourney.error
     if doc.error.critical:
         doc = transitions.alerted(doc)
@@ -295,12 +296,12 @@ def conclude(store: DocumentStore, doc: MidjourneyDocument, error: VendorError) 
 
 # --- how a step runs: by a tick under its lease, or by hand under its own --------------------------------------------
 
-_GRACE_S = 30.0  # after the tick would have killed the script
+_GRACE_S = 30.0  # after the time at which the tick would have killed the script
 
 
 def run_script(work: Callable[[StepContext], None], channel: str | None = None) -> int:
-    """Do a step's work with the world set up around it; return the exit code. Messages go to the log. `channel` takes
-    the place of the one that the environment names."""
+    """Set up a step's context, do its work, and return the exit code. Messages go to the log. `channel` overrides the
+    one in the environment."""
     open_streams()
     environ = {**os.environ, **({CHANNEL_VARIABLE: channel} if channel else {})}
     setup_logging(sys.stderr, human=is_terminal(), environ=environ)
@@ -329,11 +330,11 @@ def _work(work: Callable[[StepContext], None], environ: Mapping[str, str]) -> in
         with bind(generation_id=context.generation_id or None, channel=channel):
             try:
                 work(context)
-                if not handed:  # else the tick does it, unless it goes on with another step
+                if not handed:  # otherwise the tick does it, unless it goes on with another step
                     store.save_midjourney(store.documents.midjourney)
             finally:
                 if not handed:
-                    with suppress(LeaseLost):  # whoever has it now may have set something aside that we know nothing of
+                    with suppress(LeaseLost):  # its new holder may have reservations that our document does not have
                         lease.check()
                         spending.heal(known(store.documents.midjourney))
     finally:
@@ -342,7 +343,7 @@ def _work(work: Callable[[StepContext], None], environ: Mapping[str, str]) -> in
 
 
 def write(generation_id: str, channel: str | None = None) -> int:
-    """Do generate_content.py's work; return the exit code."""
+    """Do the work of generate_content.py, and return the exit code."""
     from retake.story.content import load_prompts, prompts_file, write_content
 
     return run_script(
@@ -351,20 +352,20 @@ def write(generation_id: str, channel: str | None = None) -> int:
 
 
 def make(generation_id: str, channel: str | None = None, *, use_mock: bool = False) -> int:
-    """Do generate_media.py's work; return the exit code."""
+    """Do the work of generate_media.py, and return the exit code."""
     from retake.story.media import make_media
 
     return run_script(lambda context: make_media(context, generation_id, use_mock=use_mock), channel)
 
 
 def ask(channel: str | None = None) -> int:
-    """Do fetch_media.py's work; return the exit code."""
+    """Do the work of fetch_media.py, and return the exit code."""
     from retake.story.media import fetch
 
     return run_script(fetch, channel)
 
 
-# --- command lines: those that a tick gives are understood without loading what parses options ----------------------
+# --- command lines: those of a tick are parsed without importing click ----------------------------------------------
 
 
 def content(arguments: Sequence[str], program: str | None = None) -> NoReturn:

@@ -1,9 +1,9 @@
 """The settings of the story: the shared sections and its own, read from one JSON file and checked together.
 
 Each setting is declared once, as a field of its section: name, type, rule, meaning and default. Reading and checking a
-file, and the test that compares docs/settings.md with the code, derive from that.
+file, and the test that compares docs/settings.md with the code, are derived from that.
 
-At the end is what every command of the story sets up with them: keys, the bucket, the part of a channel.
+At the end is what every command of the story sets up from them: keys, the bucket, the part of a channel.
 """
 
 from collections.abc import Iterator, Mapping
@@ -91,7 +91,7 @@ class FilePaths(NamedTuple):
 
     @property
     def kept_document(self) -> str:
-        """What config_midjourney.json is called in a dead letter."""
+        """The name of config_midjourney.json in a dead letter."""
         return self.config_midjourney.rpartition("/")[2]
 
     @property
@@ -134,11 +134,11 @@ SECTIONS = {
     "IMAGE_GENERATION": schema_of(ImageSettings),
     "VIDEO": schema_of(VideoSettings),
 }
-"""The sections of the file, by where they stand, in the order of docs/settings.md."""
+"""The sections of the file, by their path, in the order of docs/settings.md."""
 
 
 class Settings(NamedTuple):
-    """All settings, checked. `source` is the file they were read from; `warnings` are for the caller to log, once."""
+    """All settings, checked. `source` is the file they were read from. The caller logs `warnings`, once."""
 
     storage: StorageSettings = StorageSettings()
     midjourney: MidjourneySettings = MidjourneySettings()
@@ -156,16 +156,16 @@ class Settings(NamedTuple):
     video: VideoSettings = VideoSettings()
     source: str = DEFAULT_FILE
     warnings: tuple[str, ...] = ()
-    missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels that lack their secret, and its variable
-    channels: tuple[str, ...] = ()  # names; none: one pipeline, at the root of the bucket
-    music: bool = False  # whether the file says anything of another pipeline, that of music
+    missing_secrets: tuple[tuple[str, str], ...] = ()  # alert channels without their secret, with its variable
+    channels: tuple[str, ...] = ()  # names; empty: one pipeline, at the root of the bucket
+    music: bool = False  # whether the file has settings of the music pipeline
 
 
 def load_settings(environ: Mapping[str, str]) -> Settings:
     """Read the settings from the file that RETAKE_CONFIG names, or config/config.json in the current directory.
 
-    RETAKE_STORAGE_URL takes the place of STORAGE.url. A setting that is left out or null has its default. Raises
-    SettingsError: no such file, not JSON, or every fault of the file, one a line.
+    RETAKE_STORAGE_URL overrides STORAGE.url. A setting that is left out or null has its default. Raises SettingsError
+    if there is no such file, if it is not JSON, or with all faults of the file, one per line.
     """
     file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, (*OF_MUSIC, *OF_IMAGES, *OF_WEB))
     found = file.values
@@ -198,26 +198,26 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     return settings
 
 
-LONGEST_CALL = 0.8
-"""The part of `lock_ttl_seconds` that a call may take where the lease expires.
+MAX_CALL_SHARE = 0.8
+"""Maximum share of `lock_ttl_seconds` that a call may take in a bucket whose lease expires.
 
-The lease is renewed each third of its term, and a paid call waits for a renewal, so the kill timer leaves it 0.8 of the
-term."""
+The lease is renewed every third of its term, and a paid call waits for a renewal, so the kill timer leaves it 0.8 of
+the term."""
 
 
 def _lease_expires(url: str) -> bool:
-    """Return whether the leases of the bucket at `url` end by the clock, since no kernel ends them."""
+    """Return whether leases of the bucket at `url` expire with time, since no kernel releases them."""
     return url.startswith(("b2:", "s3:"))
 
 
 def _contradictions(settings: Settings) -> Iterator[str]:
     workflow, paths = settings.workflow, settings.paths._asdict()
     call_s, ttl_s = workflow.call_timeout_seconds, workflow.lock_ttl_seconds
-    if _lease_expires(settings.storage.url) and call_s > LONGEST_CALL * ttl_s:
+    if _lease_expires(settings.storage.url) and call_s > MAX_CALL_SHARE * ttl_s:
         yield (
-            f"WORKFLOW.call_timeout_seconds: found {call_s:g}, allowed: at most {LONGEST_CALL * ttl_s:g}, which is "
-            f"{LONGEST_CALL:g} of WORKFLOW.lock_ttl_seconds ({ttl_s:g}), in a bucket whose lease expires: a paid call "
-            "must end while the lease lasts. Lower the one or raise the other"
+            f"WORKFLOW.call_timeout_seconds: found {call_s:g}, allowed: at most {MAX_CALL_SHARE * ttl_s:g}, which is "
+            f"{MAX_CALL_SHARE:g} of WORKFLOW.lock_ttl_seconds ({ttl_s:g}), in a bucket whose lease expires: a paid "
+            "call must end while the lease lasts. Lower the one or raise the other"
         )
     if workflow.script_timeout_seconds <= workflow.runway_polling_timeout:
         yield (
@@ -234,14 +234,14 @@ def _contradictions(settings: Settings) -> Iterator[str]:
     del paths["prompts"]
     for name, place in paths.items():
         for other, folder in paths.items():
-            # Of two folders one in the other, a listing of the outer one would show the files of the inner one.
+            # If one folder is inside another, a listing of the outer one would show the files of the inner one.
             if name != other and place.startswith(folder) and (place != folder or name > other):
                 yield f"FILE_PATHS.{name}: found {shown(place)}, allowed: a place outside FILE_PATHS.{other}"
 
 
 def sandboxed(settings: Settings, base_url: str) -> Settings:
-    """Return `settings` with every vendor replaced by its stand-in at `base_url`, polled at least once a second. No
-    channel is told of its alerts."""
+    """Return `settings` with every vendor replaced by its stand-in at `base_url`, polled at least once a second, and
+    without alert channels."""
     base = base_url.rstrip("/")
     return settings._replace(
         midjourney=settings.midjourney.in_sandbox(base),
@@ -262,8 +262,8 @@ SANDBOX_KEYS = Keys("sandbox", "key_sandbox", "sandbox")
 
 
 def settings_and_keys(environ: Mapping[str, str], *, warn: bool) -> tuple[Settings, Keys]:
-    """Return the settings and keys, pointed at the sandbox where the environment says so: its keys are never real ones.
-    Raises SettingsError."""
+    """Return the settings and keys. If the environment names a sandbox, the vendors are replaced by it, and the keys
+    are not real ones. Raises SettingsError."""
     settings = load_settings(environ)
     if warn and settings.warnings:
         from logging import getLogger
@@ -279,14 +279,15 @@ def settings_and_keys(environ: Mapping[str, str], *, warn: bool) -> tuple[Settin
 
 
 def open_storage(settings: Settings, *, dead_mans_switch: bool = False) -> Bucket:
-    """Open the bucket that the settings name. With the switch, the kernel ends this process when its lease runs out."""
+    """Open the bucket that the settings name. With `dead_mans_switch`, the kernel ends this process when its lease
+    expires."""
     return open_configured(settings.storage, settings.workflow, dead_mans_switch=dead_mans_switch)
 
 
 def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
-    """Return the part of the bucket that the channel's pipeline lives in; all of it where there are no channels.
+    """Return the part of the bucket that belongs to the channel's pipeline, or all of it without channels.
 
-    Raises SettingsError for a channel that is not one of CHANNELS, or for none where one must be named.
+    Raises SettingsError for a channel that is not one of CHANNELS, or for None if one must be named.
     """
     if not settings.channels and not channel:
         return bucket
@@ -305,16 +306,16 @@ def part_of(bucket: Bucket, settings: Settings, channel: str | None) -> Bucket:
 
 
 def deciding_places(paths: FilePaths) -> tuple[str, ...]:
-    """Return the documents and folders that a tick decides from which finds nothing to do, or waits for a picture."""
+    """Return the documents and folders that decide whether a tick finds nothing to do, or only waits for a picture."""
     return (*paths.documents, *paths.folders.staged)
 
 
 def prefix_of(channel: str | None) -> str:
-    """Return where a channel's part of the bucket begins, and the names of its generations, of which several channels
-    may have one of the same id; "" where there are no channels."""
+    """Return the prefix of a channel's part of the bucket, or "" without channels. It also distinguishes generations of
+    several channels that have the same id."""
     return f"{channel}/" if channel else ""
 
 
 def pipeline_of(channel: str | None) -> str:
-    """Return what the runs of a channel's pipeline are called on the ledger."""
+    """Return the name of a channel's pipeline on the ledger."""
     return f"story/{channel}" if channel else "story"

@@ -1,8 +1,8 @@
-"""What the story spends: its prices and caps, and what its document says of the last reservation.
+"""The spending of the story: its prices and caps, and what its document says about the last reservation.
 
-The settings (PRICES) give a price; where they do not, retake.vendors.sellers does. A mode or model without a known
-price counts as the most expensive one of its kind, times PRICES.unknown_factor. A video is booked with the duration
-that is ordered, which is one that its model offers, not the one in the settings.
+Prices are those of the settings (PRICES), or else of retake.vendors.sellers. A mode or model without a known price
+counts as the most expensive one of its kind, times PRICES.unknown_factor. The price of a video is that of the duration
+that is ordered, which is one that the model offers, not the one in the settings.
 """
 
 from collections.abc import Callable, Iterator
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 _log = getLogger(__name__)
 
-_warned: set[str] = set()  # guessed prices that this process has warned of
+_warned: set[str] = set()  # the warnings about guessed prices that this process has logged
 
 
 def story_spending(settings: Settings, bucket: Bucket, clock: Clock, pipeline: str = "story") -> Spending:
-    """Return the spending of one pipeline. `bucket` is the whole bucket, whatever the channel."""
+    """Return the spending of one pipeline. `bucket` is the whole bucket, not a channel's part."""
     workflow = settings.workflow
     caps = {"bucket_usd": workflow.daily_cap_usd, "pipeline_usd": workflow.channel_cap_usd}
     return Spending(bucket, clock, pipeline, _price(settings), **caps, defers=True)
@@ -44,8 +44,10 @@ def _price(settings: Settings) -> Callable[[str], float]:
 
 
 class CapWatch:
-    """Tells `decide` why a cap forbids a paid call, by the documents in a store as they are when it is called; keeps
-    what it said last in `said`. Calling it may read the bucket; it raises StateError, StorageError."""
+    """Says to `decide` why a cap forbids a paid call, based on the current documents of a store.
+
+    `said` is what it last said. Calling it may read the bucket, and raises StateError, StorageError.
+    """
 
     def __init__(self, spending: Spending, store: "DocumentStore") -> None:
         self.said = ""
@@ -57,7 +59,7 @@ class CapWatch:
 
 
 def known(doc: MidjourneyDocument) -> "Known":
-    """Return what the document says of its last reservation. A `spend.reservation` of another shape says nothing."""
+    """Return what the document says about its last reservation. A malformed `spend.reservation` says nothing."""
     from retake.paid.day_book import Fate, Known, is_day
 
     raw, spend = doc.reservation, doc.spend
@@ -67,7 +69,7 @@ def known(doc: MidjourneyDocument) -> "Known":
     name, day, fate = raw.get("name"), raw.get("day"), raw.get("fate")
     if not isinstance(name, str) or not isinstance(day, str) or not is_day(day) or fate not in list(Fate):
         return Known(account, None, None, Fate.OPEN, *spent)
-    if "usd" in raw and "billed_usd" in raw:  # it is for several calls
+    if "usd" in raw and "billed_usd" in raw:  # a reservation for several calls
         left, deferred = max(0.0, round(raw["usd"] - raw["billed_usd"], 6)), raw.get("deferred") is True
         return Known(account, name, day, Fate(fate), *spent, left, float(raw["billed_usd"]) if deferred else None)
     return Known(account, name, day, Fate(fate), *spent)

@@ -1,4 +1,4 @@
-"""Reading and saving the documents of one pipeline in its bucket, under its lease."""
+"""Reads and saves the documents of one pipeline in its bucket, under its lease."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ from retake.strict_json import encode, parse, what_is_wrong
 _log = getLogger(__name__)
 
 
-_REREADS = 4  # a publisher that writes in place shows a torn document for a moment
+_REREADS = 4  # while a publisher writes in place, the document is torn for a moment
 _REREAD_PAUSE_S = 0.05
-_PUBLISH_TRIES = 200  # one is lost only if the publisher wrote in that very instant
+_MAX_PUBLISH_TRIES = 200  # a try fails only if the publisher writes at that very moment
 
 
 def aside_prefix(paths: FilePaths) -> str:
-    """Return what the keys of displaced versions of config_public.json begin with."""
+    """Return the prefix of the keys of displaced versions of config_public.json."""
     return f"{paths.config_public}.displaced-"
 
 
 class PublicList:
-    """The document, and the list of published ids in it."""
+    """config_public.json, and the list of published ids in it."""
 
     def __init__(self, store: DocumentStore) -> None:
         self._store = store
         self.aside_prefix = aside_prefix(store.paths)
 
     def read(self) -> PublicDocument:
-        """Return the document. One that is torn is read again. Raises StateError."""
+        """Return the document, reading it again if it is torn. Raises StateError."""
         key = self._store.paths.config_public
         for _ in range(_REREADS):
             try:
@@ -59,17 +59,17 @@ class PublicList:
         return self._store.parsed(key, parse_public)
 
     def publish(self, change: Callable[[PublicDocument], PublicDocument]) -> None:
-        """Change config_public.json, losing nothing that the publisher writes at the same time with no lock of its own.
+        """Change config_public.json without losing what the publisher, which uses no lock, writes at the same time.
         `change` may be called several times. Raises LeaseLost, StorageError.
 
-        A write that met another version than it was based on has put that back; the document is read again and the
-        change made again. A publisher who read it in the instant between can still write back a list that lacks what
-        it had appended before: so ids that a disturbed write has seen are remembered in config_gen.json, and come
-        back into the list until they are archived.
+        If a write finds another version than it was based on, that version is put back, and the document is read and
+        changed again. A publisher that reads it at the moment in between can still write back a list without its own
+        earlier append. So ids that were seen during a disturbed write are remembered in config_gen.json, and put back
+        into the list until they are archived.
         """
         seen = dict.fromkeys(self._store.documents.gen.remembered)
         disturbed = False
-        for _ in range(_PUBLISH_TRIES):
+        for _ in range(_MAX_PUBLISH_TRIES):
             self._store.lease.check()
             asides = self._asides()
             public = self.read()
@@ -81,7 +81,7 @@ class PublicList:
             disturbed = disturbed or bool(asides)
             if self._exchanged(public, wanted, asides):
                 self._remember(list(seen) if disturbed else self._store.documents.gen.remembered)
-                for aside in asides:  # only now: until here they are what a crash would have left to learn from
+                for aside in asides:  # only now, since after a crash they are still needed
                     self._store.bucket.delete(aside)
                 return
             disturbed = True
@@ -89,12 +89,12 @@ class PublicList:
 
     @property
     def ids(self) -> list[str]:
-        """The ids to be archived: those in the list, and those that a disturbed write remembered."""
+        """The ids to be archived: those in the list, and those remembered from a disturbed write."""
         return list(dict.fromkeys([*self._store.documents.public.published, *self._store.documents.gen.remembered]))
 
     @property
     def whole(self) -> bool:
-        """No append of the publisher's is waiting to be put back into the list."""
+        """Whether no append of the publisher waits to be put back into the list."""
         return len(self.ids) == len(set(self._store.documents.public.published)) and not self._asides()
 
     def _exchanged(self, public: PublicDocument, wanted: PublicDocument, asides: list[str]) -> bool:
@@ -116,7 +116,7 @@ class PublicList:
         return [entry.key for entry in self._store.view.list(self.aside_prefix)]
 
     def _displaced(self, asides: list[str]) -> list[PublicDocument]:
-        """Return the documents that earlier writes displaced; of one that is invalid a copy is kept."""
+        """Return the documents that earlier writes displaced. Invalid ones are logged, and a copy is kept."""
         found = []
         for aside in asides:
             try:
@@ -133,27 +133,28 @@ class PublicList:
 
 
 class ProcessingFlag:
-    """`processing_lock` in config_public.json during one tick, for people and other programs to see: what excludes
-    others is the lease."""
+    """`processing_lock` in config_public.json during one tick. It is only for people and other programs to see: what
+    excludes others is the lease."""
 
     def __init__(self, store: DocumentStore) -> None:
         self.was_up = False
-        """Whether a tick that did not come to its end left it."""
+        """Whether an interrupted tick has left it up."""
         self._public = store.public
         self._raised = False
 
     def raise_(self) -> None:
-        """Raise it, unless it is."""
+        """Raise the flag, unless that is already done."""
         if not self._raised:
             self.raise_with(lambda doc: doc)
 
     def raise_with(self, change: Callable[[PublicDocument], PublicDocument]) -> None:
-        """Change the document, and raise the flag in the same exchange: nobody sees the one without the other."""
+        """Change the document and raise the flag in the same write, so that nobody sees one without the other."""
         self._raised = True
         self._public.publish(lambda doc: change(doc).updated(processing_lock=True))
 
     def lower(self) -> None:
-        """Lower it if it may be up, and bring back what the publisher's list has lost. Never raises a RetakeError."""
+        """Lower the flag if it may be up, and put back what the publisher's list has lost. Never raises a
+        RetakeError."""
         try:
             if self._raised or self.was_up or not self._public.whole:
                 self._public.publish(lambda doc: doc.updated(processing_lock=False))
@@ -162,22 +163,22 @@ class ProcessingFlag:
 
 
 UNREADABLE = "unreadable/"
-"""Where copies of unreadable documents are kept, by name and content."""
+"""The folder of copies of unreadable documents, named after the document and a digest of its content."""
 
 
 _ANSWER_BYTES = 256 * 1024
-"""More than a vendor's answer to a paid call takes in the document: a task's id, or some texts."""
+"""Bytes set aside in the document for a vendor's answer to a paid call, which is a task's id or some texts."""
 
 _D = TypeVar("_D", PublicDocument, GenDocument, MidjourneyDocument)
 
 
 class DocumentStore:
-    """The documents as last read or saved. A store without a lease can only read: that is for a dry run. `taken` is
-    what was seen when the lease was taken, for the first `read`.
+    """The documents as last read or saved. A store without a lease can only read, as for a dry run. `taken` is what was
+    seen when the lease was taken, for the first `read`.
 
-    config_gen.json and config_midjourney.json are written by the lease's holder alone; finding another version than
-    the one last seen is a Conflict. config_public.json is written by the publisher too, who knows no lease: see
-    `publish`.
+    Only the holder of the lease writes config_gen.json and config_midjourney.json. If they have another version than
+    the one last seen, that is a Conflict. The publisher, which uses no lease, also writes config_public.json: see
+    `PublicList.publish`.
     """
 
     def __init__(
@@ -185,25 +186,25 @@ class DocumentStore:
     ) -> None:
         self.bucket = bucket
         self.view: Sight = bucket
-        """What the last `read` looked at, until the store changes something."""
+        """What the last `read` has seen, until the store changes something."""
         self._taken = taken
         self.paths = paths
         self.documents = Documents(PublicDocument({}), GenDocument({}), MidjourneyDocument({}))
         self.clock = clock
         self._lease = lease
-        self._kept_in = bucket if lease else None  # copies of invalid documents; a store for reading keeps none
+        self._kept_in = bucket if lease else None  # for copies of invalid documents; a store for reading keeps none
         self.versions: dict[str, str | Expect] = {}  # as last read or written, by key
         self.public = PublicList(self)
-        self._saved = self.documents.midjourney  # as it is in the bucket
+        self._saved = self.documents.midjourney  # as stored in the bucket
 
     # --- reading ------------------------------------------------------------------------------------------------
 
     def read(self) -> Documents:
-        """Read all documents, checked before anything is written. Raises StateError for an invalid one, of which a copy
-        is kept.
+        """Read and check all documents. Raises StateError for an invalid one, of which a copy is kept.
 
-        A call whose answer is in a file that is there counts as answered; whatever is saved next says so. Files that a
-        rollback gave up count as gone. Under a lease they are deleted, if a crash left them."""
+        A pending call whose answer is in an existing file counts as answered, which the next save records. Files that a
+        rollback gave up count as gone; under a lease they are deleted if a crash has left them.
+        """
         self.view, self._taken = self._taken or _looked(self), None
         public = self.public.read()
         gen = self.parsed(self.paths.config_gen, parse_gen)
@@ -215,7 +216,7 @@ class DocumentStore:
         return self.documents
 
     def files(self, generation_id: str | None) -> frozenset[str]:
-        """Return the suffixes of the files that the generation has."""
+        """Return the suffixes of the generation's files."""
         if generation_id is None:
             return frozenset()
         return group_at(self.view, self.file_key(generation_id, ""))
@@ -229,7 +230,7 @@ class DocumentStore:
         return None if self.versions[key] is ABSENT else doc
 
     def read_object(self, key: str) -> dict[str, Any] | None:
-        """Return another JSON object of the pipeline, or None if it is not there. Raises StateError."""
+        """Return another JSON object of the pipeline, or None if it does not exist. Raises StateError."""
         data = self.read_bytes(key)
         if data is None:
             return None
@@ -242,7 +243,7 @@ class DocumentStore:
         return value
 
     def read_bytes(self, key: str) -> bytes | None:
-        """Return what is stored under the key, or None."""
+        """Return the content of the object at `key`, or None."""
         try:
             data, self.versions[key] = self.view.read(key)
         except NotFound:
@@ -251,7 +252,7 @@ class DocumentStore:
         return data
 
     def parsed(self, key: str, parse: Callable[[bytes], _D]) -> _D:
-        """Return the document under the key, an empty one if there is none. Raises StateError."""
+        """Return the document at `key`, or an empty one if it does not exist. Raises StateError."""
         data = self.read_bytes(key)
         try:
             return parse(b"{}" if data is None else data)
@@ -268,7 +269,7 @@ class DocumentStore:
         return self._lease
 
     def set_aside(self) -> Room:
-        """Set aside room for config_midjourney.json with a vendor's answer in it. Raises LeaseLost, StorageError."""
+        """Set aside room for config_midjourney.json including a vendor's answer. Raises LeaseLost, StorageError."""
         self.lease.check()
         size = len(self.documents.midjourney.encode()) + _ANSWER_BYTES
         return self.bucket.set_aside(self.paths.config_midjourney, size)
@@ -276,8 +277,11 @@ class DocumentStore:
     def save_midjourney(
         self, doc: MidjourneyDocument, room: Room | None = None, *, synced: bool = True
     ) -> MidjourneyDocument:
-        """Save the document, unless the bucket has it, into the `room` that was set aside if one is given. It need not
-        outlast a power cut unless `synced` (see retake.bucket.contract). Raises LeaseLost, Conflict, StorageError."""
+        """Save the document, unless the bucket already has it, into `room`, the space set aside for it, if given.
+
+        Unless `synced`, the write may be lost in a power cut (see retake.bucket.contract). Raises LeaseLost, Conflict,
+        StorageError.
+        """
         if doc != self._saved:
             self._save(self.paths.config_midjourney, doc.encode(), room, synced=synced)
             self._saved = doc
@@ -285,18 +289,20 @@ class DocumentStore:
         return doc
 
     def save_gen(self, doc: GenDocument, *, synced: bool = True) -> GenDocument:
-        """Save the document like `save_midjourney`. Raises LeaseLost, Conflict, StorageError."""
+        """Save the document, as `save_midjourney` does. Raises LeaseLost, Conflict, StorageError."""
         if doc != self.documents.gen:
             self._save(self.paths.config_gen, doc.encode(), synced=synced)
             self.documents = self.documents._replace(gen=doc)
         return doc
 
     def save_object(self, key: str, value: dict[str, Any]) -> None:
-        """Save what `read_object` read. It need not outlast a power cut. Raises LeaseLost, Conflict, StorageError."""
+        """Save an object that `read_object` has read. It may be lost in a power cut. Raises LeaseLost, Conflict,
+        StorageError."""
         self._save(key, encode(value), synced=False)
 
     def save_file(self, key: str, data: bytes | BinaryIO) -> None:
-        """Write a file of a generation over what is there; an open file streams. Raises LeaseLost, StorageError."""
+        """Write a file of a generation, replacing any other. An open file is streamed. Raises LeaseLost,
+        StorageError."""
         self.lease.check()
         self.view = self.bucket
         if isinstance(data, bytes):
@@ -318,11 +324,11 @@ class DocumentStore:
             version = _version_of(self.bucket, key, data)
             if version is None:
                 raise
-            self.versions[key] = version  # an earlier try went through, and its answer got lost
+            self.versions[key] = version  # an earlier try succeeded, and its answer was lost
 
 
 def group_at(bucket: Sight, stem: str) -> frozenset[str]:
-    """Return the suffixes of the files of a group, whose keys begin with `stem`."""
+    """Return the suffixes of the files of the group whose keys begin with `stem`."""
     return frozenset(entry.key.removeprefix(stem) for entry in bucket.list(stem)).intersection(GROUP)
 
 
@@ -333,7 +339,7 @@ def _looked(store: DocumentStore) -> Sight:
 
 
 def _delete_discarded(store: DocumentStore) -> None:
-    """Delete the files that a rollback gave up: their copies are in its dead letter."""
+    """Delete the files that a rollback gave up. Their copies are in its dead letter."""
     doc, generation_id = store.documents.midjourney, store.documents.gen.generation_id
     for suffix in sorted(doc.discard) if generation_id else ():
         store.lease.check()
@@ -342,7 +348,8 @@ def _delete_discarded(store: DocumentStore) -> None:
 
 
 def _unreadable(bucket: Bucket | None, key: str, data: bytes, invalid: InvalidDocument) -> StateError:
-    """Return the error that names the document and the field, with a copy of it kept in the bucket, if there is one."""
+    """Return the error that names the document and the field. If `bucket` is given, keep a copy of the document
+    there."""
     message = f"{key}: {invalid}. It is left as it is; fix it or remove it, the next tick goes on"
     if bucket is None:
         return StateError(message)
@@ -359,7 +366,7 @@ def _unreadable(bucket: Bucket | None, key: str, data: bytes, invalid: InvalidDo
 
 
 def _version_of(bucket: Bucket, key: str, data: bytes) -> str | None:
-    """Return the version of what is stored under the key if it is `data`, else None."""
+    """Return the version of the object at `key` if its content is `data`, else None."""
     try:
         found, version = bucket.read(key)
     except NotFound:

@@ -1,7 +1,7 @@
-"""Tidying up before new work: which files move where, planned purely, then carried out.
+"""Tidies up before new work: first plans, as a pure function, which files move where, then moves them.
 
-Ids that the publisher has published go to the archive; ready groups (.json, .png, .mp4 of one id) move up from 666/
-over 555/ to 444/, one a pair of folders, only into a folder without a ready group.
+Published ids go to the archive. Ready groups (.json, .png, .mp4 of one id) move up from 666/ through 555/ to 444/: at
+most one group from each folder to the next, and only into a folder without a ready group.
 """
 
 from collections.abc import Container, Iterable, Iterator, Mapping
@@ -22,31 +22,30 @@ _log = getLogger(__name__)
 class FileMove(NamedTuple):
     source: str  # key
     target: str  # key
-    onto: bool = False  # a file is there already: a crash left both, and they are the same
+    onto: bool = False  # whether the target exists already: a crash left both, and they are the same
 
 
 class TwinsDiffer(StorageError):
-    """A file of one id lies in two folders, and they are not the same. Nothing was moved or deleted."""
+    """The same file of one id is in two folders, with different contents. Nothing was moved or deleted."""
 
 
 class TidyPlan(NamedTuple):
     """What tidying up would do."""
 
     moves: tuple[tuple[FileMove, ...], ...]  # one inner tuple for the files of one id: they move together
-    archived: tuple[str, ...]  # ids that lie whole in the archive once the moves are done
+    archived: tuple[str, ...]  # ids whose whole group is in the archive after the moves
     missing: tuple[str, ...]  # published ids with no file anywhere
     incomplete: tuple[str, ...]  # published ids that lack a file
-    empty: tuple[str, ...]  # folders without a ready group once the moves are done
-    room: bool  # the entrance holds no ready group once the moves are done
+    empty: tuple[str, ...]  # folders without a ready group after the moves
+    room: bool  # whether the entrance has no ready group after the moves
     staged: frozenset[str] = frozenset()  # ids with any file in the entrance, the middle or the exit, before the moves
 
 
-Groups = Mapping[str, frozenset[str]]  # id -> suffixes that are there
+Groups = Mapping[str, frozenset[str]]  # id -> suffixes of its files
 
 
 def groups(keys: Iterable[str], folder: str) -> dict[str, frozenset[str]]:
-    """Return the files in `folder` by id: {"20260101-0930": {"json", "png"}}. Files that belong to no group are left
-    out."""
+    """Return the files in `folder` by id: {"20260101-0930": {"json", "png"}}, leaving out files of no group."""
     found: dict[str, set[str]] = {}
     for key in keys:
         name, dot, suffix = key.removeprefix(folder).rpartition(".")
@@ -58,8 +57,8 @@ def groups(keys: Iterable[str], folder: str) -> dict[str, frozenset[str]]:
 def plan(
     published: Iterable[str], known: Iterable[str], staged: Mapping[str, Groups], archive: Groups, folders: Folders
 ) -> TidyPlan:
-    """What to move. `staged` and `archive` say which files lie in which folder; `known` are the published ids about
-    which a warning was given already: an incomplete one is moved only then."""
+    """Return the plan. `staged` and `archive` say which files are in which folder. `known` are the published ids that
+    have been warned about already: an incomplete group is moved only after a warning."""
     published = list(dict.fromkeys(published))
     archiving = _archiving(published, set(known), staged, archive, folders)
     kept = {folder: dict(found) for folder, found in staged.items()}
@@ -79,12 +78,12 @@ def plan(
 def carry_out(bucket: Bucket, moves: Iterable[FileMove]) -> None:
     """Move files together, within the store (see `retake.bucket.contract.Moves`).
 
-    A crash leaves each file whole in at least one of its two folders, and what lies in two folders `plan` brings
-    together again. Raises TwinsDiffer, StorageError.
+    A crash leaves each file whole in at least one of its two folders, and the next `plan` brings together what is in
+    two. Raises TwinsDiffer, StorageError.
     """
     moves = list(moves)
     chosen = {it.target: it.target if it.onto else it.source for it in reversed(moves)}
-    twins = [it for it in moves if it.source != chosen[it.target]]  # what a crash left in two folders
+    twins = [it for it in moves if it.source != chosen[it.target]]  # files that a crash left in two folders
     try:
         for twin in twins:
             if not same_content(bucket, chosen[twin.target], twin.source):
@@ -117,8 +116,8 @@ def _archiving(
 
 
 def _reunited(staged: dict[str, dict[str, frozenset[str]]], folders: Folders) -> list[tuple[FileMove, ...]]:
-    """Plan what ends moves that a crash cut short: a group in two folders comes together in the upper one. `staged` is
-    updated."""
+    """Return the moves that finish those that a crash interrupted: a group in two folders is reunited in the upper one.
+    Updates `staged`."""
     moves = []
     for name in sorted({name for found in staged.values() for name in found}):
         holding = [folder for folder in folders.staged if name in staged[folder]]
@@ -139,7 +138,7 @@ def _ready(folder: Groups) -> list[str]:
 
 
 def _move(source: str, target: str, generation_id: str, suffix: str, there: Container[str] = ()) -> FileMove:
-    """Return the move of a file. `there` are the suffixes of those that the target has already."""
+    """Return the move of a file. `there` are the suffixes of the files that the target has already."""
     return FileMove(f"{source}{generation_id}.{suffix}", f"{target}{generation_id}.{suffix}", suffix in there)
 
 
@@ -150,7 +149,7 @@ def tidy_plan(store: DocumentStore) -> TidyPlan:
     staged = {folder: groups(keys, folder) for folder, keys in listed.items()}
     published = store.public.ids
     archived: dict[str, frozenset[str]] = {}
-    for name in filter(safe_id, published):  # by name: the archive only grows
+    for name in filter(safe_id, published):  # not a listing: the archive only grows
         keys = [entry.key for entry in store.bucket.find(f"{folders.archive}{name}.", GROUP)]
         archived.update(groups(keys, folders.archive))
     found = plan(published, gen.warned, staged, archived, folders)
@@ -158,7 +157,7 @@ def tidy_plan(store: DocumentStore) -> TidyPlan:
 
 
 def _ids(listed: Mapping[str, Iterable[str]]) -> Iterator[str]:
-    """Yield each id that a file may have, also one that belongs to no group: "666/20260101-0930.part.json" has
+    """Yield each id that a file may belong to, even if it is in no group: for "666/20260101-0930.part.json" these are
     20260101-0930 and 20260101-0930.part."""
     for folder, keys in listed.items():
         for key in keys:
@@ -167,9 +166,11 @@ def _ids(listed: Mapping[str, Iterable[str]]) -> Iterator[str]:
 
 
 def tidy(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> TidyPlan:
-    """Carry the plan out, under the lease; return it as it came out. An id of which two different files lie in two
-    folders stays where it is, a published one also on the list, and keeps no other from moving. Raises LeaseLost,
-    StorageError."""
+    """Carry out the plan, under the lease, and return it as carried out. Raises LeaseLost, StorageError.
+
+    An id with different versions of a file in two folders stays where it is, and on the list if it is published. Others
+    are moved nevertheless.
+    """
     twins: set[str] = set()
     for together in _batches(found.moves):
         flag.raise_()
@@ -187,17 +188,17 @@ def tidy(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> TidyPla
 
 
 def _without_ready(store: DocumentStore) -> tuple[str, ...]:
-    """Return the folders in which no ready group lies now."""
+    """Return the folders that have no ready group now."""
     listed = {it: [entry.key for entry in store.bucket.list(it)] for it in store.paths.folders.staged}
     return tuple(folder for folder, keys in listed.items() if not _ready(groups(keys, folder)))
 
 
 def _moved(bucket: Bucket, together: list[tuple[FileMove, ...]]) -> Iterator[str]:
-    """Move groups together; yield the ids of those that cannot be moved, since two files of theirs differ."""
+    """Move groups together. Yield the ids of those that cannot be moved because two versions of a file differ."""
     try:
         carry_out(bucket, (it for moves in together for it in moves))
     except TwinsDiffer as error:
-        if len(together) > 1:  # nothing was moved: each by itself
+        if len(together) > 1:  # nothing was moved yet: move each separately
             for moves in together:
                 yield from _moved(bucket, [moves])
             return
@@ -210,7 +211,7 @@ def _moved(bucket: Bucket, together: list[tuple[FileMove, ...]]) -> Iterator[str
 
 
 def _batches(groups: Iterable[tuple[FileMove, ...]]) -> Iterator[list[tuple[FileMove, ...]]]:
-    """Yield groups that may move at once: none of them moves to where another one still is, or from there on."""
+    """Yield batches of groups that may move at once: no group in a batch moves to or from the keys of another."""
     batch: list[tuple[FileMove, ...]] = []
     keys: set[str] = set()
     for moves in groups:
@@ -237,7 +238,7 @@ def _warn(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> None:
             _log.warning("published id %r %s: it stays on the list", name, lacking[name])
     if list(lacking) != gen.warned:
         flag.raise_()
-        gen = store.documents.gen  # raising the flag may have remembered an id in it
+        gen = store.documents.gen  # raising the flag may have changed `remembered` in it
         store.save_gen(gen.updated(warned=list(lacking)) if lacking else gen.without("warned"))
 
 

@@ -1,8 +1,8 @@
-"""What each event makes of config_midjourney.json. Pure: a document in, a document out.
+"""How each event changes config_midjourney.json. Pure: each function takes a document and returns a document.
 
-The counting rule: a failure leaves the counter alone, a retry adds one, and a counter is cleared when the *result* of
-its step is there. "The vendor took the order" is not a result: a task that is accepted and then always ends as failed
-would be paid for forever.
+The rule of counting: a failure does not change the counter, a retry adds one, and a counter is cleared when the
+*result* of its step is there. "The vendor took the order" is not a result: otherwise a task that is always accepted and
+then fails would be paid for forever.
 """
 
 from collections.abc import Collection, Container, Mapping
@@ -29,14 +29,14 @@ from retake.story.documents import (
 if TYPE_CHECKING:
     from retake.paid.caps import Reservation
 
-_OURS = (
+_OWN_KEYS = (
     *("retries", "runway_task", "pending_call", "last_error", "content_draft", "paid_calls", "failed_step"),
     *("cancelled", "skipped", "rolled_back", "discard", "requeued"),
 )
 
-_LASTING = ("rolled_back", "requeued")
+_LASTING_KEYS = ("rolled_back", "requeued")
 
-_RECORDED = ("step", "attempt", "requested_at_utc", "counted_on", "price_usd", "call")
+_CALL_KEYS = ("step", "attempt", "requested_at_utc", "counted_on", "price_usd", "call")
 
 PICK = "pick"
 """`call` of the paid call by which the chat API chooses one of four pictures."""
@@ -45,17 +45,17 @@ _WAITING = {Step.IMAGINE: Status.WAITING_FOR_IMAGINE, Step.UPSCALE: Status.WAITI
 
 
 def clean(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Return the document with nothing under way. Keys that are not ours stay."""
-    return doc.without(*_OURS).updated(midjourney_task=None, midjourney_results={}, generation=False, status=None)
+    """Return the document with nothing under way. Unknown keys are kept."""
+    return doc.without(*_OWN_KEYS).updated(midjourney_task=None, midjourney_results={}, generation=False, status=None)
 
 
 def content_ready(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Record that the text is saved: the pictures are next. What the calls cost stays on record."""
+    """Record that the text is saved, so the pictures are next. The paid calls stay on record."""
     return clean(doc).updated(generation=True, **_on_record(doc))
 
 
 def picture_next(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Raise the flag again that a crash lost between the text and the pictures."""
+    """Raise the flag that a crash between the text and the pictures has lost."""
     return doc.updated(generation=True, status=None)
 
 
@@ -74,7 +74,7 @@ def intended(
     price: float = 0.0,
     reservation: "Reservation | None" = None,
 ) -> MidjourneyDocument:
-    """Record that a paid call is about to be made: what is asked, when, and for how much."""
+    """Record that a paid call is about to be made: what is asked, when, and at what price."""
     call = _call(doc, step, now, price, reservation)
     spend = doc.spend.on(str(call.get("counted_on") or day_of(now)))
     kept = _reserved(doc, reservation, "open")
@@ -87,15 +87,15 @@ def day_of(now: datetime) -> str:
 
 
 def begun(doc: MidjourneyDocument, generation_id: str) -> MidjourneyDocument:
-    """Begin a generation: nothing under way, and an account by which the book of the day tells this document from one
-    that was removed (`retake.paid.caps`)."""
+    """Begin a generation: nothing is under way, and an account distinguishes this document, in the day's book, from one
+    that was removed (`retake.paid.day_book`)."""
     if isinstance(doc.reservation.get("account"), str):
         return clean(doc)
     return clean(doc).updated(spend={**(doc.raw.get("spend") or {}), "reservation": {"account": generation_id}})
 
 
 def abandoned(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Count a pending call as billed that nobody reconciles any more."""
+    """Count a pending call, which will not be reconciled any more, as billed."""
     return doc.updated(**_billed(doc, "unknown")) if doc.pending else doc
 
 
@@ -106,15 +106,16 @@ def answered(doc: MidjourneyDocument, partial: Mapping[str, Any]) -> MidjourneyD
 
 
 def answered_by(doc: MidjourneyDocument, files: Container[str]) -> MidjourneyDocument:
-    """Return the document with what the generation's files say: the text is the record of the last answer to it."""
+    """Return the document after a look at the generation's files: its text may be the record of the pending call's
+    answer."""
     if doc.pending and doc.pending.in_text and "json" in files:
         return content_ready(answered(doc, {}))
     return doc
 
 
 def picture_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
-    """Record that Midjourney took the order. The results of the imagine stay until those of the upscale are there: if
-    the upscale is lost, it is ordered from them again."""
+    """Record that Midjourney took the order. The results of the imagine are kept until those of the upscale are there,
+    so that a lost upscale can be ordered again."""
     call = _pending(doc)
     task = {"task_id": task_id, "task_type": call.step.value, "requested_at_utc": call.raw.get("requested_at_utc")}
     billed = _billed(doc, "accepted", task_id)
@@ -130,29 +131,29 @@ def video_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
 
 
 def call_refused(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """Record that the call was certainly not carried out: a failed attempt, or whatever its class demands."""
+    """Record that the call was certainly not carried out. What follows depends on the class of the error (`failed`)."""
     return _over(doc.updated(spend=_spend(doc.spend, _closed(doc, "released"), reserved=-_price(doc))), record)
 
 
 def call_wasted(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """Record that the call was carried out and billed, and that its answer is of no use."""
+    """Record that the call was carried out and billed, but that its answer is useless."""
     return _over(doc.updated(**_billed(doc, "wasted")), record)
 
 
 def call_lost(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """Record that nobody can know whether the call was carried out, and that it may be made again: a failed attempt,
-    marked as a possible duplicate."""
+    """Record that the outcome of the call is unknown, and that it may be made again: a failed attempt, marked as a
+    possible duplicate."""
     return _over(doc.updated(**_billed(doc, "unknown", possible_duplicate=True)), record)
 
 
 def call_held(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """Record that nobody can know, and that the call must not be made again until the operator decides."""
+    """Record that the outcome is unknown, and that the call must not be made again until the operator decides."""
     error = {**record, "recovery_actions": [escalate("operator", ASK_TO_RESOLVE)]}
     return doc.updated(pending_call={**_pending(doc).raw, "outcome": UNKNOWN}, last_error=error)
 
 
 def reconcile_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """Record that reconciling the pending call failed once more; the call itself stays as it is."""
+    """Record that reconciling the pending call failed once more. The call stays pending."""
     pending = _pending(doc)
     call = {**pending.raw, "failed_settles": pending.failed_reconciles + 1}
     return doc.updated(pending_call=call, last_error=dict(record))
@@ -165,17 +166,17 @@ def usage_compared(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def operator_retries(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Let a held call be made again, as the operator decided. This uses up no attempt."""
+    """Allow a held call to be made again, as decided by the operator. This uses up no attempt."""
     return doc.updated(**_billed(doc, "unknown", possible_duplicate=True)).without("pending_call", "last_error")
 
 
 def operator_skips(doc: MidjourneyDocument, *, mock: bool) -> MidjourneyDocument:
-    """Give a held call up, as the operator decided: the generation ends as if no attempt were left."""
+    """Give up a held call, as decided by the operator: the generation goes on as if no attempt were left."""
     rest = doc.updated(**_billed(doc, "unknown")).without("pending_call")
     return mock_instead(rest) if mock else _final(rest, _pending(doc).step)
 
 
-# --- what the vendors' tasks deliver ------------------------------------------------------------------------------
+# --- the vendors' tasks -------------------------------------------------------------------------------------------
 
 
 def picture_delivered(doc: MidjourneyDocument, result: Mapping[str, Any]) -> MidjourneyDocument:
@@ -189,8 +190,8 @@ def picture_delivered(doc: MidjourneyDocument, result: Mapping[str, Any]) -> Mid
 def choice_begun(
     doc: MidjourneyDocument, now: datetime, price: float, reservation: "Reservation | None" = None
 ) -> MidjourneyDocument:
-    """Record that the chat API is about to be asked which picture to upscale. It is never asked again, and counts as
-    billed from here on, unless `choice_made` says that it was not."""
+    """Record that the chat API is about to be asked which picture to upscale. This call is never made again, and counts
+    as billed from now on, unless `choice_made` says that it was not carried out."""
     call = {**_call(doc, Step.UPSCALE, now, price, reservation), "call": PICK, "outcome": UNKNOWN}
     spend = doc.spend.on(str(call.get("counted_on") or day_of(now)))
     spent = _spend(spend, _billing(_reserved(doc, reservation, "billed"), price), settled=price)
@@ -198,7 +199,7 @@ def choice_begun(
 
 
 def choice_made(doc: MidjourneyDocument, index: int, outcome: str | None) -> MidjourneyDocument:
-    """Record which picture is upscaled, and what became of the call that chose it; None: it was not carried out."""
+    """Record which picture is upscaled, and the outcome of the call that chose it (None: it was not carried out)."""
     *before, call = doc.paid_calls
     after = picture_picked(doc, index)
     if outcome is None:
@@ -230,7 +231,7 @@ def picture_still_awaited(doc: MidjourneyDocument, now: datetime) -> MidjourneyD
 
 
 def picture_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """Record that the Midjourney task ended as failed: the order that made it failed, and a new one is needed."""
+    """Record that the Midjourney task failed. The step that ordered it has failed, and a new order is needed."""
     status = FAILURE_STATUS[ordered_by(_task(doc))]
     return failed(_cleared(doc.updated(midjourney_task=None), Step.FETCH), status, record)
 
@@ -241,7 +242,7 @@ def video_polled(doc: MidjourneyDocument, now: datetime) -> MidjourneyDocument:
 
 
 def polls_counted(doc: MidjourneyDocument, polls_failed: int) -> MidjourneyDocument:
-    """Set the counter of failed polls, which answered polls have cleared, to what it was when the polling began."""
+    """Reset the counter of failed polls, which answered polls have cleared, to what it was when polling began."""
     return doc.updated(retries={**doc.retries, Step.RUNWAY_POLL.value: polls_failed})
 
 
@@ -251,8 +252,8 @@ def video_task_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> Mid
 
 
 def video_delivered(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Record that all files are there: nothing is under way. A pending call, in whose place a mock was made by hand,
-    counts as billed: nobody reconciles it any more."""
+    """Record that all files are there, and nothing is under way. A pending call that was replaced by a mock made by
+    hand counts as billed: it will not be reconciled any more."""
     doc = abandoned(doc)
     return clean(doc).updated(**_on_record(doc))
 
@@ -261,10 +262,10 @@ def video_delivered(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def failed(doc: MidjourneyDocument, status: Status, record: Mapping[str, Any]) -> MidjourneyDocument:
-    """Record that a step failed; what follows depends on the class of the error.
+    """Record that a step failed. What follows depends on the class of the error.
 
-    Class A sets the error status, to be retried. After class B no retry can help, and the generation fails. After class
-    C everything stays as it is until a person has fixed what the record names.
+    Class A sets the error status, to be retried. Class B cannot be fixed by a retry, and fails the generation. After
+    class C everything waits until a person has fixed what the record names.
     """
     doc = doc.updated(last_error=dict(record))
     if record["error_class"] == ErrorClass.CRITICAL:
@@ -294,19 +295,19 @@ def mock_instead(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def video_mocked(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Let a mock take the place of the video that is not ordered. The picture, which is paid for, goes into it."""
+    """Replace the video, which is not ordered, by a mock. The picture, which is paid for, is used for it."""
     return doc.without("last_error").updated(generation=False, status=Status.TIMED_OUT_MOCK_NEEDED.value)
 
 
 def skipped(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocument:
-    """Do without the result of the failed step: a mock takes its place. The error stays on record."""
+    """Replace the result of the failed step by a mock. The error stays on record."""
     entry = {"step": doc.present_step.value, "by": by, "at_utc": stamp(now), "error": doc.error.raw or None}
     return mock_instead(doc.without("last_error").updated(skipped=[*doc.skipped, entry]))
 
 
 def cancelled(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocument:
-    """End the generation because somebody cancelled it. It ends as a failed one does, and says that it did not fail. A
-    pending call counts as billed: nobody reconciles it any more."""
+    """End the generation because somebody cancelled it. It ends like a failed one, but is marked as cancelled. A
+    pending call counts as billed: it will not be reconciled any more."""
     step = doc.present_step
     rest = abandoned(doc).without("pending_call")
     return _final(rest, step).updated(cancelled={"by": by, "at_utc": stamp(now)})
@@ -317,7 +318,7 @@ def mock_failed(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def alerted(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Record that the operator has been told of the last error: once is enough."""
+    """Record that the operator has been alerted of the last error, which is done only once."""
     return doc.updated(last_error={**doc.error.raw, "alerted": True})
 
 
@@ -327,7 +328,7 @@ def hold_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def wait_lifted(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Make the failed step due now, as the operator decided."""
+    """Make the failed step due now, as decided by the operator."""
     return doc.updated(last_error={**doc.error.raw, "recovery_actions": [retry_in(0)]})
 
 
@@ -338,8 +339,8 @@ def rolled_back(
     entry: Mapping[str, Any],
     discard: Collection[str],
 ) -> MidjourneyDocument:
-    """Take a step again: what it and later ones have made is given up, and `results` is what it begins from. What the
-    calls cost stays on record. `discard` are suffixes of files, which are deleted afterwards."""
+    """Have a step run again: what it and later steps have made is given up, and `results` is its input. The paid calls
+    stay on record. `discard` are the suffixes of files that are deleted afterwards."""
     kept = {it: n for it, n in doc.retries.items() if it in PAID_STEPS[: PAID_STEPS.index(step)]}
     after = doc.without("runway_task", "last_error", "skipped", "content_draft").updated(
         midjourney_task=None, midjourney_results=dict(results), generation=step is Step.IMAGINE, status=None
@@ -349,9 +350,12 @@ def rolled_back(
 
 
 def requeued(doc: MidjourneyDocument, present: MidjourneyDocument) -> MidjourneyDocument:
-    """Bring a generation that failed for good back at its failed step, with that step's attempts unused and everything
-    before it kept. What the day has cost is taken from the `present` document: the old one's day is over. A task in
-    flight is asked for before anything is given up for its age: that counts from the next poll."""
+    """Bring back a generation that failed for good, at its failed step, with that step's attempts unused and everything
+    before it kept.
+
+    The day's spending is taken from the `present` document, since the day of the old one is over. A task in flight
+    loses its date, so that it is polled before it can be given up for its age.
+    """
     step = doc.present_step
     doc = doc.without("spend").updated(**({"spend": present.raw["spend"]} if "spend" in present.raw else {}))
     for name in ("midjourney_task", "runway_task"):
@@ -384,8 +388,8 @@ def _before_step(doc: MidjourneyDocument, step: Step) -> str | None:
 
 
 def _on_record(doc: MidjourneyDocument) -> dict[str, Any]:
-    """Return what a step's end leaves: what was paid, what was rolled back, and where it was brought back from."""
-    return {"paid_calls": doc.paid_calls, **{key: doc.raw[key] for key in _LASTING if doc.raw.get(key)}}
+    """Return the keys that outlast a step: the paid calls, the rollbacks, and the letter it was requeued from."""
+    return {"paid_calls": doc.paid_calls, **{key: doc.raw[key] for key in _LASTING_KEYS if doc.raw.get(key)}}
 
 
 def _final(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
@@ -397,15 +401,14 @@ def _cleared(doc: MidjourneyDocument, *steps: Step) -> MidjourneyDocument:
 
 
 def _dated(doc: MidjourneyDocument, key: str, task: Task | None, now: datetime) -> MidjourneyDocument:
-    """Date a task from now that has not the time of its order, or one that is still to come, so that it can be
-    overdue."""
+    """Date a task now if it has no date, or one in the future, so that it can become overdue."""
     if task is None or (task.requested_at and task.requested_at <= now):
         return doc
     return doc.updated(**{key: {**doc.raw[key], "requested_at_utc": stamp(now)}})
 
 
 def _poll_answered(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
-    """Clear what an answered poll ends: the counter, and a class C error, so that another refusal alerts again."""
+    """Clear the counter, and a class C error, after an answered poll, so that another refusal alerts again."""
     return _cleared(hold_lifted(doc) if doc.error.critical else doc, step)
 
 
@@ -415,9 +418,9 @@ def _over(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocum
 
 
 def _billed(doc: MidjourneyDocument, outcome: str, task_id: str | None = None, **facts: Any) -> dict[str, Any]:
-    """Return the spend record and the day's sum with the pending call counted as billed."""
+    """Return `paid_calls` and `spend` with the pending call counted as billed."""
     asked = _pending(doc).raw
-    call = {key: asked[key] for key in _RECORDED if key in asked}
+    call = {key: asked[key] for key in _CALL_KEYS if key in asked}
     paid = [*doc.paid_calls, {**call, "outcome": outcome, **({"task_id": task_id} if task_id else {}), **facts}]
     spend = _spend(doc.spend, _closed(doc, "billed"), reserved=-_price(doc), settled=_price(doc))
     return {"paid_calls": paid, "spend": spend}
@@ -426,8 +429,8 @@ def _billed(doc: MidjourneyDocument, outcome: str, task_id: str | None = None, *
 def _call(
     doc: MidjourneyDocument, step: Step, now: datetime, price: float, reservation: "Reservation | None"
 ) -> dict[str, Any]:
-    """Return what is recorded of a call before it is made. `counted_on` is there where the book of the day counts it on
-    another day than that of its time."""
+    """Return the record of a call before it is made. It has `counted_on` if the day's book counts it on another day
+    than that of its time."""
     call = {
         "step": step.value,
         "attempt": doc.retries_of(step) + 1,
@@ -438,7 +441,8 @@ def _call(
 
 
 def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: str) -> dict[str, Any]:
-    """Return the reservation of the call that is about to be made; one for several calls keeps what is billed of it."""
+    """Return the record of the reservation for a call that is about to be made. One for several calls keeps what is
+    already billed of it."""
     kept = doc.reservation
     if reservation is None:
         return kept
@@ -452,12 +456,12 @@ def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: 
 
 
 def _billing(kept: dict[str, Any], usd: float) -> dict[str, Any]:
-    """Return a reservation of which more is billed; one for a single call is billed by its fate alone."""
+    """Return a reservation with `usd` more billed. For a single call the fate alone says that it is billed."""
     return {**kept, "billed_usd": round(kept["billed_usd"] + usd, 6)} if "billed_usd" in kept else kept
 
 
 def _closed(doc: MidjourneyDocument, fate: str) -> dict[str, Any]:
-    """Return the last reservation with what became of its call. A document of an older version has none."""
+    """Return the last reservation with the fate of its call. A document of an older version has none."""
     kept = doc.reservation
     if "fate" not in kept:
         return kept
@@ -474,8 +478,8 @@ def _price(doc: MidjourneyDocument) -> float:
 def _spend(
     spend: Spend, reservation: Mapping[str, Any], *, reserved: float = 0.0, settled: float = 0.0
 ) -> dict[str, Any]:
-    """Return `spend` with these amounts added, to a millionth of a dollar. The caps are held against the book of the
-    day (`retake.paid.caps`); these sums replace it where it is missing."""
+    """Return `spend` with these amounts added, to a millionth of a dollar. Caps are checked against the day's book
+    (`retake.paid.caps`); these sums replace it if it is missing."""
     return {
         "day": spend.day,
         "reserved_usd": max(0.0, round(spend.reserved + reserved, 6)),

@@ -1,7 +1,8 @@
-"""`retake work`: ticks of the story's channels, begun by messages over RabbitMQ instead of by cron.
+"""`retake work`: ticks of the story's channels, started by messages over RabbitMQ instead of by cron.
 
-Each process announces every channel again and again, and runs a tick for each message that it receives. Any number of
-them, on any number of machines, so share the channels; the lease still lets one tick at a time work on a channel.
+Each process announces every channel periodically, and runs a tick for each message that it receives. So any number of
+processes, on any number of machines, share the channels. The lease still lets only one tick at a time work on a
+channel.
 """
 
 import os
@@ -35,8 +36,8 @@ TOPOLOGY = Topology(
 )
 VARIABLE = "RABBITMQ_URL"
 
-_LOOK_S = 0.25  # how soon a signal is answered between two ticks
-_AGAIN_S = 5.0  # how soon channels are announced again after RabbitMQ was unreachable
+_SIGNAL_POLL_S = 0.25  # between checks for a signal, between two ticks
+_RETRY_PAUSE_S = 5.0  # before channels are announced again after RabbitMQ was unreachable
 
 _log = getLogger(__name__)
 
@@ -78,7 +79,7 @@ def _work(folder: str | None, every_s: float, name: str) -> int:
     from retake.rabbit.broker import Broker
     from retake.serving.environment import load_environment
 
-    os.environ.update(load_environment())  # libraries look for the keys of a bucket there
+    os.environ.update(load_environment())  # libraries look there for the keys of a bucket
     setup_logging(sys.stderr, human=is_terminal())
     url = os.environ.get(VARIABLE, "").strip()
     if not url:
@@ -95,12 +96,12 @@ def _work(folder: str | None, every_s: float, name: str) -> int:
     finally:
         announcing.stop()
         broker.close()
-        announcing.join(_AGAIN_S)
+        announcing.join(_RETRY_PAUSE_S)
     return ExitCode.OK
 
 
 def _secrets(url: str) -> list[str]:
-    """Return what of the URL must not be in a log."""
+    """Return the parts of the URL that must not appear in a log."""
     try:
         password = urlsplit(url).password or ""
     except ValueError:
@@ -109,7 +110,7 @@ def _secrets(url: str) -> list[str]:
 
 
 def announce(broker: "Broker", every_s: float) -> float:
-    """Publish a message for each channel, which waits for `every_s`; return in how many seconds to do so again.
+    """Publish a message for each channel, which expires after `every_s`. Return in how many seconds to do so again.
 
     Raises SettingsError.
     """
@@ -118,32 +119,32 @@ def announce(broker: "Broker", every_s: float) -> float:
     try:
         for channel in load_settings(os.environ).channels or ("",):
             broker.publish(EXCHANGE, KEY, strict_json.encode({"channel": channel}), expiration_s=every_s)
-    except BrokerAway as error:  # the broker has told it, once
+    except BrokerAway as error:  # the broker has already logged it, once
         _log.debug("%s", error)
-        return min(every_s, _AGAIN_S)
+        return min(every_s, _RETRY_PAUSE_S)
     return every_s
 
 
 class ChannelWorker:
-    """Runs one tick for each message. `folder` is that of `retake.story.command.manage`."""
+    """Runs one tick for each message. For `folder` see `retake.story.command.manage`."""
 
     def __init__(self, folder: str | None, stopping: StopSignal) -> None:
         self._folder, self._stopping = folder, stopping
         self._opened: tuple[Settings, Bucket] | None = None
 
     def work(self, broker: "Broker") -> None:
-        """Take messages until a signal says to stop; the tick under way ends as one of cron's does then."""
+        """Take messages until a signal asks to stop. The tick under way then ends as one started by cron would."""
         consumer = broker.consume(QUEUE)
         try:
             while not self._stopping.count:
-                delivery = consumer.take(_LOOK_S)
+                delivery = consumer.take(_SIGNAL_POLL_S)
                 if delivery is not None:
                     self.answer(delivery)
         finally:
             consumer.close()
 
     def answer(self, delivery: "Delivery") -> None:
-        """Run the tick that a message is about. It is acknowledged in any case: the next one is a minute away."""
+        """Run the tick that a message asks for. The message is acknowledged in any case: the next one comes soon."""
         try:
             channel = _channel_in(delivery.body)
         except ValueError as error:
@@ -155,12 +156,12 @@ class ChannelWorker:
         delivery.ack()
 
     def tick(self, channel: str | None) -> int:
-        """Run one tick of a channel (None: of the one pipeline); return its exit code. Raises what a tick raises."""
+        """Run one tick of a channel (None: of the only pipeline), and return its exit code. Raises what ticks raise."""
         settings, keys = settings_and_keys(os.environ, warn=False)
         if channel not in (settings.channels or (None,)):
             _log.warning("a message in %s is dropped: there is no such channel in the settings here", QUEUE)
             return ExitCode.OK
-        # Of many leases, one that is lost ends its own work: no dead man's switch for the whole process.
+        # No dead man's switch for the process: losing one of many leases ends only the work under that lease.
         bucket = self._bucket(settings)
         scripts = LazyScripts(self._folder, settings.workflow.script_timeout_seconds, os.environ, self._stopping)
         watch = story_watch(settings, bucket, SystemClock(), os.environ)
@@ -168,14 +169,14 @@ class ChannelWorker:
         return tick.run().exit_code
 
     def _bucket(self, settings: Settings) -> Bucket:
-        """Return the bucket, opened again where the settings have changed: each tick reads them, as cron's do."""
+        """Return the bucket, opened again if the settings have changed. Each tick reads them, like ticks of cron."""
         if self._opened is None or self._opened[0] != settings:
             self._opened = settings, open_storage(settings)
         return self._opened[1]
 
 
 def _channel_in(body: bytes) -> str | None:
-    """Return the channel that a message names, None for the one pipeline. Raises ValueError."""
+    """Return the channel that a message names, or None for the only pipeline. Raises ValueError."""
     try:
         found = strict_json.parse(body)
     except ValueError:

@@ -168,7 +168,7 @@ def test_a_time_of_a_channel_that_is_none_is_named() -> None:
     world = DeliveryWorld()
     world.tick(failing())
     rewrite(world, lambda board: board["channels"]["all"].update(last_delivered_at="late"))
-    with pytest.raises(StateError, match=r"alerts/state\.json: channels\.all: last_delivered_at: no time"):
+    with pytest.raises(StateError, match=r"alerts/state\.json: channels\.all: last_delivered_at: is not a time"):
         world.store.read()
 
 

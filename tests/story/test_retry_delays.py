@@ -16,7 +16,7 @@ from retake.settings.shared import RetryingSettings
 from retake.story.decision import Act, Action
 from retake.story.documents import MidjourneyDocument, Step
 from retake.story.pipeline import _until_given_up
-from retake.story.retry_policy import LONGEST_ASKED_S, StepFailure, given_up_at, retry_delay, step_policy
+from retake.story.retry_policy import MAX_RETRY_AFTER_S, StepFailure, given_up_at, retry_delay, step_policy
 from retake.story.settings import Settings
 from retake.ticking.tick import Orders, Tick
 from retake.ticking.until_done import until_done
@@ -80,7 +80,7 @@ def test_the_policy_has_the_attempts_of_the_workflow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "expected"), [(None, 60), (5, 60), (90, 90), (90.2, 91), (LONGEST_ASKED_S, 3600), (1e9, 3600)]
+    ("asked", "expected"), [(None, 60), (5, 60), (90, 90), (90.2, 91), (MAX_RETRY_AFTER_S, 3600), (1e9, 3600)]
 )
 def test_what_the_vendor_asks_for_is_waited_for_up_to_an_hour(asked: float | None, expected: int) -> None:
     error = Refused(Code.RATE_LIMIT, "HTTP 429", retry_after_s=asked)
