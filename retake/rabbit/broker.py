@@ -41,7 +41,7 @@ class Broker:
     def __init__(self, url: str, topology: Topology, *, name: str, timeout_s: float = 5.0) -> None:
         self._url, self._topology, self._name, self._timeout_s = url, topology, name, timeout_s
         self._loop = LoopThread(f"rabbit {name}")
-        self._told = Condition()
+        self._changed = Condition()
         self._trouble: BrokerAway | None = None
         self._connected = False
         self._closed = False
@@ -56,16 +56,16 @@ class Broker:
             self._topology,
             name=self._name,
             timeout_s=self._timeout_s,
-            told=self._note,
+            on_change=self._note,
         )
         self._loop.start()
         self._loop.submit(self._connection.run())
 
     def close(self) -> None:
         """Close the connection. Unsettled deliveries go back to their queue. May be called again."""
-        with self._told:
+        with self._changed:
             self._closed, self._connected = True, False
-            self._told.notify_all()
+            self._changed.notify_all()
         if self._connection is not None:
             with suppress(LoopEnded):
                 self._loop.call(self._connection.close(), 3.0)
@@ -77,8 +77,8 @@ class Broker:
         Raises BrokerAway with the reason after `timeout_s`, and BrokerRefused (wrong user or password, a queue with
         other arguments) as soon as that is known.
         """
-        with self._told:
-            self._told.wait_for(
+        with self._changed:
+            self._changed.wait_for(
                 lambda: self._connected or self._closed or isinstance(self._trouble, BrokerRefused), timeout_s
             )
             if not self._connected:
@@ -152,9 +152,9 @@ class Broker:
 
     def _note(self, trouble: BrokerAway | None) -> None:
         """Record what the connection reports. Each change is logged once, no matter how long it lasts."""
-        with self._told:
+        with self._changed:
             known, self._trouble, self._connected = self._trouble, trouble, trouble is None and not self._closed
-            self._told.notify_all()
+            self._changed.notify_all()
         if trouble is None:
             _log.info("connected to RabbitMQ")
         elif str(trouble) != str(known) and not self._closed:
@@ -168,9 +168,9 @@ class Broker:
 
     def _await_first(self, timeout_s: float) -> None:
         """Wait for the end of the first attempt to connect. Raises BrokerAway if there is no connection."""
-        with self._told:
+        with self._changed:
             if self._connection is not None:
-                self._told.wait_for(lambda: self._connected or self._closed or self._trouble is not None, timeout_s)
+                self._changed.wait_for(lambda: self._connected or self._closed or self._trouble is not None, timeout_s)
             if not self._connected:
                 raise self._reason()
 

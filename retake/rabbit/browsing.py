@@ -12,7 +12,7 @@ from retake.foreign_text import one_line
 from retake.rabbit.address import BrokerAway
 from retake.rabbit.connection import RabbitConnection
 
-_GIVEN_BACK, _MOST_GIVEN_BACK = "x-delivery-count", 10
+_DELIVERY_COUNT, _MAX_DELIVERIES = "x-delivery-count", 10
 
 
 class BrowsedMessage(NamedTuple):
@@ -61,7 +61,7 @@ async def give_back(
     """
     with suppress(BrokerAway):
         for message in messages:
-            if _times_given_back(message) >= _MOST_GIVEN_BACK:
+            if _times_given_back(message) >= _MAX_DELIVERIES:
                 await connection.within(partial(_renew, connection, queue, message))
     await connection.within(channel.close)
 
@@ -71,7 +71,7 @@ async def _renew(connection: RabbitConnection, queue: str, message: AbstractInco
 
     A crash in between leaves both in the queue.
     """
-    headers = {name: it for name, it in message.headers.items() if name != _GIVEN_BACK and _can_be_sent(it)}
+    headers = {name: it for name, it in message.headers.items() if name != _DELIVERY_COUNT and _can_be_sent(it)}
     await connection.publish("", queue, Message(message.body, headers=headers, delivery_mode=DeliveryMode.PERSISTENT))
     await message.ack()
 
@@ -86,7 +86,7 @@ def _can_be_sent(header: Any) -> bool:
 
 
 def _times_given_back(message: AbstractIncomingMessage) -> int:
-    count = message.headers.get(_GIVEN_BACK)
+    count = message.headers.get(_DELIVERY_COUNT)
     return count if isinstance(count, int) else 0
 
 

@@ -19,8 +19,8 @@ from retake.rabbit import properties
 from retake.rabbit.address import Address, BrokerAway, trouble
 from retake.rabbit.topology import Topology
 
-FIRST_PAUSE_S = 0.2
-LONGEST_PAUSE_S = 5.0
+BASE_PAUSE_S = 0.2
+MAX_PAUSE_S = 5.0
 _DECLARING = 3  # times the timeout: after a start, RabbitMQ answers while it still recovers its queues
 _CLOSING_S = 2.0
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class RabbitConnection:
-    """Calls `told` on each change: with None once connected and everything is declared, else with the reason why
+    """Calls `on_change` on each change: with None once connected and everything is declared, else with the reason why
     not."""
 
     def __init__(
@@ -38,11 +38,11 @@ class RabbitConnection:
         *,
         name: str,
         timeout_s: float,
-        told: Callable[[BrokerAway | None], None],
+        on_change: Callable[[BrokerAway | None], None],
     ) -> None:
         self.address = address
         self.timeout_s = timeout_s
-        self._topology, self._name, self._told = topology, name, told
+        self._topology, self._name, self._on_change = topology, name, on_change
         properties.tolerate()
         self._connection: AbstractConnection | None = None
         self._publishing = _PublishingChannel(self)
@@ -57,14 +57,14 @@ class RabbitConnection:
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  libraries raise many kinds
                 _reraise_own(error)
                 failures += 1
-                self._told(trouble(self.address, error, self.timeout_s))
+                self._on_change(trouble(self.address, error, self.timeout_s))
             else:
                 failures = 0
                 self._ready.set()
-                self._told(None)
+                self._on_change(None)
                 await lost
                 self._ready.clear()
-                self._told(self.address.away("the connection was lost"))
+                self._on_change(self.address.away("the connection was lost"))
             await self.close()
             await asyncio.sleep(self.pause_s(failures))
 
@@ -86,7 +86,7 @@ class RabbitConnection:
 
     def pause_s(self, failures: int) -> float:
         """Return the backoff, in seconds with jitter, after this many failures in a row."""
-        longest = min(LONGEST_PAUSE_S, FIRST_PAUSE_S * 2.0 ** min(failures, 10))
+        longest = min(MAX_PAUSE_S, BASE_PAUSE_S * 2.0 ** min(failures, 10))
         return longest * SystemRandom().uniform(0.5, 1.0)
 
     async def ready(self) -> None:

@@ -14,11 +14,11 @@ from retake.rabbit.address import BrokerAway
 from retake.rabbit.connection import RabbitConnection
 from retake.rabbit.loop_thread import LoopEnded, LoopThread
 
-LARGEST = 1 << 20
+MAX_MESSAGE_BYTES = 1 << 20
 """Maximum message size in bytes. A larger message is dead-lettered, or dropped if the queue has no dead-letter
 exchange."""
 
-_TOLD_AT = 3  # failures in a row before a warning: a queue that is being recovered may time out once or twice
+_WARN_AFTER = 3  # failures in a row before a warning: a queue that is being recovered may time out once or twice
 
 _log = getLogger(__name__)
 
@@ -78,9 +78,9 @@ class Delivery:
             await self._message.nack(requeue=True)
 
 
-def _tell(queue: str, error: BrokerAway, failures: int) -> None:
+def _log_failure(queue: str, error: BrokerAway, failures: int) -> None:
     """Log why nothing is consumed: one warning, and only for what the connection does not report itself."""
-    if failures == _TOLD_AT:
+    if failures == _WARN_AFTER:
         _log.warning("the queue %s is not consumed; it is tried again: %s", queue, error)
     else:
         _log.debug("%s is not consumed: %s", queue, error)
@@ -134,12 +134,12 @@ class Consumer:
         with self._arrived:
             wanted, self._wanted = self._wanted, False
         if wanted:
-            self._call(self._end())
+            self._call(self._stop_consuming())
 
     def close(self) -> None:
         """Pause, and close the channel: unsettled deliveries go back to the queue."""
         self.pause()
-        self._call(self._leave())
+        self._call(self._close_channel())
 
     def _call(self, work: Coroutine[Any, Any, None]) -> None:
         with suppress(LoopEnded):
@@ -161,11 +161,11 @@ class Consumer:
         while True:
             await self._connection.ready()
             try:
-                await self._on_a_channel()
+                await self._consume_channel()
                 failures = 0
             except BrokerAway as error:
                 failures += 1
-                _tell(self._queue, error, failures)
+                _log_failure(self._queue, error, failures)
             except Exception:  # noqa: BLE001  a bug must not end the consumer
                 failures += 1
                 _log.exception("%s is not consumed: this is a bug in Retake; it is tried again", self._queue)
@@ -173,12 +173,12 @@ class Consumer:
                 # After a call on a channel times out, one layer of the library has closed it and the other reports it
                 # as open: nothing would be consumed on it until the connection is lost.
                 self._tag = None
-                await _tried(self._queue, self._leave)
+                await _tried(self._queue, self._close_channel)
             await asyncio.sleep(self._connection.pause_s(failures))
             # The queue may have been deleted.
             await _tried(self._queue, lambda: self._connection.within(self._connection.declare))
 
-    async def _on_a_channel(self) -> None:
+    async def _consume_channel(self) -> None:
         """Consume until the channel or the consumer is gone. Raises BrokerAway."""
         queue = await self._connection.within(self._open)
         self._gone.clear()
@@ -203,7 +203,7 @@ class Consumer:
     async def _arrive(self, message: AbstractIncomingMessage) -> None:
         if self._channel is None:
             return  # its channel is closed: the broker delivers it again
-        if len(message.body) > LARGEST:
+        if len(message.body) > MAX_MESSAGE_BYTES:
             _log.warning("a message of %d bytes in %s is not taken: it is too large", len(message.body), self._queue)
             await message.nack(requeue=False)
             return
@@ -216,7 +216,7 @@ class Consumer:
         if not wanted:
             await message.nack(requeue=True)
 
-    async def _end(self) -> None:
+    async def _stop_consuming(self) -> None:
         """Cancel the consumer, and requeue the messages that were not taken."""
         task, self._task = self._task, None
         if task is not None:
@@ -232,7 +232,7 @@ class Consumer:
         for delivery in waiting:
             await delivery.give_back()
 
-    async def _leave(self) -> None:
+    async def _close_channel(self) -> None:
         channel, self._channel = self._channel, None
         if channel is not None:
             with suppress(BrokerAway):

@@ -7,8 +7,8 @@ from fastapi.responses import Response
 
 from retake.foreign_text import several_lines
 
-MOST_FAULTS = 20
-_DETAIL = 4000  # maximum characters
+MAX_FAULTS = 20
+_MAX_DETAIL = 4000  # maximum characters
 
 
 def answer(value: Any, status: int = 200) -> Response:
@@ -22,7 +22,7 @@ def answer(value: Any, status: int = 200) -> Response:
 
 def refused(status: int, detail: str) -> Response:
     """Return `{"detail": …}` with this status."""
-    return answer({"detail": several_lines(detail)[:_DETAIL]}, status)
+    return answer({"detail": several_lines(detail)[:_MAX_DETAIL]}, status)
 
 
 def fault(found: dict[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 
-REST_S = 1.0
+COOLDOWN_S = 1.0
 """Seconds for which further calls fail at once after one that was too slow."""
 
 _T = TypeVar("_T")
@@ -25,21 +25,21 @@ class NotInTime(RetakeError):
 class BoundedCalls:
     """Runs calls in threads of their own and waits at most `seconds` for each. `what` names the backend in messages.
 
-    An abandoned call goes on in its thread, so at most `most` calls run at a time. After a call that was too slow,
-    further calls fail at once for REST_S seconds: otherwise requests that wait for a thread would wait many times as
-    long as one call.
+    An abandoned call goes on in its thread, so the number of concurrent calls is limited to `max_calls`. After a call
+    that was too slow, further calls fail at once for COOLDOWN_S seconds: otherwise requests that wait for a thread
+    would wait many times as long as one call.
     """
 
-    def __init__(self, what: str, *, seconds: float, most: int) -> None:
+    def __init__(self, what: str, *, seconds: float, max_calls: int) -> None:
         self._what, self._seconds = what, seconds
-        self._free = threading.BoundedSemaphore(most)
-        self._rests_until = 0.0
+        self._free = threading.BoundedSemaphore(max_calls)
+        self._cooldown_until = 0.0
 
     def run(self, work: Callable[[], _T], seconds: float | None = None) -> _T:
         """Return or raise what `work` returns or raises. Raises NotInTime."""
         seconds = self._seconds if seconds is None else seconds
         until = monotonic() + seconds
-        if monotonic() < self._rests_until:
+        if monotonic() < self._cooldown_until:
             raise NotInTime(f"{self._what} did not answer a moment ago; try again")
         if not self._free.acquire(timeout=seconds):
             raise self._too_slow(seconds)
@@ -67,5 +67,5 @@ class BoundedCalls:
             self._free.release()
 
     def _too_slow(self, seconds: float) -> NotInTime:
-        self._rests_until = monotonic() + REST_S
+        self._cooldown_until = monotonic() + COOLDOWN_S
         return NotInTime(f"{self._what} did not answer within {seconds:g} s; try again")

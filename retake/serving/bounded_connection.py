@@ -14,7 +14,7 @@ HEAD_S = 20.0
 STALL_S = 60.0
 """Seconds that a client may go without reading a response."""
 
-_AT_ONCE = struct.pack("ii", 1, 0)
+_RESET = struct.pack("ii", 1, 0)
 
 
 class BoundedConnection(H11Protocol):
@@ -67,14 +67,14 @@ class BoundedConnection(H11Protocol):
 
     def _await_reading(self) -> None:
         self._unread = self.transport.get_write_buffer_size()
-        self._stalled = self.loop.call_later(STALL_S, self._look_again)
+        self._stalled = self.loop.call_later(STALL_S, self._check_reading)
 
-    def _look_again(self) -> None:
+    def _check_reading(self) -> None:
         if self.transport.get_write_buffer_size() < self._unread:  # slow, but it reads
             self._await_reading()
         else:
             stream = self.transport.get_extra_info("socket")
-            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _AT_ONCE)  # else the kernel keeps the unread data
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)  # else the kernel keeps the unread data
             self.transport.abort()
 
 

@@ -9,7 +9,7 @@ from dotenv.parser import Binding, parse_stream
 
 from retake.errors import SettingsError
 
-_LARGEST = 1 << 20
+_MAX_BYTES = 1 << 20
 
 
 def load_environment(folder: Path = Path(".")) -> dict[str, str]:
@@ -24,7 +24,7 @@ def load_environment(folder: Path = Path(".")) -> dict[str, str]:
 def _variables(path: Path) -> Iterator[tuple[str, str]]:
     for it in parse_stream(io.StringIO(_text(path))):
         if it.error or (it.key is not None and not _is_variable(it)):
-            line = it.original.line + it.original.string.count("\n", 0, _first_sign(it.original.string))
+            line = it.original.line + it.original.string.count("\n", 0, _leading_space(it.original.string))
             raise SettingsError(f"{path}, line {line}: not NAME=value; correct it, or take it out")
         if it.key is not None and it.value is not None:
             yield it.key, it.value
@@ -35,7 +35,7 @@ def _is_variable(binding: Binding) -> bool:
     return value is not None and "\0" not in value and name.isascii() and name.replace(".", "_").isidentifier()
 
 
-def _first_sign(text: str) -> int:
+def _leading_space(text: str) -> int:
     """Return the length of the white space at the beginning of `text`."""
     return len(text) - len(text.lstrip())
 
@@ -45,7 +45,7 @@ def _text(path: Path) -> str:
     try:
         if not path.exists():
             return ""
-        if not path.is_file() or path.stat().st_size > _LARGEST:
+        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
             raise SettingsError(f"{path}: not a file of variables; move it away, or run this in another folder")
         return path.read_text("utf-8")
     except OSError as error:

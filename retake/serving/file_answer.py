@@ -26,25 +26,25 @@ def file_answer(
     `read(first, last)` returns these bytes of the file, or b"" if it is gone. `headers` are added to the response. A
     request for several ranges gets the whole file. Raises HTTPException (404).
     """
-    told = {"content-disposition": f'inline; filename="{name}"', "accept-ranges": "bytes", **headers}
+    answer_headers = {"content-disposition": f'inline; filename="{name}"', "accept-ranges": "bytes", **headers}
     wanted = request.headers.get("range")
-    if request.headers.get("if-range", told.get("etag")) != told.get("etag"):
+    if request.headers.get("if-range", answer_headers.get("etag")) != answer_headers.get("etag"):
         wanted = None
     part = wanted_part(wanted, size) if wanted else None
     first, last = part or (0, size - 1)
     if part and first > last:
         refusal = refused(416, "there is no such part")
-        refusal.headers.update({**told, "content-range": f"bytes */{size}"})
+        refusal.headers.update({**answer_headers, "content-range": f"bytes */{size}"})
         return refusal
-    told["content-length"] = str(last + 1 - first)
+    answer_headers["content-length"] = str(last + 1 - first)
     if part:
-        told["content-range"] = f"bytes {first}-{last}/{size}"
+        answer_headers["content-range"] = f"bytes {first}-{last}/{size}"
     status, kind = 206 if part else 200, TYPES.get(name.rpartition(".")[2], "application/octet-stream")
     if request.method == "HEAD":
-        return Response(status_code=status, headers=told, media_type=kind)
+        return Response(status_code=status, headers=answer_headers, media_type=kind)
     pieces = _pieces(read, first, last)
     begun = next(pieces, b"")  # before the status is sent: the file may be gone
-    return StreamingResponse(chain([begun], pieces), status, told, kind)
+    return StreamingResponse(chain([begun], pieces), status, answer_headers, kind)
 
 
 def _pieces(read: Callable[[int, int], bytes], first: int, last: int) -> Iterator[bytes]:

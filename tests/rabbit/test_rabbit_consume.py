@@ -9,7 +9,7 @@ from rabbit_server import RabbitServer
 from waiting import eventually
 
 from retake.rabbit.broker import Broker, Consumer, Delivery
-from retake.rabbit.consumer import LARGEST
+from retake.rabbit.consumer import MAX_MESSAGE_BYTES
 
 WAIT_S = 20.0
 
@@ -127,7 +127,7 @@ def test_a_closed_consumer_gives_back_what_it_gave(broker: Broker, place: Place)
 
 
 def test_a_message_that_is_too_large_is_dead_lettered(broker: Broker, place: Place) -> None:
-    publish(broker, place, b"x" * (LARGEST + 1), b"two")
+    publish(broker, place, b"x" * (MAX_MESSAGE_BYTES + 1), b"two")
     assert taken(broker.consume(place.queue)).body == b"two"
     eventually(lambda: broker.depth(place.dead) == 1)
 
