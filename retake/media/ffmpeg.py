@@ -31,7 +31,7 @@ GB."""
 THREADS = 2
 """Decoder threads. Memory grows with their number, and by default ffmpeg starts one or more per processor."""
 
-MOST_THREADS = 8
+MAX_THREADS = 8
 """Maximum number of threads for callers that need more than `THREADS`, such as encoders."""
 
 STOP_S = 0.25
@@ -104,7 +104,7 @@ def run(
     if code == 0:
         return text
     failure = MediaError if code < 0 else FfmpegFailed  # negative: killed by a signal
-    raise failure(f"ffmpeg ended with an error: {(errors_in(text) or [_end(code)])[-1]}")
+    raise failure(f"ffmpeg ended with an error: {(errors_in(text) or [_exit_reason(code)])[-1]}")
 
 
 def _log() -> IO[bytes]:
@@ -136,7 +136,7 @@ def _limit(pid: int, timeout_s: float, memory: int) -> None:
     if not hasattr(resource, "prlimit"):
         return
     # CPU time of all threads: ends a process that outlives its caller.
-    processor_s = math.ceil(timeout_s * MOST_THREADS) + 1
+    processor_s = math.ceil(timeout_s * MAX_THREADS) + 1
     for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, processor_s), (resource.RLIMIT_CORE, 0)):
         with suppress(ProcessLookupError, PermissionError):  # it has ended; it belongs to another user
             hard = resource.prlimit(pid, kind)[1]
@@ -144,7 +144,7 @@ def _limit(pid: int, timeout_s: float, memory: int) -> None:
             resource.prlimit(pid, kind, (most, most))
 
 
-def _end(code: int) -> str:
+def _exit_reason(code: int) -> str:
     if code in (-signal.SIGKILL, -signal.SIGXCPU):
         return "it was killed, for the memory or processor time that it took"
     return f"exit code {code}, no reason given"
@@ -164,7 +164,7 @@ def _started(command: Sequence[str], folder: Path | None, log: int) -> Iterator[
         yield process
     finally:
         if process.returncode is None:
-            for pid in _family(process.pid):
+            for pid in _process_tree(process.pid):
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             process.wait()
@@ -186,13 +186,13 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float, stopping: Callable
                 ) from None
 
 
-def _family(pid: int) -> list[int]:
+def _process_tree(pid: int) -> list[int]:
     # IMAGEIO_FFMPEG_EXE may name a script that starts the real ffmpeg: on Linux its children are killed too.
     try:
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     except OSError:
         children = []
-    return [pid, *(each for child in children for each in _family(int(child)))]
+    return [pid, *(each for child in children for each in _process_tree(int(child)))]
 
 
 def _read(log: int) -> str:

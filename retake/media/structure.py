@@ -17,7 +17,7 @@ PNG_PART = 2**20
 MP4_PART = 2**16
 """Bytes per read."""
 
-MOST_PARTS = 100_000
+MAX_PARTS = 100_000
 """Maximum number of chunks in a PNG or boxes in an MP4. Real files have thousands; checking more takes too long."""
 
 _SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -30,7 +30,7 @@ def png_fault(read: ReadPart, size: int) -> str:
     if file.at(0, 8) != _SIGNATURE:
         return "it does not begin as a PNG does"
     start, kinds = 8, set[bytes]()
-    for number in range(MOST_PARTS):
+    for number in range(MAX_PARTS):
         head = file.at(start, 8)
         length, kind = int.from_bytes(head[:4]), head[4:]
         if len(head) < 8 or start + 12 + length > size:
@@ -45,7 +45,7 @@ def png_fault(read: ReadPart, size: int) -> str:
         start += 12 + length
         if kind == b"IEND":
             return _end_fault(start, size, has_pixels=b"IDAT" in kinds)
-    return f"it has more than {MOST_PARTS} chunks"
+    return f"it has more than {MAX_PARTS} chunks"
 
 
 def mp4_fault(read: ReadPart, size: int) -> str:
@@ -85,7 +85,7 @@ def _boxes(file: "_ReadAhead", start: int, end: int) -> tuple[dict[bytes, tuple[
     box extends to the end of the file [ISO/IEC 14496-12, 4.2].
     """
     found: dict[bytes, tuple[int, int]] = {}
-    for _ in range(MOST_PARTS):
+    for _ in range(MAX_PARTS):
         if start == end:
             return found, ""
         head = file.at(start, 16)
@@ -100,7 +100,7 @@ def _boxes(file: "_ReadAhead", start: int, end: int) -> tuple[dict[bytes, tuple[
             return found, f"no valid box begins at byte {start}"
         found.setdefault(name, (start + begin, start + length))
         start += length
-    return found, f"it has more than {MOST_PARTS} boxes"
+    return found, f"it has more than {MAX_PARTS} boxes"
 
 
 class _ReadAhead:

@@ -23,13 +23,13 @@ FONTS = (
     *FROM_RIGHT,
 )
 MISSING = "□"  # replaces a letter that no font has, so that a reader sees that something is there
-LONGEST = 600  # maximum characters of a text; the rest is cut
+MAX_CHARACTERS = 600  # of a text; the rest is cut
 
 LEADING = 1.32  # from one baseline to the next, in font sizes
 RISE, FALL = 0.74, 0.12  # height of a line above and below its baseline: between Latin capitals and Chinese
 
-LINES_AT_LEAST = 3.0  # the largest letters are those of which this many lines would fill the box …
-WIDTH_AT_LEAST = 4.5  # … and this many letters a line
+MIN_LINES = 3.0  # the largest letters are those of which this many lines would fill the box …
+MIN_LETTERS = 4.5  # … and this many letters a line
 WHOLE_WORDS = 4.0  # words are split only if letters of 1/4 of the largest size do not fit all of them unsplit
 SPLIT_WORDS = 2.0  # a text with a split word has letters of at most 1/2 of the largest size
 SMALLEST = 6.0  # letters are never smaller than 1/6 of the largest size: the text is cut instead
@@ -65,16 +65,16 @@ def typeset(text: str, width: float, height: float) -> Setting:
     words = [_piece(text) for text in pieces(settable(text))]
     if not words:
         return Setting((), 1)
-    largest = max(1.0, min(height / LINES_AT_LEAST, width / WIDTH_AT_LEAST))
+    largest = max(1.0, min(height / MIN_LINES, width / MIN_LETTERS))
     for size in _sizes(largest, largest / WHOLE_WORDS):
         lines = len(filled(words, width / size))
         if max(word.width for word in words) * size <= width and _height(lines, size) <= height:
-            return Setting(evened(words, lines, width / size), size)
+            return Setting(balanced(words, lines, width / size), size)
     for size in _sizes(largest / SPLIT_WORDS, largest / SMALLEST):
         parts = list(_split(words, width / size))
         lines = len(filled(parts, width / size))
         if _height(lines, size) <= height:
-            return Setting(evened(parts, lines, width / size), size)
+            return Setting(balanced(parts, lines, width / size), size)
     size = max(1, int(largest / SMALLEST))
     lines = max(1, int((height / size - RISE - FALL) / LEADING + 1))
     return Setting(_cut(filled(list(_split(words, width / size)), width / size), lines), size)
@@ -93,7 +93,7 @@ def filled(parts: list[Piece], width: float) -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def evened(parts: list[Piece], lines: int, width: float) -> tuple[str, ...]:
+def balanced(parts: list[Piece], lines: int, width: float) -> tuple[str, ...]:
     """Return `parts` in exactly `lines` lines of at most `width`, as equal in length as possible, to avoid one-word
     lines."""
     ends = [0.0, *accumulate(part.width + part.gap for part in parts)]
@@ -133,7 +133,7 @@ def shortened(text: str, size: int, room: float) -> str:
     """Return `text`, cut so that it is at most `room` pixels wide on one line."""
     if line_width(text, size) <= room:
         return text
-    low, high = 0, min(len(text), LONGEST)
+    low, high = 0, min(len(text), MAX_CHARACTERS)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if line_width(f"{text[:middle]}…", size) <= room else (low, middle - 1)
@@ -178,7 +178,7 @@ def letters(name: str) -> frozenset[int]:
 
 
 def settable(text: str) -> str:
-    """Return `text` on one line, with at most `LONGEST` characters, all of which have a glyph.
+    """Return `text` on one line, with at most `MAX_CHARACTERS`, all of which have a glyph.
 
     Arabic letters have their contextual shapes.
     """
@@ -193,18 +193,18 @@ def scripts_without_letters(text: str) -> list[str]:
 
 
 def _readable(text: str) -> str:
-    text = unicodedata.normalize("NFC", " ".join(text[: LONGEST * 4].split()))
-    return text if len(text) <= LONGEST else text[:LONGEST].rstrip() + "…"
+    text = unicodedata.normalize("NFC", " ".join(text[: MAX_CHARACTERS * 4].split()))
+    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS].rstrip() + "…"
 
 
 def _letter(character: str) -> str:
     if any(ord(character) in letters(name) for name in FONTS):
         # Skin tones, joiners and variation selectors change how a colour emoji looks; ours have no colour.
-        return "" if 0x1F3FB <= ord(character) <= 0x1F3FF or _unseen(character) else character
-    return "" if _unseen(character) or unicodedata.combining(character) else MISSING
+        return "" if 0x1F3FB <= ord(character) <= 0x1F3FF or _is_invisible(character) else character
+    return "" if _is_invisible(character) or unicodedata.combining(character) else MISSING
 
 
-def _unseen(character: str) -> bool:
+def _is_invisible(character: str) -> bool:
     return unicodedata.category(character) in ("Cc", "Cf", "Cs", "Me") or 0xFE00 <= ord(character) <= 0xFE0F
 
 

@@ -9,18 +9,19 @@ from typing import NamedTuple
 
 from retake.media import MediaError, ffmpeg, picture
 from retake.media.picture import Size
-from retake.media.structure import MOST_PARTS
+from retake.media.structure import MAX_PARTS
 
-ZOOM_A_SECOND = 0.012  # a slow zoom: 12 % in ten seconds
-MOST_ZOOM = 0.15  # in total, so that the edges stay visible
+ZOOM_PER_SECOND = 0.012  # a slow zoom: 12 % in ten seconds
+MAX_ZOOM = 0.15  # in total, so that the edges stay visible
 
-MOST_FRAMES = 1_000_000  # eleven hours
+MAX_FRAMES = 1_000_000  # eleven hours
 
 # The only containers that ffmpeg opens: a playlist disguised as a video could make it read other files.
 CONTAINERS = "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm"
 
-MOST_PIXELS = 36_000_000  # per frame: 8K has 33 million
+MAX_FRAME_PIXELS = 36_000_000  # per frame: 8K has 33 million
 ENCODER_MEMORY = 6 * 2**30  # bytes of address space: 4096 × 4096 with eight threads takes some 3 GB
+CHECK_S = 60.0  # time limit of a check
 
 STILL = "scale=out_color_matrix=bt709:out_range=tv,format={},loop=loop=-1:size=1"
 """The filters that repeat a picture for ever, with a placeholder for its pixel format."""
@@ -29,7 +30,7 @@ BT709 = "setparams=colorspace=bt709:color_primaries=bt709:color_trc=bt709:range=
 OUTPUT = ("-map_metadata", "-1", "-fflags", "+bitexact", "-movflags", "+faststart", "video.mp4")
 
 _LOOK = [
-    *("-threads", str(ffmpeg.THREADS), "-max_pixels", str(MOST_PIXELS)),
+    *("-threads", str(ffmpeg.THREADS), "-max_pixels", str(MAX_FRAME_PIXELS)),
     *("-format_whitelist", CONTAINERS, "-skip_frame", "nokey", "-i", "video"),
     *("-map", "0:v:0", "-f", "null", "-"),  # decodes the key frames
     *("-map", "0:v:0", "-map", "0:a?", "-c", "copy", "-f", "null", "-"),  # reads every packet
@@ -63,7 +64,7 @@ def mock_video(
     `size` is rounded down to even numbers, as yuv420p requires; `codec` names an encoder of ffmpeg. Raises MediaError
     for an invalid picture, for numbers that do not make a video, and if ffmpeg fails.
     """
-    frames = round(duration_s * fps) if 0 < duration_s * fps <= MOST_FRAMES else 0
+    frames = round(duration_s * fps) if 0 < duration_s * fps <= MAX_FRAMES else 0
     even = Size(size.width // 2 * 2, size.height // 2 * 2)
     if frames < 1 or min(even) < 2:
         raise MediaError(f"{duration_s:g} s at {fps:g} frames a second, {size.width} × {size.height}: no video.")
@@ -73,7 +74,7 @@ def mock_video(
         return folder.joinpath("video.mp4").read_bytes()
 
 
-def check_video(video: bytes | Path, *, timeout_s: float = 60.0) -> VideoFacts:
+def check_video(video: bytes | Path) -> VideoFacts:
     """Return the facts of a video, given as bytes or as a file.
 
     Every packet is read, but only key frames are decoded: some 20 ms for ten seconds of 1280 × 720. Raises MediaError
@@ -88,7 +89,7 @@ def check_video(video: bytes | Path, *, timeout_s: float = 60.0) -> VideoFacts:
         else:
             here.write_bytes(video)
         try:
-            log = ffmpeg.run(_LOOK, timeout_s, folder)
+            log = ffmpeg.run(_LOOK, CHECK_S, folder)
         except MediaError as error:
             with here.open("rb") as file:
                 begins, size = file.read(_BEGINNING), here.stat().st_size
@@ -112,7 +113,7 @@ def missing_bytes(mp4: bytes | Path) -> int:
     """Return how many bytes are missing at the end of `mp4`, since ffmpeg overlooks a cut between two frames.
 
     An MP4 is a sequence of boxes, each of which begins with its length [ISO/IEC 14496-12, 4.2]. Returns 0 for any other
-    file, and for one with more than `MOST_PARTS` boxes.
+    file, and for one with more than `MAX_PARTS` boxes.
     """
     if not isinstance(mp4, Path):
         return _missing(lambda start, end: mp4[start:end], len(mp4))
@@ -124,7 +125,7 @@ def _missing(part: Callable[[int, int], bytes], size: int) -> int:
     if part(4, 8) != b"ftyp":
         return 0
     start = 0
-    for _ in range(MOST_PARTS):
+    for _ in range(MAX_PARTS):
         if start + 8 > size:
             break
         length = int.from_bytes(part(start, start + 4))
@@ -150,12 +151,12 @@ def facts_in(log: str) -> VideoFacts:
 def _zoom(frames: int, duration_s: float, fps: float, codec: str) -> list[str]:
     # zoompan and crop move by whole pixels, which jitters; perspective samples between them. The picture is converted
     # once and repeated: some 7 s of CPU time for ten seconds of 1280 × 720 at 24 frames per second.
-    end = min(MOST_ZOOM, ZOOM_A_SECOND * duration_s)
+    end = min(MAX_ZOOM, ZOOM_PER_SECOND * duration_s)
     edge = f"{end / (1 + end) / 2}*in/{max(1, frames - 1)}"  # cut off at each edge, as a fraction of the side
     near, far = edge, f"(1-{edge})"
     corners = f"x0=W*{near}:y0=H*{near}:x1=W*{far}:y1=H*{near}:x2=W*{near}:y2=H*{far}:x3=W*{far}:y3=H*{far}"
     filters = (STILL.format("yuv420p"), f"perspective={corners}:interpolation=cubic:eval=frame", BT709)
-    threads = str(min(os.cpu_count() or 1, ffmpeg.MOST_THREADS))
+    threads = str(min(os.cpu_count() or 1, ffmpeg.MAX_THREADS))
     rate = str(Fraction(fps).limit_denominator(1001))  # 29.97 is 30000/1001
     quality = ("-preset", "veryfast", "-crf", "20") if codec in ("libx264", "libx265") else ()
     return [

@@ -86,7 +86,7 @@ def waveform_video(
 
 
 def _encode(duration_s: float) -> list[str]:
-    threads = str(min(os.cpu_count() or 1, ffmpeg.MOST_THREADS))
+    threads = str(min(os.cpu_count() or 1, ffmpeg.MAX_THREADS))
     stills = (argument for name in ("cover.png", "ink.png") for argument in ("-framerate", str(FPS), "-i", name))
     return [
         *(*stills, *TRACK, "-filter_complex", _FILTERS, "-map", "[v]", "-map", "2:a:0", "-t", f"{duration_s:.3f}"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from retake.media.picture import Size
-from retake.media.structure import MOST_PARTS, MP4_PART, PNG_PART, mp4_fault, png_fault
+from retake.media.structure import MAX_PARTS, MP4_PART, PNG_PART, mp4_fault, png_fault
 from retake.media.video import mock_video
 
 
@@ -81,7 +81,7 @@ SIGNATURE, HEADER, END = PNG[:8], PNG[8:33], chunk(b"IEND")
         (SIGNATURE + chunk(b"IHDR", bytes(13)) + END, "names no size"),
         (SIGNATURE + HEADER + b"\xff\xff\xff\xffIDAT" + bytes(99), "cut short"),
         (SIGNATURE + HEADER + HEADER + END, "no valid chunk"),
-        (SIGNATURE + HEADER + chunk(b"tEXt") * MOST_PARTS + END, "more than"),
+        (SIGNATURE + HEADER + chunk(b"tEXt") * MAX_PARTS + END, "more than"),
     ],
     ids=map(str, range(12)),
 )
@@ -104,7 +104,7 @@ def test_a_damaged_picture_is_told(damaged: bytes, what: str) -> None:
         (FTYP + (1).to_bytes(4) + b"mdat" + b"\xff" * 8, "cut short"),
         (FTYP + (1).to_bytes(4) + b"mdat" + bytes(8), "no valid box"),
         (FTYP + b"\0\0", "cut short"),
-        (FTYP + box(b"free") * MOST_PARTS, "more than"),
+        (FTYP + box(b"free") * MAX_PARTS, "more than"),
     ],
     ids=map(str, range(13)),
 )

@@ -6,7 +6,18 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from retake.media import typeset
-from retake.media.typeset import FONTS, LONGEST, MISSING, Piece, Setting, evened, filled, letters, pieces, settable
+from retake.media.typeset import (
+    FONTS,
+    MAX_CHARACTERS,
+    MISSING,
+    Piece,
+    Setting,
+    balanced,
+    filled,
+    letters,
+    pieces,
+    settable,
+)
 
 LATIN, CHINESE, EMOJI, *_ = FONTS
 
@@ -51,7 +62,7 @@ def test_what_cannot_be_drawn_is_left_out_or_boxed(text: str, seen: str) -> None
 
 def test_very_long_texts_are_cut_visibly() -> None:
     cut = settable("word " * 10_000)
-    assert len(cut) <= LONGEST + 1
+    assert len(cut) <= MAX_CHARACTERS + 1
     assert cut.endswith("…")
 
 
@@ -89,14 +100,14 @@ def test_lines_are_filled_one_after_the_other() -> None:
 
 def test_no_word_is_left_alone_on_the_last_line() -> None:
     assert filled(words(4, 4, 4, 2), 15) == ["4 4 4", "2"]
-    assert evened(words(4, 4, 4, 2), 2, 15) == ("4 4", "4 2")
+    assert balanced(words(4, 4, 4, 2), 2, 15) == ("4 4", "4 2")
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=12), st.integers(9, 30))
 def test_evened_lines_are_as_many_as_filled_ones_and_never_longer_than_the_room(widths: list[int], room: int) -> None:
     parts = words(*widths)
     greedy = filled(parts, room)
-    even = evened(parts, len(greedy), room)
+    even = balanced(parts, len(greedy), room)
     assert len(even) == len(greedy)
     assert " ".join(even) == " ".join(greedy)
 
@@ -144,7 +155,7 @@ def test_words_stay_whole_while_letters_can_be_read() -> None:
 
 
 def test_a_text_too_long_for_its_box_ends_in_dots() -> None:
-    setting = typeset.typeset("字" * LONGEST, 150, 100)
+    setting = typeset.typeset("字" * MAX_CHARACTERS, 150, 100)
     assert setting.lines[-1].endswith("…")
     assert setting.height <= 100
 

@@ -7,7 +7,7 @@ from PIL import Image, ImageChops, ImageDraw, ImageStat
 
 from retake.media import MediaError, ffmpeg, video
 from retake.media.picture import Size
-from retake.media.structure import MOST_PARTS
+from retake.media.structure import MAX_PARTS
 from retake.media.video import VideoFacts, check_video, facts_in, is_video_file, missing_bytes, mock_video
 
 SMALL = Size(160, 90)
@@ -93,7 +93,7 @@ def test_the_zoom_is_slow_and_does_not_tremble(tmp_path: Path) -> None:
     places = [bar(frame) for frame in frames(mock_video(a_picture(size), size, 2, 24), tmp_path)]
     middle = size.width / 2
     moves = [before - after for before, after in pairwise(places)]
-    end = video.ZOOM_A_SECOND * 2
+    end = video.ZOOM_PER_SECOND * 2
     assert (middle - places[-1]) / (middle - places[0]) == pytest.approx(1 + end, abs=0.006)
     assert max(moves) < 0.12
     assert min(moves) > -0.05
@@ -101,7 +101,7 @@ def test_the_zoom_is_slow_and_does_not_tremble(tmp_path: Path) -> None:
 
 def test_a_long_video_zooms_no_further_than_margins_allow(tmp_path: Path) -> None:
     places = [bar(frame) for frame in frames(mock_video(a_picture(), SMALL, 60, 1), tmp_path)]
-    assert (80 - places[-1]) / (80 - places[0]) == pytest.approx(1 + video.MOST_ZOOM, abs=0.01)
+    assert (80 - places[-1]) / (80 - places[0]) == pytest.approx(1 + video.MAX_ZOOM, abs=0.01)
 
 
 def test_another_codec_may_be_asked_for() -> None:
@@ -155,7 +155,7 @@ def test_every_missing_byte_is_counted(whole: bytes) -> None:
         (b"\0\0\0\x08ftyp\0\0\0\x01mdat\0\0\0\x01\0\0\0\0", 2**32 - 16),
         (b"\0\0\0\x08ftyp\0\0\0\0mdat and so on to the end", 0),
         (b"\0\0\0\x08ftyp\0\0", 0),
-        pytest.param(b"\0\0\0\x08ftyp" + b"\0\0\0\x08free" * MOST_PARTS + b"\0\0\0\x10mdat", 0, id="too many boxes"),
+        pytest.param(b"\0\0\0\x08ftyp" + b"\0\0\0\x08free" * MAX_PARTS + b"\0\0\0\x10mdat", 0, id="too many boxes"),
         (b"<html>busy</html>", 0),
         (b"", 0),
     ],
