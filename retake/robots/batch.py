@@ -1,4 +1,4 @@
-"""Create many items in few calls, each at most once, and report what became of each.
+"""Create many items in few calls, each at most once, and report the result of each.
 
 docs/protocol.md, section "NR.NSI.5". batch_plan.py decides on the next step; this module makes the calls.
 """
@@ -224,6 +224,6 @@ def _statistics(plans: list[BatchPlan[T]]) -> BatchStatistics:
         rolled_back=count[ItemFate.ROLLED_BACK],
         not_undone=sum(len(plan.kept) for plan in plans),
         batches=len(plans),
-        batches_rolled_back=sum(plan.spoilt for plan in plans),
+        batches_rolled_back=sum(plan.must_roll_back for plan in plans),
         tally=BatchTally(*(sum(part) for part in zip(*(plan.tally for plan in plans), strict=True))),
     )

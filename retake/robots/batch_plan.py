@@ -103,7 +103,7 @@ class BatchPlan(NamedTuple, Generic[T]):
         return tuple(key for key in self.keys if key in self.ended and self.ended[key].fate is fate)
 
     @property
-    def spoilt(self) -> bool:
+    def must_roll_back(self) -> bool:
         """Whether too many items have failed."""
         return 100 * len(self.of(ItemFate.FAILED)) > self.policy.roll_back_above_percent * len(self.keys)
 
@@ -146,7 +146,7 @@ def next_step(plan: BatchPlan[T]) -> BatchStep | None:
         return Send(min(plan.loads, key=lambda load: load.due))
     if not plan.verified and (doubtful := tuple(key for key in plan.of(ItemFate.FAILED) if key in plan.sent)):
         return Look(doubtful)
-    if plan.spoilt and (left := tuple(key for key in plan.of(ItemFate.CREATED) if key not in plan.kept)):
+    if plan.must_roll_back and (left := tuple(key for key in plan.of(ItemFate.CREATED) if key not in plan.kept)):
         return Undo(left)
     return None
 

@@ -13,7 +13,8 @@ from retake.retrying.state_store import Raw
 
 
 class ReadOnly(CodedError):
-    """Too many creations in a row have failed: nothing is created any more, and only existing items are returned."""
+    """Too many creations in a row have failed: nothing is created until an operator intervenes; existing items are
+    returned."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ERR_CRITICAL_READ_ONLY", message)

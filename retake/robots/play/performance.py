@@ -88,7 +88,7 @@ class _Play:
     def _told(self, result: Result[Any]) -> Result[Any]:
         """Add to the timeline what a piece of work leaves to people and to the program around the robot."""
         timeline, escalation = self._timeline, self._policy.escalation
-        timeline.look_at_breaker()
+        timeline.check_breaker()
         for failure in result.failures:
             if steps := failure.record["details"]["system_context"].get("recovery"):
                 timeline.tell(f"recovery: {', '.join(it.replace('_', ' ') for it in steps)}")

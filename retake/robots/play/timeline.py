@@ -52,7 +52,7 @@ class PlayTimeline:
     def sleep(self, seconds: float) -> None:
         """Advance the clock and add the wait as an event. A wait that was not announced is for an open breaker, or for
         a lock."""
-        self.look_at_breaker()
+        self.check_breaker()
         why = self._announced
         if why is None:
             why = f": the breaker {self._breaker.name} is open" if self._breaker and self._state.open_until else ""
@@ -89,7 +89,7 @@ class PlayTimeline:
     def repeated(self, record: Record) -> None:
         """Add that the attempt in this record is retried, and when. A wait is added only when it begins."""
         self.failed_as_recorded(record)
-        self.look_at_breaker()
+        self.check_breaker()
         delay_s = record["recovery_actions"][0]["delay_seconds"]
         if delay_s:
             retry = self._retry
@@ -102,7 +102,7 @@ class PlayTimeline:
         """From now on add when this breaker opens, half-opens and closes."""
         self._breaker = breaker
 
-    def look_at_breaker(self) -> None:
+    def check_breaker(self) -> None:
         """Add what has changed about the breaker."""
         if self._breaker is None:
             return
@@ -135,14 +135,14 @@ class PlaySink:
         """Add what the action does, and the alert it raises."""
         if "statistics" not in record["details"]["system_context"]:  # the calls of a batch have been added already
             self._timeline.failed_as_recorded(record)
-        self._timeline.look_at_breaker()
+        self._timeline.check_breaker()
         self._timeline.tell(action_in_words(action), action=action.do.value)
         self._alerts.carry_out(action, record)
         self._tell_sent()
 
     def recovered(self, robot_id: str) -> None:
         """Add which channels are told that an alert is over."""
-        self._timeline.look_at_breaker()
+        self._timeline.check_breaker()
         self._alerts.recovered(robot_id)
         self._tell_sent()
 

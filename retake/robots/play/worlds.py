@@ -119,7 +119,7 @@ class CallingWorld:
         """Do what is due now, besides deferred work."""
 
     def _attempt(self, call: Call, name: str) -> Any:
-        self._timeline.look_at_breaker()
+        self._timeline.check_breaker()
         failure, policy = self._stage.failures.take(), self._stage.policy
         error = self._stage.error(failure.code) if failure else None
         if self._snapshots and self._snapshots.take({"work": name}):
@@ -244,7 +244,7 @@ class CreatingWorld(CallingWorld):
         return key if there else None
 
     def _make(self, key: str, data: Mapping[str, Any], call: Call) -> str:
-        self._timeline.look_at_breaker()
+        self._timeline.check_breaker()
         self._attempt_number = call.attempt
         if failure := self._stage.failures.take():
             error = self._stage.error(failure.code)
@@ -287,7 +287,7 @@ class MeasuringWorld(CallingWorld):
         return result
 
     def _measure(self, call: Call) -> int:
-        self._timeline.look_at_breaker()
+        self._timeline.check_breaker()
         failure = self._stage.failures.take()
         if failure and failure.code in _MEASURED:
             value = _MEASURED[failure.code]
