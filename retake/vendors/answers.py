@@ -25,10 +25,10 @@ QUOTE_LIMIT = 300  # maximum characters of a vendor's message that ours quote
 SECRET_LENGTH = 6  # minimum length of a key: a shorter text would match parts of ordinary words
 _WORDS_LIMIT = 64 * 2**10  # characters of a vendor's message that are searched for keywords
 DATE_LIMIT = 80  # maximum characters of a date in a header
-_LONE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, which no document can hold
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # half of a surrogate pair, which no document can hold
 NOT_JSON = object()  # what `parse` returns for bytes that are not JSON
 
-LARGEST = 1e15
+MAX_NUMBER = 1e15
 """The largest credit, percentage or count that is believed."""
 
 LONGEST_WAIT_S = 366 * 24 * 3600.0
@@ -137,7 +137,7 @@ def parse(data: bytes | str) -> object:
     try:
         text = data if isinstance(data, str) else data.decode(json.detect_encoding(data), "surrogatepass")
         value = json.loads(text, parse_constant=lambda _: None, parse_float=_finite)
-        if "\\ud" in text.lower() or _LONE.search(text):
+        if "\\ud" in text.lower() or _LONE_SURROGATE.search(text):
             value = json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
     except (ValueError, RecursionError):
         return NOT_JSON
@@ -157,13 +157,13 @@ def as_dict(value: object) -> dict[str, Any]:
 def number(value: object) -> float | None:
     """Return `value` as a number, also from text ("40", "40 %"); None for anything else.
 
-    True and false, NaN, infinity, and anything larger than `LARGEST` are not numbers. An int stays an int.
+    True and false, NaN, infinity, and anything larger than `MAX_NUMBER` are not numbers. An int stays an int.
     """
     if isinstance(value, str):
         value = _stated(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return value if abs(value) <= LARGEST else None  # also None for NaN
+    return value if abs(value) <= MAX_NUMBER else None  # also None for NaN
 
 
 def count(value: object) -> int | None:

@@ -125,7 +125,7 @@ class ComfyUI:
     ) -> PromptState:
         """See `ImageServer.wait`."""
         heard = self._monotonic()
-        end, told = heard + timeout_s, False
+        end, notified = heard + timeout_s, False
         while True:
             silent = False
             try:
@@ -138,9 +138,9 @@ class ComfyUI:
                 silent, now = True, self._monotonic()
                 if now - heard >= silence_s or now >= end:
                     raise
-            heeded = None if told else events  # after a false event, do not poll again at once
-            seconds = CHECK_S if heeded and heeded.open and not silent else POLL_S
-            told = self._pause(prompt_id, heeded, min(seconds, end - now), meanwhile)
+            watched = None if notified else events  # after a false event, do not poll again at once
+            seconds = CHECK_S if watched and watched.open and not silent else POLL_S
+            notified = self._pause(prompt_id, watched, min(seconds, end - now), meanwhile)
 
     def view(self, file: ImageFile) -> bytes:
         """See `ImageServer.view`."""
@@ -322,12 +322,12 @@ def _outcome(name: str, prompt_id: str, entry: Mapping[str, Any]) -> PromptState
             return PromptState(PromptPhase.DONE, files)
         text = f"{name} ended prompt {prompt_id} without an output. Try it again."
         return PromptState(PromptPhase.FAILED, failure=TaskFailed(Code.TASK_FAILED, text))
-    event, told = _last_message(status)
-    where = quote(f"node {_text(told.get('node_id'))} ({_text(told.get('node_type'))})")
+    event, data = _last_message(status)
+    where = quote(f"node {_text(data.get('node_id'))} ({_text(data.get('node_type'))})")
     if event == "execution_interrupted":
         text = f"{name} was interrupted in prompt {prompt_id} at {where}. Try it again."
         return PromptState(PromptPhase.INTERRUPTED, failure=TaskFailed(Code.TASK_FAILED, text))
-    reason = quote(": ".join(_text(told[it]) for it in ("exception_type", "exception_message") if told.get(it)))
+    reason = quote(": ".join(_text(data[it]) for it in ("exception_type", "exception_message") if data.get(it)))
     text = f'{name} ended prompt {prompt_id} as failed at {where}: "{reason}". Try it again.'
     return PromptState(PromptPhase.FAILED, failure=TaskFailed(Code.TASK_FAILED, text))
 

@@ -36,8 +36,8 @@ T = TypeVar("T")
 CONNECT_TIMEOUT_S = 10.0
 JSON_LIMIT = 16 * 2**20  # bytes; no JSON API gives a longer answer
 BEGINNING = 1024  # bytes kept of an answer that goes into a file: enough to tell a page from media
-_AGREEING = timedelta(minutes=1)  # smaller differences are ignored: caches send dates that are some seconds old
-_MOST_WRONG = timedelta(days=36525)  # larger differences are not believed: a clock that has lost its time shows 1970
+_MIN_SKEW = timedelta(minutes=1)  # smaller differences are ignored: caches send dates that are some seconds old
+_MAX_SKEW = timedelta(days=36525)  # larger differences are not believed: a clock that has lost its time shows 1970
 _CHUNK = 64 * 2**10
 _GZIP, _ZLIB = 31, 15  # `wbits` of zlib
 _COMPRESSED = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
@@ -105,7 +105,7 @@ class JsonApi:
             ahead = parsedate_to_datetime(text) - datetime.fromtimestamp(here_s, UTC)
         except (ValueError, TypeError):  # TypeError: a date without a zone
             return timedelta(0)
-        return ahead if _AGREEING < abs(ahead) < _MOST_WRONG else timedelta(0)
+        return ahead if _MIN_SKEW < abs(ahead) < _MAX_SKEW else timedelta(0)
 
     def submit(self, what: str, url: str, body: Mapping[str, Any], pick: Callable[[object], T | None]) -> T:
         """POST a paid call. Raises Refused, OutcomeUnknown."""
@@ -252,7 +252,7 @@ def in_time(url: str, timeout_s: float, work: "Callable[[Cutter], Reply]", *, ma
         raise NoReply(Code.TIMEOUT, f"{late} within {timeout_s:g} s", sent=sent) from None
 
 
-def told(request: SentRequest, send: Callable[[], Reply]) -> Reply:
+def logged(request: SentRequest, send: Callable[[], Reply]) -> Reply:
     """Send the request, and log it in diagnostic mode."""
     if not diagnosing():
         return send()

@@ -36,7 +36,7 @@ AFTER = timedelta(minutes=10)  # how long after
 _DONE = ("completed", "finished")
 _FAILED = ("failed",)
 _SEED = re.compile(r"--seed[\s=]+(\d+)")
-_LONG_AGO = datetime.min.replace(tzinfo=UTC)
+_OLDEST = datetime.min.replace(tzinfo=UTC)
 _ASPECT = re.compile(r"--(ar|aspect)\b")
 _PICTURE_FIELDS = ("image_url", "discord_image_url", "permanent_url", "image_urls", "temporary_image_urls")
 
@@ -256,7 +256,7 @@ def _newest_match(
     """Return the newest of `tasks` that matches `asked` (see `Midjourney.find`) and was created in that period."""
     matches = [task for task in tasks if _is_it(task, asked) and _created_in(task, start, end)]
     # `max` returns the first of equals, and the vendor lists the newest first.
-    return max(matches, key=lambda task: _created(task) or _LONG_AGO, default=None)
+    return max(matches, key=lambda task: _created(task) or _OLDEST, default=None)
 
 
 def _is_it(task: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:

@@ -18,21 +18,21 @@ import h11
 
 from retake.errors import Code
 from retake.vendors.answers import NoReply, Reply
-from retake.vendors.http import CONNECT_TIMEOUT_S, Cutter, bare, directly, in_time, reply_of, told
+from retake.vendors.http import CONNECT_TIMEOUT_S, Cutter, bare, directly, in_time, logged, reply_of
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
 _LABEL = "[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 _PLAIN = re.compile(rf"https?://{_LABEL}(?:\.{_LABEL})*(?::[1-9][0-9]{{0,4}})?(?:/(?!\.)[A-Za-z0-9_~.-]*)*")
-_LONGEST = 200  # maximum characters of a host name
+_MAX_HOST_LENGTH = 200  # maximum characters of a host name
 _BEHIND_S = 5.0  # after the total time, when an abandoned thread ends
 _HEAD_LIMIT = 2**20  # maximum bytes of an answer before its body
 _UNUSABLE = rb"(?i)\AHTTP/1\.[01] 101\b|\ncontent-length:[ \t]*[0-9]{21}"
 """Answers that h11 treats as a broken connection, and requests as an answer."""
 
 
-class _Question(NamedTuple):
+class _Query(NamedTuple):
     """A request, with the attribute names of requests."""
 
     method: str
@@ -51,7 +51,7 @@ def is_plain(url: str) -> bool:
     if not _PLAIN.fullmatch(url):
         return False
     host, port = _place(url)
-    return len(host) <= _LONGEST and port < 2**16
+    return len(host) <= _MAX_HOST_LENGTH and port < 2**16
 
 
 def ask(method: str, url: str, *, timeout_s: float, limit: int, headers: Mapping[str, str], **content: Any) -> Reply:
@@ -65,7 +65,7 @@ def ask(method: str, url: str, *, timeout_s: float, limit: int, headers: Mapping
     if content.get("json") is not None:
         body = json.dumps(content["json"], allow_nan=False).encode()
         every |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    question = _Question(method, url, body, every)
+    query = _Query(method, url, body, every)
     tls = None
     if url.startswith("https:"):
         from retake.vendors.certificates import trusted
@@ -75,11 +75,11 @@ def ask(method: str, url: str, *, timeout_s: float, limit: int, headers: Mapping
     def work(cutter: Cutter) -> Reply:
         with _connection(url, timeout_s, cutter, tls) as connection:
             try:
-                return reply_of(_PolledAnswer(connection, question), limit)
+                return reply_of(_PolledAnswer(connection, query), limit)
             except (h11.ProtocolError, OSError, ValueError) as error:
                 raise _no_reply(error, url, timeout_s, sent=True) from None
 
-    return told(question, lambda: in_time(url, timeout_s, work))
+    return logged(query, lambda: in_time(url, timeout_s, work))
 
 
 def _place(url: str) -> tuple[str, int]:
@@ -154,12 +154,12 @@ class _Headers(Mapping[str, str]):
 class _PolledAnswer:
     """The answer to a query, with the attribute names of requests."""
 
-    def __init__(self, connection: socket.socket, question: _Question) -> None:
+    def __init__(self, connection: socket.socket, query: _Query) -> None:
         self.raw = self
         self._connection = connection
         self._http = h11.Connection(h11.CLIENT, _HEAD_LIMIT)
         self._begun = b""
-        self._send(question)
+        self._send(query)
         try:
             response = self._next()
             while not isinstance(response, h11.Response):  # an interim one, such as 103 Early Hints
@@ -177,12 +177,10 @@ class _PolledAnswer:
         event = self._next()
         return bytes(event.data) if isinstance(event, h11.Data) else b""
 
-    def _send(self, question: _Question) -> None:
-        host, _, path = question.url.partition("://")[2].partition("/")
-        request = h11.Request(
-            method=question.method, target="/" + path, headers=[("Host", host), *question.headers.items()]
-        )
-        events = (request, *([h11.Data(question.body)] if question.body else []), h11.EndOfMessage())
+    def _send(self, query: _Query) -> None:
+        host, _, path = query.url.partition("://")[2].partition("/")
+        request = h11.Request(method=query.method, target="/" + path, headers=[("Host", host), *query.headers.items()])
+        events = (request, *([h11.Data(query.body)] if query.body else []), h11.EndOfMessage())
         octets = b"".join(filter(None, map(self._http.send, events)))
         try:
             self._connection.sendall(octets)

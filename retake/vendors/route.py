@@ -24,9 +24,9 @@ from retake.vendors.http import (
     bare,
     directly,
     in_time,
+    logged,
     no_address,
     reply_of,
-    told,
 )
 
 ANYWHERE = ("http://files.example/", "https://files.example/")
@@ -89,7 +89,7 @@ def send(
             if session is None:
                 adapter.close()
 
-    return told(prepared, lambda: in_time(url, timeout_s, work, may_be_sent=session is not None))
+    return logged(prepared, lambda: in_time(url, timeout_s, work, may_be_sent=session is not None))
 
 
 def _unauthenticated(request: requests.PreparedRequest) -> requests.PreparedRequest:

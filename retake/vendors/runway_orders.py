@@ -15,7 +15,7 @@ from retake.errors import Code
 from retake.vendors.answers import NoReply, Reply
 from retake.vendors.http import JSON_LIMIT, bare, exchange
 
-_OF_A_CONNECTION = {"host", "connection", "content-length", "transfer-encoding", "content-encoding", "accept-encoding"}
+_HOP_BY_HOP = {"host", "connection", "content-length", "transfer-encoding", "content-encoding", "accept-encoding"}
 """Hop-by-hop headers of a connection, in lower case. They are not passed on: each hop sets its own."""
 
 
@@ -58,10 +58,10 @@ class _Transport(httpx.BaseTransport):
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Make one exchange. Raises NoReply, which the SDK wraps."""
-        headers = {name: value for name, value in request.headers.items() if name not in _OF_A_CONNECTION}
+        headers = {name: value for name, value in request.headers.items() if name not in _HOP_BY_HOP}
         limits: Any = {"timeout_s": self._timeout_s, "limit": JSON_LIMIT}
         self.reply = exchange(
             None, request.method, str(request.url), headers=headers, data=request.read() or None, **limits
         )
-        told = [(name, value) for name, value in self.reply.headers.items() if name.lower() not in _OF_A_CONNECTION]
-        return httpx.Response(self.reply.status, headers=told, content=self.reply.body)
+        reply_headers = [(name, value) for name, value in self.reply.headers.items() if name.lower() not in _HOP_BY_HOP]
+        return httpx.Response(self.reply.status, headers=reply_headers, content=self.reply.body)

@@ -47,8 +47,8 @@ _CHAT = re.compile(
 """What Telegram says if the chat accepts no message from the bot, whatever the message."""
 
 _TOO_LATE = ("query is too old", "query id is invalid")
-_LARGEST_ID = 2**63 - 1
-_FOREIGN_TEXT = 16_384  # maximum characters kept of a text in an update
+_MAX_ID = 2**63 - 1
+_MAX_TEXT = 16_384  # maximum characters kept of a text in an update
 _CODES = COMMON_CODES | {404: Code.UNAUTHORIZED}
 _ADVICE = {
     Code.UNAUTHORIZED: f"Check {KEY_NAME}, and that the bot may write to MUSIC.telegram_chat_id.",
@@ -197,13 +197,15 @@ class TelegramBot:
         parameters = as_dict(body.get("parameters"))
         status = (count(body.get("error_code")) or 400) if reply.ok else reply.status
         unlisted = Code.UNAVAILABLE if status >= 500 else Code.INVALID_INPUT if status >= 400 else Code.BAD_ANSWER
-        told = body.get("description")
+        description = body.get("description")
         code = _CODES.get(status, unlisted)
         moved_to = count(parameters.get("migrate_to_chat_id"))
-        of_chat = moved_to is not None or (isinstance(told, str) and _CHAT.search(told))
+        of_chat = moved_to is not None or (isinstance(description, str) and _CHAT.search(description))
         if code is Code.INVALID_INPUT and of_chat:
             code = Code.CONFIGURATION
-        words = quote(told if isinstance(told, str) else reply.body.decode("utf-8", "replace"), self._token)
+        words = quote(
+            description if isinstance(description, str) else reply.body.decode("utf-8", "replace"), self._token
+        )
         moved = "" if moved_to is None else f" The chat's id is now {moved_to}."
         text = f'{NAME} was asked to {method} and answered {status}: "{words}".{moved} {_ADVICE.get(code, _LATER)}'
         wait_s = wait_asked_s(parameters.get("retry_after"))
@@ -240,9 +242,9 @@ def _reply(message: Mapping[str, Any]) -> TextReply | None:
     to_message_id = _id(as_dict(message.get("reply_to_message")).get("message_id"))
     if not isinstance(text, str) or chat_id is None or to_message_id is None:
         return None
-    return TextReply(text[:_FOREIGN_TEXT].encode("utf-8", "replace").decode(), to_message_id, chat_id)
+    return TextReply(text[:_MAX_TEXT].encode("utf-8", "replace").decode(), to_message_id, chat_id)
 
 
 def _id(value: object) -> int | None:
     """Return `value` if it is a whole number that a database can hold."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST_ID else None
+    return value if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MAX_ID else None

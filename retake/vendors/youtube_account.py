@@ -20,8 +20,8 @@ NAME = "YouTube"
 KEY_NAMES = ("YOUTUBE_CLIENT_ID", "YOUTUBE_CLIENT_SECRET", "YOUTUBE_REFRESH_TOKEN")
 TOKEN_ENDPOINT = "https://oauth2.googleapis.com/token"  # noqa: S105
 
-_SLOWEST = 64 * 2**10  # bytes/s; a slower network cannot upload a video
-_LONG = 16  # characters; a part of a session's URI of at least this length may be its secret
+_MIN_BYTES_PER_S = 64 * 2**10  # bytes/s; a slower network cannot upload a video
+_MIN_SECRET_LENGTH = 16  # characters; a part of a session's URI of at least this length may be its secret
 _REASONS = {
     "quotaExceeded": Code.OUT_OF_CREDIT,
     "dailyLimitExceeded": Code.OUT_OF_CREDIT,
@@ -95,9 +95,9 @@ class YouTubeAccount:
     def failure(self, what: str, reply: Reply, uri: str = "") -> PollFailed:
         """Return the error for an answer that is not a success. It quotes nothing of the session's URI `uri`."""
         code = _code_of(reply)
-        words = quote(self._bleached(_words(reply), uri))
-        told = f': "{words}"' if words else ""
-        text = f"{NAME} was asked to {what} and answered HTTP {reply.status}{told}. {_ADVICE.get(code, _LATER)}"
+        words = quote(self._without_secrets(_words(reply), uri))
+        quoted = f': "{words}"' if words else ""
+        text = f"{NAME} was asked to {what} and answered HTTP {reply.status}{quoted}. {_ADVICE.get(code, _LATER)}"
         return PollFailed(code, text, retry_after_s=retry_after_s(reply.headers))
 
     def unusable(self, what: str, why: str) -> PollFailed:
@@ -105,7 +105,7 @@ class YouTubeAccount:
         return PollFailed(Code.BAD_ANSWER, f"{NAME} was asked to {what}; its answer cannot be used: {why}. {_LATER}")
 
     def _once(self, what: str, method: str, uri: str, body: bytes | None, headers: Mapping[str, str]) -> Reply:
-        timeout_s = self._timeout_s + len(body or b"") // _SLOWEST
+        timeout_s = self._timeout_s + len(body or b"") // _MIN_BYTES_PER_S
         try:
             return exchange(None, method, uri, timeout_s=timeout_s, limit=JSON_LIMIT, headers=headers, data=body)
         except NoReply as trouble:
@@ -145,7 +145,7 @@ class YouTubeAccount:
             raise self.unusable(what, "it holds no access token")
         return TokenReply(200, reply.headers, reply.body)
 
-    def _bleached(self, text: str, uri: str) -> str:
+    def _without_secrets(self, text: str, uri: str) -> str:
         """Return `text` without the keys, the access token, and anything that identifies the session `uri`."""
         secrets = {self._keys.client_secret, self._keys.refresh_token, self._credentials.token or ""}
         if uri:
@@ -166,7 +166,7 @@ def hide_session(uri: str) -> None:
 
 
 def _long_parts(parts: Iterable[str]) -> set[str]:
-    return {part for part in parts if len(part) >= _LONG}
+    return {part for part in parts if len(part) >= _MIN_SECRET_LENGTH}
 
 
 def _identifying(uri: str) -> set[str]:

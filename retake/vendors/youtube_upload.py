@@ -153,7 +153,7 @@ class UploadCall:
         try:
             reply = self._account.send(what, "PUT", session, body, headers)
         except PollFailed as unanswered:
-            if unanswered.code not in _MENDABLE:
+            if unanswered.code not in _RESUMABLE:
                 raise
             raise BrokenChunk(unanswered) from None
         if reply.status in (200, 201):
@@ -163,7 +163,7 @@ class UploadCall:
         error = self._account.failure(what, reply, session)
         if reply.status in (404, 410):
             raise SessionGone(Code.BAD_ANSWER, str(error))
-        raise BrokenChunk(error) if error.code in _MENDABLE else error
+        raise BrokenChunk(error) if error.code in _RESUMABLE else error
 
     def _is_last(self, headers: Mapping[str, str]) -> bool:
         content_range = {name.lower(): value for name, value in headers.items()}.get("content-range", "")
@@ -187,7 +187,7 @@ class UploadCall:
         return _as_httplib2(reply, b"")
 
 
-_MENDABLE = (Code.NETWORK, Code.TIMEOUT, Code.UNAVAILABLE, Code.CONFLICT)
+_RESUMABLE = (Code.NETWORK, Code.TIMEOUT, Code.UNAVAILABLE, Code.CONFLICT)
 """After an error with one of these codes, the session may be queried and continue."""
 
 
