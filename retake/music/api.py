@@ -23,9 +23,9 @@ from retake.music.context import FOLDER
 from retake.music.gatekeeper import Gatekeeper
 from retake.music.rows import PipelineRow
 from retake.music.states import step_of
-from retake.music.store import MOST_LISTED, NewPipeline, UnknownPipeline
+from retake.music.store import MAX_LISTED, NewPipeline, UnknownPipeline
 from retake.operations.port import Refusal
-from retake.serving.answers import MOST_FAULTS, answer, fault, refused
+from retake.serving.answers import MAX_FAULTS, answer, fault, refused
 from retake.serving.application import described_app
 from retake.serving.file_answer import file_answer
 from retake.strict_json import parse
@@ -120,7 +120,7 @@ def _add_queries(router: APIRouter, store: PipelineActions, bucket: Bucket) -> N
     @router.get("", response_model=schema.ListAnswer)
     def listing(
         state: Annotated[schema.StateName | None, Query(description="none: all but published and cancelled")] = None,
-        limit: Annotated[int, Query(ge=1, le=MOST_LISTED)] = 50,
+        limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50,
     ) -> Response:
         """List pipelines, newest first."""
         found = store.listing((state,) if state else (), limit=limit)
@@ -171,7 +171,7 @@ def _add_creation(router: APIRouter, store: PipelineActions, wake: Callable[[], 
     def create(
         body: schema.CreateBody, idempotency_key: Annotated[schema.IdempotencyKey | None, Header()] = None
     ) -> Response:
-        """Begin a pipeline."""
+        """Start a pipeline."""
         row, new = store.create(NewPipeline(body.track_title, body.audio, body.style, idempotency_key))
         if new:
             wake()
@@ -185,17 +185,17 @@ def _add_actions(router: APIRouter, store: PipelineActions, wake: Callable[[], N
 
     @router.post("/{pipeline_id}/approve", response_model=schema.ActionAnswer, responses=_REFUSED)
     def approve(pipeline_id: schema.Id, body: schema.StepBody | None = None) -> Response:
-        """Say yes to what is pending: the next step begins."""
+        """Approve the pending step: the next one starts."""
         return begun(store.approve(_number(pipeline_id), body.step if body else None))
 
     @router.post("/{pipeline_id}/feedback", response_model=schema.ActionAnswer, responses=_REFUSED)
     def feedback(pipeline_id: schema.Id, body: schema.FeedbackBody) -> Response:
-        """Have what is pending done again, but differently."""
+        """Redo the pending step with a note on what to change."""
         return begun(store.feedback(_number(pipeline_id), body.feedback, body.step))
 
     @router.post("/{pipeline_id}/publish", response_model=schema.ActionAnswer, responses=_REFUSED)
     def publish(pipeline_id: schema.Id) -> Response:
-        """Publish what has been reviewed."""
+        """Publish a reviewed pipeline."""
         return begun(store.publish(_number(pipeline_id)))
 
     @router.post("/{pipeline_id}/cancel", response_model=schema.ActionAnswer, responses=_REFUSED)
@@ -205,14 +205,14 @@ def _add_actions(router: APIRouter, store: PipelineActions, wake: Callable[[], N
 
     @router.post("/{pipeline_id}/retry", response_model=schema.RetryAnswer, responses=_REFUSED)
     def retry(pipeline_id: schema.Id, body: schema.RetryBody | None = None) -> Response:
-        """Do the failed step again, with everything before it kept."""
+        """Redo the failed step, keeping everything before it."""
         row = store.retry(_number(pipeline_id), again=body is not None and body.again)
         wake()
         return answer({"ok": True, "retrying_step": step_of(row.state)})
 
     @router.post("/{pipeline_id}/resolve", response_model=schema.ActionAnswer, responses=_REFUSED)
     def resolve(pipeline_id: schema.Id, body: schema.ResolvedBody | schema.AgainBody) -> Response:
-        """Decide what became of a call whose outcome could not be found out."""
+        """Decide on a call of unknown outcome."""
         if isinstance(body, schema.AgainBody):
             return begun(store.again(_number(pipeline_id)))
         return _done(store.resolve(_number(pipeline_id), body.youtube_video_id))
@@ -223,7 +223,7 @@ def _add_health(app: FastAPI, store: PipelineActions) -> None:
 
     @app.get("/health", response_model=schema.HealthAnswer, responses=away)
     def health() -> Response:
-        """Tell whether the service and its database answer."""
+        """Report whether the service and its database answer."""
         with store.database.reading() as cursor:
             cursor.rows(_ALIVE, name="alive")
         return answer({"ok": True})
@@ -270,7 +270,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return answer({"detail": [fault(it) for it in error.errors()[:MOST_FAULTS]]}, 422)
+        return answer({"detail": [fault(it) for it in error.errors()[:MAX_FAULTS]]}, 422)
 
     @app.exception_handler(HTTPException)
     async def turned_away(request: Request, error: HTTPException) -> Response:

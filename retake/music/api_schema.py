@@ -7,29 +7,29 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from retake.foreign_text import storable
 from retake.music.states import STATES, MusicStep
 
-LONGEST_FILE_NAME = 255  # bytes
+MAX_FILE_NAME_BYTES = 255  # bytes
 
 
-def _said(text: str) -> str:
+def _nonblank(text: str) -> str:
     """Return `text` if a database can store it and it is not blank. Raises ValueError."""
     if not storable(text).strip():
         raise ValueError("is empty")
     return text
 
 
-def _said_or_empty(text: str) -> str:
+def _text_or_empty(text: str) -> str:
     return storable(text) if text.strip() else ""
 
 
 def _file_name(text: str) -> str:
     if any(sign in "/\\" or not sign.isprintable() for sign in text) or text.startswith("."):
         raise ValueError("is not the plain name of a file in the audio folder")
-    if len(_said(text).encode()) > LONGEST_FILE_NAME:
-        raise ValueError(f"is longer than {LONGEST_FILE_NAME} bytes")
+    if len(_nonblank(text).encode()) > MAX_FILE_NAME_BYTES:
+        raise ValueError(f"is longer than {MAX_FILE_NAME_BYTES} bytes")
     return text
 
 
-def _really(value: object) -> object:
+def _exactly_true(value: object) -> object:
     if value is not True:  # 1 is equal to it
         raise ValueError("is not true")
     return value
@@ -41,18 +41,20 @@ def _known_state(text: str) -> str:
     return text
 
 
-Title = Annotated[str, Field(min_length=1, max_length=100, examples=["Night Drive"]), AfterValidator(_said)]
+Title = Annotated[str, Field(min_length=1, max_length=100, examples=["Night Drive"]), AfterValidator(_nonblank)]
 Audio = Annotated[
     str,
-    Field(min_length=1, max_length=LONGEST_FILE_NAME, description="a file in the audio folder", examples=["night.wav"]),
+    Field(
+        min_length=1, max_length=MAX_FILE_NAME_BYTES, description="a file in the audio folder", examples=["night.wav"]
+    ),
     AfterValidator(_file_name),
 ]
 Style = Annotated[
     str,
     Field(max_length=1000, description="goes into the prompts", examples=["synthwave, neon"]),
-    AfterValidator(_said_or_empty),
+    AfterValidator(_text_or_empty),
 ]
-Note = Annotated[str, Field(min_length=1, max_length=1000, examples=["darker"]), AfterValidator(_said)]
+Note = Annotated[str, Field(min_length=1, max_length=1000, examples=["darker"]), AfterValidator(_nonblank)]
 VideoId = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,100}$", examples=["dQw4w9WgXcQ"])]
 IdempotencyKey = Annotated[str, Field(pattern=r"^[ -~]{1,200}$")]
 Id = Annotated[str, WithJsonSchema({"type": "integer", "minimum": 1})]  # text: what is not a number is not found
@@ -60,7 +62,7 @@ StateName = Annotated[str, AfterValidator(_known_state), WithJsonSchema({"type":
 
 
 class CreateBody(BaseModel):
-    """What a pipeline begins with."""
+    """The input of a new pipeline."""
 
     track_title: Title
     audio: Audio
@@ -68,19 +70,19 @@ class CreateBody(BaseModel):
 
 
 class StepBody(BaseModel):
-    """The step that is meant; another one than the pending is refused."""
+    """The step that the caller means; it is refused unless it is the pending one."""
 
     step: MusicStep | None = None
 
 
 class FeedbackBody(StepBody):
-    """What is to be different."""
+    """The requested change."""
 
     feedback: Note
 
 
 class RetryBody(BaseModel):
-    """Whether the paid call of the step is made again, though its vendor may still carry out the last one."""
+    """Whether to repeat the paid call of the step, even though its vendor may still carry out the last one."""
 
     again: StrictBool = False
 
@@ -96,7 +98,7 @@ class AgainBody(BaseModel):
     """Nothing was made: do the step from scratch."""
 
     model_config = ConfigDict(extra="forbid")
-    again: Annotated[Literal[True], BeforeValidator(_really)]
+    again: Annotated[Literal[True], BeforeValidator(_exactly_true)]
 
 
 class CreatedAnswer(BaseModel):
@@ -154,14 +156,14 @@ class ListAnswer(BaseModel):
 
 
 class ActionAnswer(BaseModel):
-    """What was asked for is done or begun."""
+    """The action is done or has started."""
 
     ok: Literal[True]
     state: str
 
 
 class RetryAnswer(BaseModel):
-    """The failed step is done again."""
+    """The failed step is being redone."""
 
     ok: Literal[True]
     retrying_step: MusicStep
@@ -174,7 +176,7 @@ class HealthAnswer(BaseModel):
 
 
 class RefusalAnswer(BaseModel):
-    """Why not."""
+    """The reason for a refusal."""
 
     detail: str
 

@@ -25,7 +25,7 @@ from retake.runs.tables import task_runs
 CAP_REACHED = "ERR_BUSINESS_CAP_REACHED"
 """The error code of an attempt held back by the daily cap."""
 
-LONGEST_REASON = 1000
+MAX_REASON_LENGTH = 1000
 """Maximum number of characters of an error in a row."""
 
 
@@ -177,7 +177,7 @@ def locked(cursor: Cursor, attempt: JobAttempt) -> PipelineRow:
 
 def shown_reason(error: str) -> str:
     """Return an error in the form for rows and people: on one line, without secrets, of bounded length."""
-    return one_line(redact(error))[:LONGEST_REASON]
+    return one_line(redact(error))[:MAX_REASON_LENGTH]
 
 
 def _given_up(row: PipelineRow, step: MusicStep | None, error: str) -> dict[str, Any]:

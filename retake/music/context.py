@@ -22,7 +22,7 @@ from retake.vendors import ChatModel, Downloader, Midjourney, VideoPlatform
 FOLDER = "music/"
 """Prefix of the files of all pipelines in the bucket: music/ID/NAME."""
 
-PIECE_S = 0.25
+POLL_S = 0.25
 """Seconds between two checks, during a pause, whether the service is stopping."""
 
 
@@ -85,8 +85,8 @@ class JobContext:
         """Wait, unaffected by steps of the clock. Raises what `check` raises."""
         self.check()
         while seconds > 0:
-            self.clock.sleep(min(seconds, PIECE_S))
-            seconds -= PIECE_S
+            self.clock.sleep(min(seconds, POLL_S))
+            seconds -= POLL_S
             self.check()
 
     def present(self) -> PipelineRow:

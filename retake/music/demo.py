@@ -28,7 +28,7 @@ from retake.sandbox.people import TelegramPhone
 from retake.ticking.process import exit_code_of
 
 API = "/api/music/pipeline"
-LONGEST_S = 180.0
+TIMEOUT_S = 180.0
 ORDERS = ("chat#1-3=500", "upload.put#2=cut-midway")
 CHAT = USER = 1
 
@@ -177,12 +177,12 @@ def _say(what: str) -> None:
 
 def _until(look: Callable[[], Found | None], what: str) -> Found:
     """Return the first truthy result of `look`. Raises TimeoutError."""
-    end = time.monotonic() + LONGEST_S
+    end = time.monotonic() + TIMEOUT_S
     while time.monotonic() < end:
         if found := look():
             return found
         time.sleep(0.1)
-    raise TimeoutError(f"waiting for {what} took longer than {LONGEST_S:g} s")
+    raise TimeoutError(f"waiting for {what} took longer than {TIMEOUT_S:g} s")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from retake.serving.body import (
     with_whole_body,
 )
 
-LARGEST_UPDATE = 1_048_576  # bytes; far above what Telegram sends, since it repeats what is refused
+MAX_UPDATE_BYTES = 1_048_576  # bytes; far above what Telegram sends, since it repeats what is refused
 
 
 class Gatekeeper:
@@ -40,7 +40,7 @@ class Gatekeeper:
         if hooked and not same(headers.get(b"x-telegram-bot-api-secret-token", b""), self._hook_secret):
             return await refuse(send, 403, "the header X-Telegram-Bot-Api-Secret-Token is missing or wrong")
         try:
-            await with_whole_body(self._application, scope, receive, send, LARGEST_UPDATE if hooked else LARGEST_BODY)
+            await with_whole_body(self._application, scope, receive, send, MAX_UPDATE_BYTES if hooked else LARGEST_BODY)
         except TooLarge:
             if hooked:  # no update is that large, and Telegram would repeat it for ever
                 return await refuse(send, 200, "ignored: too large")

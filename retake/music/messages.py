@@ -26,7 +26,7 @@ _RESULTS = {
     MusicStep.REVIEW: "the review is in",
 }
 
-LONGEST = 3500
+MAX_LENGTH = 3500
 """Maximum number of characters of a message; Telegram accepts 4096."""
 
 
@@ -42,7 +42,7 @@ def record(cursor: Cursor, row: PipelineRow, event: str, job_id: int, now: Any) 
         "event": event,
         "run_number": row.run_number,
         "job_id": job_id,
-        "text": text[:LONGEST],
+        "text": text[:MAX_LENGTH],
         "buttons": as_text(buttons),
         "created_at": now,
     }

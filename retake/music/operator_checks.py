@@ -22,7 +22,7 @@ from retake.plural import count
 from retake.runs.schema import version
 from retake.runs.states import FINAL, RunStatus
 
-LOOKED_AT = 50
+MAX_CHECKED = 50
 """Maximum number of running steps checked, newest first."""
 
 
@@ -84,14 +84,14 @@ def _tables(settings: MusicSettings, database: MusicDatabase) -> Finding:
     counts = PipelineStore(database).counts()
     if found is None and not counts:
         return ok("music database", f"{settings.music.database} has no tables yet: the service makes them")
-    told = ", ".join(f"{number} {state}" for state, number in sorted(counts.items())) or "no pipeline yet"
-    return ok("music database", f"{database.name}: version {SCHEMA.newest}, the newest; {told}")
+    summary = ", ".join(f"{number} {state}" for state, number in sorted(counts.items())) or "no pipeline yet"
+    return ok("music database", f"{database.name}: version {SCHEMA.newest}, the newest; {summary}")
 
 
 def _at_work(settings: MusicSettings, database: MusicDatabase) -> Finding:
     """Return whether the running steps have a worker, or will get one."""
     store, now = PipelineStore(database), database.clock.now()
-    running = store.listing([states.running(step) for step in states.STEPS], limit=LOOKED_AT)
+    running = store.listing([states.running(step) for step in states.STEPS], limit=MAX_CHECKED)
     patience = timedelta(seconds=settings.music.stuck_seconds + 5)
 
     def stuck(row: PipelineRow) -> bool:

@@ -123,10 +123,10 @@ def _with_telegram(work: ServiceWork, parts: ServiceParts) -> ServiceWork:
     bot = TelegramBot(parts.keys.telegram or "", settings.telegram.endpoint, call_s)
     inbox = TelegramInbox(parts.store, bot, music.telegram_allowed_users, music.telegram_chat_id)
     outbox = TelegramOutbox(parts.database, bot, music.telegram_chat_id, this_process())
-    told = [*work.backgrounds, outbox_loop(outbox, music.poll_seconds, call_s + 30, parts.stopping)]
+    backgrounds = [*work.backgrounds, outbox_loop(outbox, music.poll_seconds, call_s + 30, parts.stopping)]
     if music.telegram == "poll":
         return work._replace(
-            backgrounds=told, listens=[poll_loop(bot, inbox, this_process(), music.telegram_poll_seconds)]
+            backgrounds=backgrounds, listens=[poll_loop(bot, inbox, this_process(), music.telegram_poll_seconds)]
         )
 
     def on_update(update: object) -> None:
@@ -134,8 +134,8 @@ def _with_telegram(work: ServiceWork, parts: ServiceParts) -> ServiceWork:
         work.wake()
 
     secret = parts.keys.telegram_webhook or ""
-    told.append(webhook_loop(bot, inbox, music.public_url or "", secret))
-    return work._replace(backgrounds=told, webhook=Webhook(secret, on_update))
+    backgrounds.append(webhook_loop(bot, inbox, music.public_url or "", secret))
+    return work._replace(backgrounds=backgrounds, webhook=Webhook(secret, on_update))
 
 
 def run_service(
@@ -158,8 +158,8 @@ def run_service(
             work.stop()
 
         app = music_app(parts.store, parts.bucket, keys.api or "", wake=work.wake, webhook=work.webhook)
-        told = partial(announce, f"Listening on {address_of(listener, music.host)}", out)
-        server = ApiServer(app, listener, signals=signals, on_start=told, on_stop=stop)
+        on_start = partial(announce, f"Listening on {address_of(listener, music.host)}", out)
+        server = ApiServer(app, listener, signals=signals, on_start=on_start, on_stop=stop)
         work.begin()
         try:
             server.serve_until_stopped()

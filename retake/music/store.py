@@ -30,7 +30,7 @@ ACTOR = "operator"
 NAME = "music"
 """The pipeline's name on the ledger."""
 
-MOST_LISTED = 1000
+MAX_LISTED = 1000
 
 _log = getLogger(__name__)
 
@@ -99,7 +99,7 @@ class PipelineStore:
         Rows that cannot be read are left out.
         """
         wanted = _any_of(state) if state else not_(_any_of(states.ENDED))
-        query = select(*PIPELINE).where(wanted).order_by(pipelines.c.id.desc()).limit(max(0, min(limit, MOST_LISTED)))
+        query = select(*PIPELINE).where(wanted).order_by(pipelines.c.id.desc()).limit(max(0, min(limit, MAX_LISTED)))
         with self.database.reading() as cursor:
             return [PipelineRow(*row) for row in cursor.readable(query)]
 

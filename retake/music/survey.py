@@ -16,7 +16,7 @@ from retake.music.tables import messages, paid_calls, pipeline_jobs, pipelines
 from retake.operations.attempts import StepAttempt
 from retake.operations.port import Present
 
-MOST = 1000
+MAX_ROWS = 1000
 """Maximum number of rows of a query, newest first."""
 
 PAYING = (MusicStep.COVER, MusicStep.META, MusicStep.REVIEW)
@@ -125,7 +125,7 @@ class TelegramMessage(NamedTuple):
 
 
 def messages_of(cursor: Cursor, pipeline_id: int) -> list[TelegramMessage]:
-    """Return the messages about a pipeline in order, the first `MOST` of them."""
+    """Return the messages about a pipeline in order, the first `MAX_ROWS` of them."""
     rows = cursor.rows(_MESSAGES, {"of_pipeline": pipeline_id}, name="survey messages")
     return [TelegramMessage(*row) for row in rows]
 
@@ -149,7 +149,7 @@ _ENDED = (
     .select_from(pipelines.outerjoin(pipeline_jobs, pipeline_jobs.c.id == _LAST))
     .where(pipelines.c.state == bindparam("in_state"))
     .order_by(pipelines.c.updated_at.desc(), pipelines.c.id.desc())
-    .limit(MOST)
+    .limit(MAX_ROWS)
 )  # fmt: skip
 
 _AT_WORK = or_(*(pipelines.c.state == states.running(step) for step in STEPS))
@@ -161,7 +161,7 @@ _UNDER_WAY = (
     .select_from(_PRESENT_JOB)
     .where(_AT_WORK)
     .order_by(pipelines.c.id.desc())
-    .limit(MOST)
+    .limit(MAX_ROWS)
 )
 
 _LOST = (
@@ -172,7 +172,7 @@ _LOST = (
     .join(paid_calls, (paid_calls.c.pipeline_id == pipelines.c.id) & (paid_calls.c.take == pipelines.c.take))
     .where(_AT_PAYING, paid_calls.c.outcome == "lost", pipelines.c.state == paid_calls.c.step + "_running")
     .order_by(paid_calls.c.id.desc())
-    .limit(MOST)
+    .limit(MAX_ROWS)
 )  # fmt: skip
 
 _CAPPED = (
@@ -183,7 +183,7 @@ _CAPPED = (
     .select_from(_PRESENT_JOB)
     .where(_AT_PAYING, pipeline_jobs.c.status == "interrupted", pipeline_jobs.c.error_code == CAP_REACHED)
     .order_by(pipeline_jobs.c.id.desc())
-    .limit(MOST)
+    .limit(MAX_ROWS)
 )  # fmt: skip
 
 _BILLED = paid_calls.outerjoin(pipeline_jobs, pipeline_jobs.c.id == paid_calls.c.job_id)
@@ -203,7 +203,7 @@ _MESSAGES = (
     select(*(messages.c[name] for name in TelegramMessage._fields))
     .where(messages.c.pipeline_id == bindparam("of_pipeline"))
     .order_by(messages.c.id)
-    .limit(MOST)
+    .limit(MAX_ROWS)
 )
 
 
@@ -213,9 +213,9 @@ def _trouble(row: tuple[object, ...]) -> Trouble:
     step = named if named in STEPS else step  # the reason takes precedence: people read it
     assert isinstance(pipeline_id, int)
     assert isinstance(changed, datetime)
-    told = words if named in STEPS else str(reason or error or "")
+    text = words if named in STEPS else str(reason or error or "")
     occurrence = f"{task_of(pipeline_id)} {job or ''}".strip()
-    return Trouble(pipeline_id, str(title), str(step or ""), occurrence, changed, told, str(code) if code else None)
+    return Trouble(pipeline_id, str(title), str(step or ""), occurrence, changed, text, str(code) if code else None)
 
 
 def _lost(cursor: Cursor) -> Iterator[Trouble]:

@@ -24,14 +24,14 @@ from retake.operations.port import Refusal
 from retake.runs.statements import Row
 from retake.vendors.telegram import TelegramBot, TelegramUpdate, TextReply, parsed
 
-KEPT = timedelta(days=5)
+KEEP_FOR = timedelta(days=5)
 """How long updates are kept. Telegram keeps undelivered updates for a day, and restarts its numbering after a week
 without any."""
 
 ANSWERED_WITHIN = timedelta(minutes=10)
 """How long answering a tap is retried; Telegram accepts answers for a shorter time."""
 
-LONGEST_NOTE = 1000
+MAX_NOTE_LENGTH = 1000
 
 _TAP = re.compile(r"ytpub_(retry|approve|cancel)_(\d{1,10})(?:_(\d{1,10}))?", re.ASCII)
 _NOT_ALLOWED = "You are not among MUSIC.telegram_allowed_users."
@@ -39,7 +39,7 @@ _NOT_ALLOWED = "You are not among MUSIC.telegram_allowed_users."
 _log = getLogger(__name__)
 
 
-class Wish(NamedTuple):
+class TelegramOrder(NamedTuple):
     """The order in an update."""
 
     pipeline_id: int
@@ -47,7 +47,7 @@ class Wish(NamedTuple):
     verb: str
 
 
-class Acted(NamedTuple):
+class OrderEffect(NamedTuple):
     """The effect of an update; `new` is False for one that was on record."""
 
     row: PipelineRow | None = None
@@ -69,9 +69,9 @@ class TelegramInbox:
     @property
     def offset(self) -> int | None:
         """The next update to ask for, or None if none was taken recently. Raises StorageError."""
-        lately = _lately(self.database.clock.now())
+        recently = _recently(self.database.clock.now())
         with self.database.reading() as cursor:
-            row = cursor.row(select(func.max(updates.c.update_id)).where(lately))
+            row = cursor.row(select(func.max(updates.c.update_id)).where(recently))
         return None if row is None or row[0] is None else int(row[0]) + 1
 
     def take(self, raw: object) -> None:
@@ -80,10 +80,10 @@ class TelegramInbox:
         if found is None:
             _log.warning("an update of Telegram's cannot be read; it is passed over")
             return
-        acted = self._acted(found)
-        if acted.row is not None and acted.action is not None:
-            acted.action.after(self.database, acted.row)
-        self._answer(self._taps(updates.c.update_id == found.update_id, again=not acted.new))
+        effect = self._carried_out(found)
+        if effect.row is not None and effect.action is not None:
+            effect.action.after(self.database, effect.row)
+        self._answer(self._taps(updates.c.update_id == found.update_id, again=not effect.new))
 
     def answer(self) -> None:
         """Answer the taps that have not been answered yet."""
@@ -113,20 +113,20 @@ class TelegramInbox:
             changed = update(updates).where(updates.c.update_id == update_id)
             cursor.change(changed.values(answered_at=self.database.clock.now()))
 
-    def _acted(self, found: TelegramUpdate) -> Acted:
+    def _carried_out(self, found: TelegramUpdate) -> OrderEffect:
         """Carry out and record an update, unless it is on record; return its effect."""
         with self.database.transaction() as cursor:
             if not self._recorded(cursor, found):
-                return Acted(new=False)
-            done = Acted()
+                return OrderEffect(new=False)
+            done = OrderEffect()
             try:
-                wish = self._wish(cursor, found)
-                if wish is None:
+                order = self._order(cursor, found)
+                if order is None:
                     answer = "There is nothing to do."
                 else:
-                    row = read_pipeline(cursor, wish.pipeline_id, for_update=True)
-                    row = self._actions.set(cursor, row, wish.action.change(cursor, row))
-                    done, answer = Acted(row, wish.action), _answer(wish, row)
+                    row = read_pipeline(cursor, order.pipeline_id, for_update=True)
+                    row = self._actions.set(cursor, row, order.action.change(cursor, row))
+                    done, answer = OrderEffect(row, order.action), _answer(order, row)
             except (Refusal, UnknownPipeline, StateError) as error:  # no change was made
                 answer = str(error)
             cursor.change(update(updates).where(updates.c.update_id == found.update_id).values(answer=answer[:200]))
@@ -141,13 +141,13 @@ class TelegramInbox:
         now, callback_id = self.database.clock.now(), found.tap.id if found.tap else None
         values = {"update_id": found.update_id, "callback_id": callback_id, "received_at": now}
         if cursor.add(updates, values) is None:
-            known = update(updates).where(updates.c.update_id == found.update_id, ~_lately(now))
+            known = update(updates).where(updates.c.update_id == found.update_id, ~_recently(now))
             cursor.change(known.values(received_at=now))
             return False
-        cursor.change(delete(updates).where(updates.c.received_at < now - KEPT))
+        cursor.change(delete(updates).where(updates.c.received_at < now - KEEP_FOR))
         return True
 
-    def _wish(self, cursor: Cursor, found: TelegramUpdate) -> Wish | None:
+    def _order(self, cursor: Cursor, found: TelegramUpdate) -> TelegramOrder | None:
         """Return the order in the update, or None. Raises Refusal."""
         if found.tap is None and found.reply is None:
             return None
@@ -159,38 +159,38 @@ class TelegramInbox:
         assert found.reply
         return self._of_reply(cursor, found.reply)
 
-    def _of_tap(self, data: str) -> Wish | None:
+    def _of_tap(self, data: str) -> TelegramOrder | None:
         tap = _TAP.fullmatch(data)
         if tap is None or int(tap[2]) > LARGEST_ID:
             return None
         verb, pipeline_id, job = tap[1], int(tap[2]), int(tap[3] or 0)
         if verb == "retry":
-            return Wish(pipeline_id, self._actions.retrying(), verb)
+            return TelegramOrder(pipeline_id, self._actions.retrying(), verb)
         if verb == "approve":
-            return Wish(pipeline_id, self._actions.approving(job=job), verb)
-        return Wish(pipeline_id, self._actions.cancelling(job=job), verb)
+            return TelegramOrder(pipeline_id, self._actions.approving(job=job), verb)
+        return TelegramOrder(pipeline_id, self._actions.cancelling(job=job), verb)
 
-    def _of_reply(self, cursor: Cursor, reply: TextReply) -> Wish | None:
+    def _of_reply(self, cursor: Cursor, reply: TextReply) -> TelegramOrder | None:
         numbered = self._chat_id is not None and not str(self._chat_id).startswith("@")
         if numbered and str(reply.chat_id) != str(self._chat_id):  # message ids are unique only within a chat
             return None
         about = (messages.c.message_id == reply.to_message_id) & (messages.c.event == PENDING)
         last = messages.c.id.desc()  # a group that became a supergroup restarts its message ids
         row = cursor.row(select(messages.c.pipeline_id, messages.c.job_id).where(about).order_by(last).limit(1))
-        note = several_lines(reply.text).strip()[:LONGEST_NOTE]
+        note = several_lines(reply.text).strip()[:MAX_NOTE_LENGTH]
         if row is None or not note:
             return None
-        return Wish(row[0], self._actions.sending_back(note, job=row[1]), "feedback")
+        return TelegramOrder(row[0], self._actions.sending_back(note, job=row[1]), "feedback")
 
 
-def _answer(wish: Wish, row: PipelineRow) -> str:
+def _answer(order: TelegramOrder, row: PipelineRow) -> str:
     """Return the answer to a tap: the step that starts."""
-    return f"#{row.id} is cancelled" if wish.verb == "cancel" else f"#{row.id}: {row.step} begins"
+    return f"#{row.id} is cancelled" if order.verb == "cancel" else f"#{row.id}: {row.step} begins"
 
 
-def _lately(now: datetime) -> ColumnElement[bool]:
+def _recently(now: datetime) -> ColumnElement[bool]:
     """Return the condition for updates taken recently, by a clock that was right."""
-    return (updates.c.received_at > now - KEPT) & (updates.c.received_at < now + KEPT)
+    return (updates.c.received_at > now - KEEP_FOR) & (updates.c.received_at < now + KEEP_FOR)
 
 
 def is_fatal(error: RetakeError) -> bool:

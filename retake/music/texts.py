@@ -20,7 +20,7 @@ NONCE_BYTES = 64
 VERDICTS = ("pass", "warn", "fail")
 MAX_NOTES, MAX_NOTE = 20, 500  # number of notes in a review, and characters of one
 
-MOST_ACCENTS = 16  # combining accents that are kept with their letter when a text is cut
+MAX_ACCENTS = 16  # combining accents that are kept with their letter when a text is cut
 MAX_WORDS = 1000  # characters of a style or a note in a prompt
 
 _META = """You write what stands beside a music video on YouTube.
@@ -187,7 +187,7 @@ def _cut(text: str, most: int, size: Callable[[str], int]) -> str:
     if word > end * 2 // 3:
         return text[:word].rstrip()
     whole = end
-    while whole > end - MOST_ACCENTS and (
+    while whole > end - MAX_ACCENTS and (
         unicodedata.combining(text[whole]) or text[whole] in _JOINING or text[whole - 1] in _JOINING
     ):
         whole -= 1

@@ -94,9 +94,7 @@ def as_coded(error: Exception) -> CodedError:
     return CodedError(found.code, f"a bug: {type(error).__name__}: {redact(str(error))}")
 
 
-def workers(
-    database: MusicDatabase, shop: Workshop, *, name: str, heartbeat_s: float | None = None
-) -> tuple[Callable[[], Worker], Recovery]:
+def workers(database: MusicDatabase, shop: Workshop, *, name: str) -> tuple[Callable[[], Worker], Recovery]:
     """Return a factory of workers, and the recovery that they share."""
     music = shop.settings.music
     recovery = Recovery(database.ledger, shop.clock, patience_s=music.stuck_seconds, pipeline=NAME)
@@ -109,7 +107,7 @@ def workers(
             shop.clock,
             name=name,
             pipeline=NAME,
-            heartbeat_s=heartbeat_s or music.stuck_seconds / 4,
+            heartbeat_s=music.stuck_seconds / 4,
             recovery=recovery,
             result_kind=STEP_DONE,
         )

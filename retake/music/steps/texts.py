@@ -14,7 +14,7 @@ from retake.music.store import as_text
 from retake.music.texts import fit_meta, fit_review, meta_messages, review_messages
 
 TEMPERATURE = 0.7
-MOST_TOKENS = 2000
+MAX_TOKENS = 2000
 
 Texts = dict[str, Any]
 
@@ -53,7 +53,7 @@ def _ask(context: JobContext, asked: tuple[str, str], journal: MusicJournal) -> 
     system, user = asked
 
     def write() -> Texts:
-        return writer.write(system, user, temperature=TEMPERATURE, max_tokens=MOST_TOKENS)
+        return writer.write(system, user, temperature=TEMPERATURE, max_tokens=MAX_TOKENS)
 
     context.guard(journal).call(context.step.value, {}, write)
 

@@ -13,8 +13,8 @@ from retake.media.waveform import WHITE, waveform_video
 from retake.music.context import JobContext
 from retake.music.texts import colour_in
 
-MOST_AUDIO_BYTES = 200 * 10**6
-LOOK_S = 120.0  # time limit of decoding the track
+MAX_AUDIO_BYTES = 200 * 10**6
+DECODE_S = 120.0  # time limit of decoding the track
 RENDER_S = 4 * 3600.0  # time limit of rendering the video
 
 
@@ -42,10 +42,10 @@ def _sound(context: JobContext) -> Path:
     path, name = context.audio(), context.row.audio
     if not os.path.isfile(path):  # also False for an impossible file name
         raise PollFailed(Code.MISSING, f"MUSIC.audio_folder has no {name}; put it there and retry")
-    if (size := path.stat().st_size) > MOST_AUDIO_BYTES:
-        raise PollFailed(Code.INVALID_INPUT, f"{name} has {size} bytes; at most {MOST_AUDIO_BYTES} are taken")
+    if (size := path.stat().st_size) > MAX_AUDIO_BYTES:
+        raise PollFailed(Code.INVALID_INPUT, f"{name} has {size} bytes; at most {MAX_AUDIO_BYTES} are taken")
     try:
-        audio_facts(path, timeout_s=LOOK_S, stopping=context.given_up)
+        audio_facts(path, timeout_s=DECODE_S, stopping=context.given_up)
     except NotAudio as error:
         raise PollFailed(Code.INVALID_INPUT, f"{name}: {error}") from error
     return path
