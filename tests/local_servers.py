@@ -55,7 +55,7 @@ class RunningServer:
         end = time.monotonic() + START_S
         while not self._children[-1].command.ready():
             if not self._children[-1].running or time.monotonic() > end:
-                pytest.fail(f"{self._server.name} does not start: {self._children[-1].told(2000)}")
+                pytest.fail(f"{self._server.name} does not start: {self._children[-1].last_output(2000)}")
             time.sleep(PIECE_S)
 
     def start_unready(self) -> None:

@@ -24,7 +24,7 @@ from retake.serving.body import (
     with_whole_body,
 )
 
-SLOWEST = 65_536  # minimum bytes per second for a body that takes longer than BODY_S
+MIN_BYTES_PER_S = 65_536  # minimum bytes per second for a body that takes longer than BODY_S
 
 OPEN_PATHS = ("/health", "/docs", "/openapi.json")
 OPEN_FOLDERS = ("/docs/", "/static-offline-docs/")  # what the page /docs loads
@@ -102,7 +102,7 @@ class ClientGone(MultiPartException):
 async def bounded_chunks(headers: Any, receive: Receive, limit: int) -> AsyncGenerator[bytes, None]:
     """Yield the body as it arrives. Raises BodyRefused, having read at most `limit` bytes, and ClientGone.
 
-    The client has BODY_S seconds, plus the time that what it has sent takes at SLOWEST bytes per second.
+    The client has BODY_S seconds, plus the time that what it has sent takes at MIN_BYTES_PER_S bytes per second.
     """
     if announces_more(headers.get("content-length", "0"), limit):
         raise BodyRefused(413, f"the body is larger than {limit} bytes")
@@ -110,7 +110,7 @@ async def bounded_chunks(headers: Any, receive: Receive, limit: int) -> AsyncGen
     began = loop.time()
     while True:
         try:
-            async with asyncio.timeout_at(began + BODY_S + size / SLOWEST):
+            async with asyncio.timeout_at(began + BODY_S + size / MIN_BYTES_PER_S):
                 message = await receive()
         except TimeoutError:
             raise BodyRefused(408, f"the body came too slowly: {size} bytes in {loop.time() - began:.0f} s") from None

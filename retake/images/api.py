@@ -28,7 +28,7 @@ from retake.images.results import JobResults, UnknownJob
 from retake.images.settings import ImagesSettings
 from retake.images.uploads import Uploads
 from retake.logs import bind
-from retake.serving.answers import MOST_FAULTS, answer, fault, refused
+from retake.serving.answers import MAX_FAULTS, answer, fault, refused
 from retake.serving.application import described_app
 
 if TYPE_CHECKING:
@@ -118,13 +118,13 @@ def _add_jobs(router: APIRouter, parts: ApiParts) -> None:
 
     @router.post("/jobsRedis", status_code=201, response_model=schema.MadeAnswer, responses=_MAKING)
     def make_job(body: schema.JobBody, acting: Acting, idempotency_key: Key = None) -> Response:
-        """Ask for a picture of a prompt."""
+        """Order a picture from a prompt."""
         check_acts_for(acting, body.userId)
         return made(parts.intake.text(body.userId, body.request(), idempotency_key or ""))
 
     @router.post("/jobs", status_code=201, response_model=schema.MadeAnswer, responses=_MAKING)
     def make_job_in_table(body: schema.JobBody, acting: Acting, idempotency_key: Key = None) -> Response:
-        """Ask for a picture of a prompt, kept in PostgreSQL too."""
+        """Order a picture from a prompt, and record the job in PostgreSQL too."""
         check_acts_for(acting, body.userId)
         if parts.table is None:
             return _later(503, "there is no PostgreSQL: DATABASE_URL is not set")
@@ -142,7 +142,7 @@ def _add_outfit(router: APIRouter, parts: ApiParts) -> None:
         openapi_extra=schema.OUTFIT_FORM,
     )
     async def change_outfit(request: Request, acting: Acting, idempotency_key: Key = None) -> Response:
-        """Ask for a picture of a person in another garment."""
+        """Order a picture of a person in another garment."""
 
         def make() -> str:
             given = PictureForm(form, ("personImage", "garmentImage"))
@@ -170,7 +170,7 @@ def _add_results(router: APIRouter, parts: ApiParts) -> None:
 
     @router.get("/jobResult", responses=answers)
     def job_result(acting: Acting, job_id: Annotated[schema.JobId, Query(alias="jobId")]) -> Response:
-        """Ask how a job stands, and for its picture."""
+        """Return the status of a job, and its picture when it is ready."""
         parts.dispatcher.wake()
         with bind(job_id=job_id):
             found = parts.results.state(job_id, acting)
@@ -181,7 +181,7 @@ def _add_results(router: APIRouter, parts: ApiParts) -> None:
 
     @router.delete("/jobResult", status_code=204, response_class=Response, responses=_UNKNOWN)
     def delete_job(acting: Acting, job_id: Annotated[schema.JobId, Query(alias="jobId")]) -> Response:
-        """Remove a job with its picture, at once."""
+        """Delete a job and its picture at once."""
         with bind(job_id=job_id):
             parts.results.delete(job_id, acting)
         return Response(status_code=204)
@@ -209,7 +209,7 @@ def _add_uploads(router: APIRouter, parts: ApiParts) -> None:
         openapi_extra=schema.UPLOAD_FORM,
     )
     async def upload(request: Request, acting: Acting) -> Response:
-        """Keep pictures; if one fails none is kept."""
+        """Upload pictures; if one fails, none is kept."""
 
         def keep() -> list[dict[str, object]]:
             given = PictureForm(form, ("imageFiles",))
@@ -231,7 +231,7 @@ def _add_images(router: APIRouter, parts: ApiParts) -> None:
         responses={403: denied("the key stands for another userId")},
     )
     def images(acting: Acting, user_id: Annotated[schema.UserId, Path()]) -> Response:
-        """Return all pictures of a user. Each goes after the grace, unless it is uploaded again."""
+        """Return all pictures of a user. Each is deleted after the grace period, unless it is uploaded again."""
         check_acts_for(acting, user_id)
         pieces = _images_answer(user_id, parts.uploads)
         first = next(pieces)  # raises if the bucket is unreachable, before the status is sent
@@ -277,7 +277,7 @@ def _add_health(app: FastAPI, health: ServiceHealth) -> None:
 
     @app.get("/health", response_model=schema.ServiceHealthAnswer, responses=away)
     def check() -> Response:
-        """Tell which services answer."""
+        """Report which services answer."""
         found = health.now()
         if found["redis"]:
             return answer(found)
@@ -311,7 +311,7 @@ def add_refusals(app: FastAPI) -> None:
         found = error.errors()
         if any(it.get("type") == "json_invalid" for it in found):
             return refused(400, "the body is not JSON that can be read")
-        return answer({"detail": [fault(it) for it in found[:MOST_FAULTS]]}, 422)
+        return answer({"detail": [fault(it) for it in found[:MAX_FAULTS]]}, 422)
 
     @app.exception_handler(HTTPException)
     async def turned_away(request: Request, error: HTTPException) -> Response:

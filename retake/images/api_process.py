@@ -33,7 +33,7 @@ NEEDED = ("REDIS_URL", "RABBITMQ_URL", "IMAGES_STORAGE_URL", "IMAGES_KEYS")
 FILE_S = 8.0
 """Seconds that a request waits for a call to the bucket: a response is due within ten."""
 
-MOST_FILE_CALLS = 64
+MAX_FILE_CALLS = 64
 GRACE_S = 15
 """Seconds that requests in progress may take after a signal, longer than any waits for a service."""
 
@@ -52,23 +52,23 @@ def api_parts(services: ImageServices, clock: Clock, sweep: Callable[[], None] |
     """Return what the routes use. `sweep` runs in each cycle; the default is that of a Sweeper."""
     settings = services.settings.images
     unfinished = Unfinished()
-    files = BoundedCalls("the bucket", seconds=FILE_S, most=MOST_FILE_CALLS)
+    files = BoundedCalls("the bucket", seconds=FILE_S, max_calls=MAX_FILE_CALLS)
     cleanup = CleanUp(services.store, services.bucket, services.table)
     uploads = Uploads(services.store, services.bucket, files, unfinished, settings.result_grace_seconds)
     sweep = sweep or Sweeper(services, cleanup, clock).sweep
-    told = ""
+    logged = ""
 
     def sweep_all() -> None:
-        nonlocal told
+        nonlocal logged
         sweep()
         trouble = ""
         try:
             uploads.sweep()
         except (RedisAway, StorageError) as error:
             trouble = str(error)
-        if trouble and trouble != told:  # logged once while it lasts
+        if trouble and trouble != logged:  # logged once while it lasts
             _log.info("uploads that were answered go later: %s", trouble)
-        told = trouble
+        logged = trouble
 
     name = f"{this_process()}:{uuid4().hex}"
     dispatcher = Dispatcher(settings, services.store, name, unfinished=unfinished, sweep=sweep_all)
@@ -101,8 +101,8 @@ def run_api(options: ApiOptions, environ: Mapping[str, str], *, signals: Callabl
         if not check_unless_stopped(services, signals):
             return ExitCode.OK
         parts = api_parts(services, clock)
-        told = partial(announce, f"Listening on {address_of(listener, options.host)}", sys.stdout)
-        server = ApiServer(images_app(parts), listener, signals=signals, on_start=told, grace_s=GRACE_S)
+        on_start = partial(announce, f"Listening on {address_of(listener, options.host)}", sys.stdout)
+        server = ApiServer(images_app(parts), listener, signals=signals, on_start=on_start, grace_s=GRACE_S)
         parts.dispatcher.start()
         try:
             server.serve_until_stopped()

@@ -8,16 +8,16 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchem
 
 from retake.foreign_text import storable
 from retake.images.jobs import (
-    LARGEST_SEED,
-    LARGEST_SIZE,
-    LONGEST_PROMPT,
-    LONGEST_STYLE,
-    MOST_STEPS,
-    MOST_STYLES,
+    DEFAULT_SIZE,
+    DEFAULT_STEPS,
+    MAX_PROMPT_LENGTH,
+    MAX_SEED,
+    MAX_SIZE,
+    MAX_STEPS,
+    MAX_STYLE_LENGTH,
+    MAX_STYLES,
+    MIN_SIZE,
     SIZE_STEP,
-    SMALLEST_SIZE,
-    USUAL_SIZE,
-    USUAL_STEPS,
     TextRequest,
 )
 from retake.images.settings import check_user
@@ -31,7 +31,7 @@ def job_id_from(text: str) -> str:
         raise ValueError("is not a UUID") from None
 
 
-def _said(text: str) -> str:
+def _nonblank(text: str) -> str:
     if not storable(text).strip():
         raise ValueError("is blank")
     return text
@@ -46,26 +46,28 @@ IdempotencyKey = Annotated[
     Field(pattern=r"^[ -~]{1,200}$", description="the same user and key within a day: the same job"),
 ]
 Prompt = Annotated[
-    str, Field(min_length=1, max_length=LONGEST_PROMPT, examples=["a fox in the snow"]), AfterValidator(_said)
+    str, Field(min_length=1, max_length=MAX_PROMPT_LENGTH, examples=["a fox in the snow"]), AfterValidator(_nonblank)
 ]
-NegativePrompt = Annotated[str, Field(max_length=LONGEST_PROMPT, examples=["blurry"]), AfterValidator(storable)]
-Style = Annotated[str, Field(min_length=1, max_length=LONGEST_STYLE, examples=["watercolor"]), AfterValidator(storable)]
-Size = Annotated[int, Field(strict=True, ge=SMALLEST_SIZE, le=LARGEST_SIZE, multiple_of=SIZE_STEP)]
+NegativePrompt = Annotated[str, Field(max_length=MAX_PROMPT_LENGTH, examples=["blurry"]), AfterValidator(storable)]
+Style = Annotated[
+    str, Field(min_length=1, max_length=MAX_STYLE_LENGTH, examples=["watercolor"]), AfterValidator(storable)
+]
+Size = Annotated[int, Field(strict=True, ge=MIN_SIZE, le=MAX_SIZE, multiple_of=SIZE_STEP)]
 
 
 class JobBody(BaseModel):
-    """A picture that is asked for."""
+    """The order of a picture."""
 
     model_config = ConfigDict(extra="forbid")
 
     userId: UserId  # noqa: N815  the contract's name, as the others below
     prompt: Prompt
     negativePrompt: NegativePrompt | None = None  # noqa: N815
-    styles: Annotated[list[Style], Field(max_length=MOST_STYLES)] | None = None
-    width: Size = USUAL_SIZE
-    height: Size = USUAL_SIZE
-    steps: Annotated[int, Field(strict=True, ge=1, le=MOST_STEPS)] = USUAL_STEPS
-    seed: Annotated[int, Field(strict=True, ge=0, le=LARGEST_SEED, description="none: a random one")] | None = None
+    styles: Annotated[list[Style], Field(max_length=MAX_STYLES)] | None = None
+    width: Size = DEFAULT_SIZE
+    height: Size = DEFAULT_SIZE
+    steps: Annotated[int, Field(strict=True, ge=1, le=MAX_STEPS)] = DEFAULT_STEPS
+    seed: Annotated[int, Field(strict=True, ge=0, le=MAX_SEED, description="none: a random one")] | None = None
 
     def request(self) -> TextRequest:
         """Return the request, with a random seed if none is given."""
@@ -76,7 +78,7 @@ class JobBody(BaseModel):
             width=self.width,
             height=self.height,
             steps=self.steps,
-            seed=randbelow(LARGEST_SEED + 1) if self.seed is None else self.seed,
+            seed=randbelow(MAX_SEED + 1) if self.seed is None else self.seed,
         )
 
 
@@ -87,7 +89,7 @@ class MadeAnswer(BaseModel):
 
 
 class WaitingAnswer(BaseModel):
-    """The job is under way."""
+    """The job is in progress."""
 
     status: str
     message: str
@@ -103,7 +105,7 @@ class CompletedAnswer(BaseModel):
 
 
 class FailedAnswer(BaseModel):
-    """Why there is no picture."""
+    """The reason why there is no picture."""
 
     status: Literal["failed"]
     jobId: str  # noqa: N815
@@ -117,7 +119,7 @@ class StatusAnswer(BaseModel):
 
 
 class UploadedFile(BaseModel):
-    """A file that is kept."""
+    """A stored file."""
 
     key: str
     name: str
@@ -147,14 +149,14 @@ class ImagesAnswer(BaseModel):
 
 
 class DispatcherAnswer(BaseModel):
-    """How the dispatcher of this instance works."""
+    """The state of this instance's dispatcher."""
 
     mode: Literal["active", "idle"]
     cached: int
 
 
 class ServiceHealthAnswer(BaseModel):
-    """Which services answer. `database` is null where there is none: then POST /jobs answers 503."""
+    """Which services answer. `database` is null if there is none: POST /jobs then responds 503."""
 
     status: Literal["ok", "degraded"]
     redis: bool
@@ -170,7 +172,7 @@ class ServiceUnhealthyAnswer(ServiceHealthAnswer):
 
 
 class DeniedAnswer(BaseModel):
-    """Why not."""
+    """The reason for a refusal."""
 
     detail: str
 

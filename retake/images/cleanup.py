@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 DELETED = "deleted by its user"
 
 
-def row_again(table: "JobTable", store: JobStore, job_id: str) -> bool:
+def reopen_row(table: "JobTable", store: JobStore, job_id: str) -> bool:
     """Make the job's row pending again, and return whether the job still exists.
 
     If its user has deleted it at this moment, the row fails again, so that nobody brings the job back. Raises

@@ -1,7 +1,6 @@
 """Steps of this machine's clock, for example soon after the start of a machine without a clock battery."""
 
 import time
-from collections.abc import Callable
 from itertools import chain
 from logging import getLogger
 
@@ -17,8 +16,8 @@ _log = getLogger(__name__)
 class ClockSteps:
     """Compares the clock with the monotonic one. The time that a machine was suspended is a step too."""
 
-    def __init__(self, store: JobStore, clock: Clock, monotonic: Callable[[], float] = time.monotonic) -> None:
-        self._store, self._clock, self._monotonic = store, clock, monotonic
+    def __init__(self, store: JobStore, clock: Clock) -> None:
+        self._store, self._clock = store, clock
         self._apart_s = self._apart()
 
     def follow(self) -> None:
@@ -37,4 +36,4 @@ class ClockSteps:
         self._apart_s = apart_s
 
     def _apart(self) -> float:
-        return self._clock.now().timestamp() - self._monotonic()
+        return self._clock.now().timestamp() - time.monotonic()

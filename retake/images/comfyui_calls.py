@@ -14,12 +14,12 @@ from retake.images.settings import ImageJobSettings
 from retake.vendors import ImageFile, ImageServer, PromptEvents, PromptPhase, PromptState
 from retake.vendors.http import bare
 
-MOST_FILES = 10
+MAX_FILES = 10
 """Maximum number of a prompt's files in which a picture is looked for."""
 
 _ASK_AGAIN_S = 1.0  # between a failed request and the next
 _SLICES = 10  # checks, within an attempt's time limit, whether the prompt has left the server's queue
-_LONGEST_QUEUE = 10  # maximum time in the server's queue, in multiples of an attempt's time limit
+_MAX_QUEUE_FACTOR = 10  # maximum time in the server's queue, in multiples of an attempt's time limit
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class MadePicture(NamedTuple):
     server_url: str
 
 
-def lasts(error: CodedError) -> bool:
+def affects_any_job(error: CodedError) -> bool:
     """Return whether an error is about the client or its rate: it would affect any job, until a person fixes it."""
     return error.error_class is ErrorClass.CRITICAL or error.code == Code.RATE_LIMIT
 
@@ -101,7 +101,7 @@ class ServerCalls:
                         self.server.cancel(prompt_id)
                 raise
             heard = monotonic()
-            if state.phase is PromptPhase.WAITING and heard - began < limit_s * _LONGEST_QUEUE:
+            if state.phase is PromptPhase.WAITING and heard - began < limit_s * _MAX_QUEUE_FACTOR:
                 since = heard
             if not state.running or heard - since >= limit_s:
                 return state
@@ -125,7 +125,7 @@ class ServerCalls:
 
     def picture(self, files: tuple[ImageFile, ...]) -> MadePicture:
         """Return the first of the files that is a picture. Raises TaskFailed."""
-        for file in files[:MOST_FILES]:
+        for file in files[:MAX_FILES]:
             data = self._viewed(file)
             kind = objects.picture_of(data)
             if kind:
@@ -136,7 +136,7 @@ class ServerCalls:
         """Return whether to give up a server that has not reported on a prompt for so long. Raises TaskFailed."""
         if silent_s < self._silence_s:
             return False
-        if lasts(error) or not self.server.alive():
+        if affects_any_job(error) or not self.server.alive():
             return True
         limit_s = self._settings.comfyui_timeout_seconds
         if silent_s >= limit_s:
@@ -162,7 +162,7 @@ class ServerCalls:
 
         Raises PollFailed.
         """
-        began, told = monotonic(), ""
+        began, logged = monotonic(), ""
         while True:
             self._held.check()
             try:
@@ -171,8 +171,8 @@ class ServerCalls:
                 silent_s = monotonic() - began
                 if is_left(error, silent_s) if is_left else silent_s >= self._silence_s:
                     raise
-                if str(error) != told:
-                    told = str(error)
+                if str(error) != logged:
+                    logged = str(error)
                     _log.info("it is asked again: %s", error)
             self._held.pause(min(_ASK_AGAIN_S, self._silence_s / 5))
 

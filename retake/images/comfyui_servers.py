@@ -13,8 +13,8 @@ from retake.vendors.answers import NoReply, Reply
 from retake.vendors.comfyui import ComfyUI
 from retake.vendors.http import bare, exchange
 
-MOST_SERVERS = 200
-MISSES = 2
+MAX_SERVERS = 200
+MAX_MISSES = 2
 """Failed checks in a row after which a server counts as unreachable: a loaded one may miss a single check."""
 
 _LIST_BYTES = 64 * 2**10
@@ -51,7 +51,7 @@ class ComfyServers:
         faults: set[str] = set()
         if self._discovery_url:
             self._discover(self._discovery_url, faults)
-        urls = list(dict.fromkeys([*self._urls, *self._found]))[:MOST_SERVERS]
+        urls = list(dict.fromkeys([*self._urls, *self._found]))[:MAX_SERVERS]
         with ThreadPoolExecutor(_CHECKS_AT_ONCE, "comfyui check") as pool:
             answers = dict(zip(urls, pool.map(lambda url: self._answers(url, faults), urls), strict=True))
         for fault in sorted(faults - self._faults):
@@ -59,7 +59,9 @@ class ComfyServers:
         self._faults = faults
         with self._lock:
             before = self._answered
-            self._misses = {url: 0 if answers[url] else min(MISSES, self._misses.get(url, MISSES) + 1) for url in urls}
+            self._misses = {
+                url: 0 if answers[url] else min(MAX_MISSES, self._misses.get(url, MAX_MISSES) + 1) for url in urls
+            }
             now = self._answered = self._alive()
         for url in now:
             if url not in before:
@@ -102,10 +104,10 @@ class ComfyServers:
         """Note that a server did not answer: it is not chosen until it has answered a check."""
         with self._lock:
             if url in self._misses:
-                self._misses[url] = MISSES
+                self._misses[url] = MAX_MISSES
 
     def _alive(self) -> list[str]:
-        return [url for url, misses in self._misses.items() if misses < MISSES]
+        return [url for url, misses in self._misses.items() if misses < MAX_MISSES]
 
     def _answers(self, url: str, faults: set[str]) -> bool:
         try:
@@ -128,8 +130,8 @@ def read_list(reply: Reply) -> list[str]:
     if not reply.ok:
         raise ValueError(f"it was answered with HTTP {reply.status}")
     found = parse(reply.body)
-    if not isinstance(found, list) or len(found) > MOST_SERVERS:
-        raise ValueError(f"it is not a JSON list of at most {MOST_SERVERS} URLs")
+    if not isinstance(found, list) or len(found) > MAX_SERVERS:
+        raise ValueError(f"it is not a JSON list of at most {MAX_SERVERS} URLs")
     faults: list[str] = []
     rule = Field(ENDPOINT, "", "")
     urls = [str(read_field(rule, url, f"entry {n}", faults)) for n, url in enumerate(found, 1)]

@@ -7,7 +7,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, NamedTuple
 
 from retake.errors import LeaseHeld
-from retake.images.cleanup import row_again
+from retake.images.cleanup import reopen_row
 from retake.images.jobs import ImageJob, JobStatus
 from retake.images.messages import DEAD_QUEUE, job_id_of, publish
 from retake.images.redis_calls import RedisAway
@@ -18,11 +18,11 @@ from retake.rabbit.broker import Broker
 if TYPE_CHECKING:
     from retake.images.table import JobTable
 
-MOST = 1000
+MAX_EXAMINED = 1000
 """Maximum number of dead messages examined; further ones are reached once these are gone."""
 
-_SHORTEST = 4  # minimum length of a prefix in characters
-_LOOK, _LOOK_S = "dead messages", 10.0  # name of the lock on the queue, and its time to live, which is renewed
+_MIN_PREFIX = 4  # minimum length of a prefix in characters
+_LOCK, _LOCK_S = "dead messages", 10.0  # name of the lock on the queue, and its time to live, which is renewed
 _PATIENCE_S, _PAUSE_S = 60.0, 0.1  # how long a command waits for the lock, and between attempts
 
 
@@ -49,19 +49,19 @@ class DeadMessages:
     def __init__(self, store: JobStore, broker: Broker, table: "JobTable | None") -> None:
         self._store, self._broker, self._table = store, broker, table
 
-    def all(self, limit: int = MOST) -> list[DeadMessage]:
+    def all(self, limit: int = MAX_EXAMINED) -> list[DeadMessage]:
         """Return the oldest messages."""
-        with self._alone():
+        with self._locked():
             found = self._broker.browse(DEAD_QUEUE, limit)
         return [DeadMessage(_name(it.body), it.reason, it.origin, self._job_of(it.body), it.body) for it in found]
 
     def find(self, name: str) -> DeadMessage:
         """Return the message with this name, or with an unambiguous prefix of it. Raises Refusal."""
-        if len(name) < _SHORTEST:
+        if len(name) < _MIN_PREFIX:
             raise Refusal(
-                f"{name!r} is too short for the beginning of an id: give {_SHORTEST} characters, or all of it"
+                f"{name!r} is too short for the beginning of an id: give {_MIN_PREFIX} characters, or all of it"
             )
-        found = {it.name: it for it in self.all(MOST) if it.name.startswith(name)}
+        found = {it.name: it for it in self.all(MAX_EXAMINED) if it.name.startswith(name)}
         if not found:
             raise Refusal(f"no dead message is of a job {name[:80]!r}; {self._behind() or 'see images dead list'}")
         if len(found) > 1:
@@ -150,26 +150,26 @@ class DeadMessages:
         """Call `Broker.pull` while no other command holds the queue."""
 
         def taken(body: bytes) -> bool:
-            self._store.still_alone(_LOOK, _LOOK_S)
+            self._store.renew_lock(_LOCK, _LOCK_S)
             return take(body)
 
-        with self._alone():
-            return self._broker.pull(DEAD_QUEUE, taken, MOST)
+        with self._locked():
+            return self._broker.pull(DEAD_QUEUE, taken, MAX_EXAMINED)
 
     def _behind(self) -> str:
         """Return what to do about messages beyond the limit, or ""."""
-        if self._broker.depth(DEAD_QUEUE) <= MOST:
+        if self._broker.depth(DEAD_QUEUE) <= MAX_EXAMINED:
             return ""
-        return f"only the oldest {MOST:,} were looked at: remove those of no use with images dead drop --gone"
+        return f"only the oldest {MAX_EXAMINED:,} were looked at: remove those of no use with images dead drop --gone"
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """Hold the queue, after waiting for others: messages that one command browses are invisible to the others.
 
         If the holder dies, the lock expires after a moment. Raises LeaseHeld.
         """
         begun = monotonic()
-        while not self._store.alone(_LOOK, _LOOK_S):
+        while not self._store.take_lock(_LOCK, _LOCK_S):
             if monotonic() - begun > _PATIENCE_S:
                 raise LeaseHeld("another command has the dead messages in hand: try again in a moment")
             sleep(_PAUSE_S)
@@ -177,7 +177,7 @@ class DeadMessages:
             yield
         finally:
             with suppress(RedisAway):  # then it expires
-                self._store.not_alone(_LOOK)
+                self._store.release_lock(_LOCK)
 
     def _begin_anew(self, job: ImageJob) -> None:
         """Make the job and its row in jobs2 pending again. Raises Refusal."""
@@ -187,7 +187,7 @@ class DeadMessages:
         if table is not None:
             table.ping()  # nothing changes while PostgreSQL is unreachable
         # The row comes second: before, a sweeper would fail it again, or bring in a job that was cleaned up.
-        if not self._store.requeue(job.job_id) or (table and not row_again(table, self._store, job.job_id)):
+        if not self._store.requeue(job.job_id) or (table and not reopen_row(table, self._store, job.job_id)):
             raise Refusal(f"the job {job.job_id} has changed meanwhile; see images dead list")
 
     def _job_of(self, body: bytes) -> ImageJob | None:

@@ -14,7 +14,7 @@ from retake.images.store import JobStore
 from retake.images.unfinished import Unfinished
 from retake.serving.loop import Loop
 
-MOST_CACHED = 1000
+MAX_CACHED = 1000
 """Maximum number of jobs in the memory of one dispatcher; others stay in `ready` and are answered from Redis."""
 
 _PAGE = 500  # members of a set per call of a script
@@ -128,7 +128,7 @@ class Dispatcher:
         ttl_s, cursor = self._settings.cache_ttl_seconds, "0"
         while True:
             until = self._monotonic() + ttl_s
-            given = [cursor, _PAGE, self._name, milliseconds(ttl_s), MOST_CACHED - len(self._cache)]
+            given = [cursor, _PAGE, self._name, milliseconds(ttl_s), MAX_CACHED - len(self._cache)]
             cursor, rows = self._store.run(scripts.CACHE_PAGE, [scripts.READY], given)
             for at in range(0, len(rows), 4):
                 job = CachedJob._make([*rows[at : at + 4], until])

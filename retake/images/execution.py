@@ -27,7 +27,7 @@ from retake.errors import (
 )
 from retake.foreign_text import one_line
 from retake.images import objects
-from retake.images.comfyui_calls import MadePicture, ServerCalls, lasts
+from retake.images.comfyui_calls import MadePicture, ServerCalls, affects_any_job
 from retake.images.comfyui_servers import ComfyServers
 from retake.images.graphs import Graph, Graphs
 from retake.images.held_job import HeldJob, JobLost
@@ -39,7 +39,7 @@ from retake.vendors import ImageServer, PromptEvents, PromptPhase, PromptState
 from retake.vendors.comfyui import prompt_id_of
 from retake.vendors.http import bare
 
-LONGEST_ERROR = 500  # characters
+MAX_ERROR_LENGTH = 500  # characters
 
 _SETTLE_S = 1.0  # how long a prompt whose answer was lost may take to show up
 _NO_SERVER_S = 0.5  # between two checks for a server that answers
@@ -131,7 +131,7 @@ class JobExecution:
             except PollFailed as error:
                 if calls.begun:
                     self._gone = server
-                elif not lasts(error) and server.alive():  # it answers everything except what this job needs
+                elif not affects_any_job(error) and server.alive():  # it answers everything except what this job needs
                     losses += 1
                     if losses > len(_GONE_PAUSES_S):
                         raise
@@ -155,8 +155,8 @@ class JobExecution:
     def _leave(self, server: ImageServer, error: CodedError) -> None:
         """Give up a server. What is on it stays on record until another one is asked."""
         self._held.check()
-        told = f"ComfyUI at {bare(server.url)} is given up for now: {error}"
-        self._held.waiting.note(in_a_sentence(str(error)), told, server.url, error.code)
+        message = f"ComfyUI at {bare(server.url)} is given up for now: {error}"
+        self._held.waiting.note(stored_error(str(error)), message, server.url, error.code)
         self._room.servers.missed(server.url)
 
     def _count_death(self, server: ImageServer) -> None:
@@ -167,11 +167,11 @@ class JobExecution:
         self._gone = None
         self._deaths += 1
         times = "once" if self._deaths == 1 else f"{self._deaths} times"
-        told = f"ComfyUI went away {times} while it executed this job, the last time at {bare(server.url)}"
-        _log.warning("%s", told)
+        message = f"ComfyUI went away {times} while it executed this job, the last time at {bare(server.url)}"
+        _log.warning("%s", message)
         self._held.update({"comfyui_deaths": str(self._deaths)})
         if self._deaths >= self._room.settings.comfyui_death_limit:
-            raise TaskFailed(Code.TASK_FAILED, f"{told}: look there why, the job may be what ends it")
+            raise TaskFailed(Code.TASK_FAILED, f"{message}: look there why, the job may be what ends it")
 
     def _on(self, calls: ServerCalls, attempt: int) -> MadePicture:
         """Return the picture of an attempt from one server. Raises _Forgotten if the server does not know the
@@ -274,13 +274,13 @@ class JobExecution:
     def _fail(self, error: CodedError, attempt: int) -> bool:
         _log.error("the job has failed: %s", error)
         tried = f" (attempt {attempt})" if attempt > 1 else ""
-        self._held.end_failed(in_a_sentence(str(error)) + tried)
+        self._held.end_failed(stored_error(str(error)) + tried)
         return False
 
 
-def in_a_sentence(error: str) -> str:
+def stored_error(error: str) -> str:
     """Return an error as stored in a job's hash: bounded, on one line, without secrets."""
-    return one_line(redact(beginning(error)))[:LONGEST_ERROR]
+    return one_line(redact(beginning(error)))[:MAX_ERROR_LENGTH]
 
 
 def place_of(url: str) -> str:

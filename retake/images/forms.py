@@ -18,8 +18,8 @@ from retake.images.settings import check_user
 OVERHEAD = 65_536
 """Maximum bytes of a form besides its files."""
 
-LARGEST_FIELD = 4096  # bytes
-MOST_FIELDS = 20
+MAX_FIELD_BYTES = 4096  # bytes
+MAX_FIELDS = 20
 _FIRST_BYTES = 12  # identify the format of a picture
 
 
@@ -103,7 +103,9 @@ async def read_form(request: Request, *, files: int, file_bytes: int) -> AsyncIt
         if not parser.ended:
             raise MultiPartException("it ends before its last boundary")
 
-    parser = _FormParser(request.headers, whole(), max_files=files, max_fields=MOST_FIELDS, max_part_size=LARGEST_FIELD)
+    parser = _FormParser(
+        request.headers, whole(), max_files=files, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES
+    )
     parser.file_bytes = file_bytes
     try:
         form = await parser.parse()

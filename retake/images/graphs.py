@@ -14,7 +14,7 @@ from uuid import UUID
 
 from retake.data import default_file
 from retake.errors import SettingsError
-from retake.images.jobs import LARGEST_SEED, ImageJob, JobType
+from retake.images.jobs import MAX_SEED, ImageJob, JobType
 from retake.strict_json import parse, what_is_wrong
 
 Graph = dict[str, Any]
@@ -29,7 +29,7 @@ PLACEHOLDERS = {
 }
 """The placeholders that a graph must contain, each at least once, and no others."""
 
-LARGEST_FILE = 4 * 2**20  # bytes
+MAX_FILE_BYTES = 4 * 2**20  # bytes
 
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]{1,40})\}\}", re.ASCII)
 
@@ -55,7 +55,7 @@ class Graphs(NamedTuple):
         values: dict[str, object] = {
             "person_image": person,
             "garment_image": garment,
-            "seed": UUID(job.job_id).int % (LARGEST_SEED + 1),
+            "seed": UUID(job.job_id).int % (MAX_SEED + 1),
             "filename_prefix": file_prefix(job.job_id, attempt),
         }
         return filled(self.outfit, values)
@@ -99,7 +99,7 @@ def _load(job_type: JobType, faults: list[str]) -> Graph:
     path = name if os.path.exists(name) else default_file(name)
     try:
         with open(path, "rb") as file:
-            graph = parse(file.read(LARGEST_FILE))  # a larger file is cut off, and so not JSON
+            graph = parse(file.read(MAX_FILE_BYTES))  # a larger file is cut off, and so not JSON
     except OSError as error:
         faults.append(f"{path}: cannot be read ({error.strerror})")
         return {}

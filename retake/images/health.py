@@ -20,8 +20,8 @@ class ServiceHealth:
 
     def __init__(self, services: ImageServices, dispatcher: Dispatcher) -> None:
         self._services, self._dispatcher = services, dispatcher
-        self._redis = BoundedCalls("Redis", seconds=CHECK_S, most=4)
-        self._database = BoundedCalls("PostgreSQL", seconds=CHECK_S, most=4)
+        self._redis = BoundedCalls("Redis", seconds=CHECK_S, max_calls=4)
+        self._database = BoundedCalls("PostgreSQL", seconds=CHECK_S, max_calls=4)
 
     def now(self) -> dict[str, Any]:
         """Return the body of GET /health, within CHECK_S."""

@@ -42,12 +42,12 @@ class WaitReason:
         """The reason; empty while the job does not wait."""
         self._told: set[tuple[str, ...]] = set()
 
-    def note(self, why: str, told: str, *cause: str) -> None:
-        """Set why it waits, and log `told` unless this cause was logged already."""
+    def note(self, why: str, message: str, *cause: str) -> None:
+        """Set why it waits, and log `message` unless this cause was logged already."""
         self.why = why
         if cause not in self._told:
             self._told.add(cause)
-            _log.warning("%s", told)
+            _log.warning("%s", message)
 
     def over(self) -> None:
         """Note that the job continues."""
@@ -122,15 +122,15 @@ class HeldJob:
 
     def patiently(self, work: Callable[[], T], away: type[RetakeError] = RedisAway) -> T:
         """Return the result of `work`, repeating it as long as it raises `away`. Raises JobLost, JobInterrupted."""
-        told = ""
+        logged = ""
         for pause in repeating(*PAUSES_S):
             self.check()
             try:
                 return work()
             except away as error:
-                if in_words(error) != told:
-                    told = in_words(error)
-                    _log.warning("the job waits: %s", told)
+                if in_words(error) != logged:
+                    logged = in_words(error)
+                    _log.warning("the job waits: %s", logged)
                 self.pause(pause)
         raise AssertionError
 

@@ -10,13 +10,13 @@ from uuid import UUID
 from retake.clock import parse_stamp
 from retake.strict_json import parse
 
-USUAL_SIZE = 1024  # pixels
-USUAL_STEPS = 20
-SMALLEST_SIZE, LARGEST_SIZE, SIZE_STEP = 64, 2048, 8  # pixels
-MOST_STEPS = 150
-LARGEST_SEED = 2**53 - 1  # the largest integer that every JSON parser keeps exactly
-LONGEST_PROMPT = 4000  # characters
-MOST_STYLES, LONGEST_STYLE = 50, 200
+DEFAULT_SIZE = 1024  # pixels
+DEFAULT_STEPS = 20
+MIN_SIZE, MAX_SIZE, SIZE_STEP = 64, 2048, 8  # pixels
+MAX_STEPS = 150
+MAX_SEED = 2**53 - 1  # the largest integer that every JSON parser keeps exactly
+MAX_PROMPT_LENGTH = 4000  # characters
+MAX_STYLES, MAX_STYLE_LENGTH = 50, 200
 
 
 class JobStatus(StrEnum):
@@ -46,9 +46,9 @@ class TextRequest(NamedTuple):
     prompt: str
     negative_prompt: str = ""
     styles: tuple[str, ...] = ()
-    width: int = USUAL_SIZE  # pixels
-    height: int = USUAL_SIZE
-    steps: int = USUAL_STEPS
+    width: int = DEFAULT_SIZE  # pixels
+    height: int = DEFAULT_SIZE
+    steps: int = DEFAULT_STEPS
     seed: int = 0
 
 
@@ -105,9 +105,9 @@ def job_of(job_id: str, fields: Mapping[str, str]) -> ImageJob:
             prompt=fields.get("prompt", ""),
             negative_prompt=fields.get("negative_prompt", ""),
             styles=_styles(fields.get("styles", "")),
-            width=_number(fields.get("width"), USUAL_SIZE),
-            height=_number(fields.get("height"), USUAL_SIZE),
-            steps=_number(fields.get("steps"), USUAL_STEPS),
+            width=_number(fields.get("width"), DEFAULT_SIZE),
+            height=_number(fields.get("height"), DEFAULT_SIZE),
+            steps=_number(fields.get("steps"), DEFAULT_STEPS),
             seed=_number(fields.get("seed"), 0),
         ),
         person_image_r2_key=fields.get("person_image_r2_key", ""),

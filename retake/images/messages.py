@@ -11,7 +11,7 @@ from retake.rabbit.broker import Broker
 from retake.rabbit.topology import Binding, Exchange, Queue, Topology
 from retake.strict_json import parse
 
-LARGEST_MESSAGE = 262_144
+MAX_MESSAGE_BYTES = 262_144
 """Maximum bytes of a message: the longest prompts and styles of a job, in ASCII at 12 bytes per character."""
 
 _QUORUM = {"x-queue-type": "quorum"}
@@ -30,7 +30,7 @@ TOPOLOGY = Topology(
 )
 
 
-class Way(NamedTuple):
+class MessageRoute(NamedTuple):
     """The route of a job type to a worker."""
 
     exchange: str
@@ -38,15 +38,15 @@ class Way(NamedTuple):
     queue: str
 
 
-WAYS = {
-    JobType.TEXT: Way("TextExchange", "text", TEXT_QUEUE),
-    JobType.OUTFIT: Way("OutfitExchange", "outfit", OUTFIT_QUEUE),
+ROUTES = {
+    JobType.TEXT: MessageRoute("TextExchange", "text", TEXT_QUEUE),
+    JobType.OUTFIT: MessageRoute("OutfitExchange", "outfit", OUTFIT_QUEUE),
 }
 
 
-def way_of(job_type: str) -> Way:
+def route_of(job_type: str) -> MessageRoute:
     """Return the route of a job type; an unknown type, written by another program, counts as text."""
-    return WAYS[JobType.OUTFIT if job_type == JobType.OUTFIT else JobType.TEXT]
+    return ROUTES[JobType.OUTFIT if job_type == JobType.OUTFIT else JobType.TEXT]
 
 
 def message_of(job: ImageJob) -> bytes:
@@ -55,26 +55,26 @@ def message_of(job: ImageJob) -> bytes:
 
     If another program's parameters are too large, the message is the id alone.
     """
-    told = {"job_id": job.job_id}
+    fields = {"job_id": job.job_id}
     if job.type == JobType.OUTFIT:
-        return json.dumps(told).encode()
-    whole = json.dumps({**told, **job.text._asdict(), "user_id": job.user_id}).encode()
-    return whole if len(whole) <= LARGEST_MESSAGE else json.dumps(told).encode()
+        return json.dumps(fields).encode()
+    whole = json.dumps({**fields, **job.text._asdict(), "user_id": job.user_id}).encode()
+    return whole if len(whole) <= MAX_MESSAGE_BYTES else json.dumps(fields).encode()
 
 
 def publish(broker: Broker, job: ImageJob, timeout_s: float | None = None) -> None:
     """Send a job to the queue of its type. Raises BrokerAway."""
-    way = way_of(job.type)
-    broker.publish(way.exchange, way.key, message_of(job), timeout_s=timeout_s)
+    route = route_of(job.type)
+    broker.publish(route.exchange, route.key, message_of(job), timeout_s=timeout_s)
 
 
 def job_id_of(message: bytes) -> str | None:
     """Return the job id in a message, or None if it is not a message of ours."""
-    if len(message) > LARGEST_MESSAGE:
+    if len(message) > MAX_MESSAGE_BYTES:
         return None
     try:
-        told = parse(message.decode())
+        content = parse(message.decode())
     except ValueError:
         return None
-    job_id = told.get("job_id") if isinstance(told, dict) else None
+    job_id = content.get("job_id") if isinstance(content, dict) else None
     return job_id if isinstance(job_id, str) and is_job_id(job_id) else None

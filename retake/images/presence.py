@@ -34,8 +34,8 @@ class Presence:
 
     def tell(self, worker: WorkerPresence, ttl_s: float) -> None:
         """Record that this worker is present, for `ttl_s` seconds."""
-        told = json.dumps(worker._asdict())
-        self._calls.ask(lambda: self._calls.client.set(_PREFIX + worker.name, told, px=milliseconds(ttl_s)))
+        report = json.dumps(worker._asdict())
+        self._calls.ask(lambda: self._calls.client.set(_PREFIX + worker.name, report, px=milliseconds(ttl_s)))
 
     def forget(self, name: str) -> None:
         """Record that this worker has ended."""
@@ -45,19 +45,19 @@ class Presence:
         """Return the workers, by name. It scans all keys of Redis, so it is for people, not for each request."""
         client = self._calls.client
         names = sorted(self._calls.ask(lambda: list(client.scan_iter(match=f"{_PREFIX}*", count=1000))))
-        told = self._calls.ask(lambda: client.mget(names)) if names else []
-        return [worker for text in told if (worker := _worker(text))]
+        reports = self._calls.ask(lambda: client.mget(names)) if names else []
+        return [worker for text in reports if (worker := _worker(text))]
 
 
 def _worker(text: str | None) -> WorkerPresence | None:
     """Parse a worker's report; None if it has expired in the meantime, or is not ours."""
     try:
-        told = parse(text or "")
+        report = parse(text or "")
     except ValueError:
         return None
-    if not isinstance(told, dict) or not isinstance(told.get("name"), str):
+    if not isinstance(report, dict) or not isinstance(report.get("name"), str):
         return None
-    texts = {name: str(told.get(name) or "") for name in ("name", "queue", "address", "job", "since", "waits")}
-    alive = told.get("comfyui")
+    texts = {name: str(report.get(name) or "") for name in ("name", "queue", "address", "job", "since", "waits")}
+    alive = report.get("comfyui")
     servers = tuple(str(it) for it in alive) if isinstance(alive, list) else ()
-    return WorkerPresence(**texts, consuming=told.get("consuming") is True, comfyui=servers)
+    return WorkerPresence(**texts, consuming=report.get("consuming") is True, comfyui=servers)

@@ -21,11 +21,11 @@ from retake.images.scripts import FUNCTIONS
 ANSWER_S = 3.0
 """Timeout of an answer from Redis in seconds. A broken connection is retried once, so a call ends within twice that."""
 
-REST_S = 0.5
+COOLDOWN_S = 0.5
 """Seconds for which every call fails at once after a failure: otherwise callers that wait for a thread would wait many
 times as long as one call."""
 
-_LONGEST = 200  # maximum characters of an error message of Redis
+_MAX_ERROR_LENGTH = 200  # maximum characters of an error message of Redis
 
 
 class RedisAway(RetakeError):
@@ -58,7 +58,7 @@ class RedisCalls:
     def __init__(self, client: Redis, clock: Clock) -> None:
         self.client, self._clock = client, clock
         self._scripts: dict[str, Script] = {}
-        self._rests_until = 0.0
+        self._cooldown_until = 0.0
 
     def now(self) -> str:
         """Return the current time as stored in hashes."""
@@ -77,13 +77,13 @@ class RedisCalls:
 
     def ask(self, work: Callable[[], Any]) -> Any:
         """Return the result of `work`, which calls Redis."""
-        if time.monotonic() < self._rests_until:
+        if time.monotonic() < self._cooldown_until:
             raise RedisAway("Redis did not answer a moment ago: check that it runs, and REDIS_URL")
         try:
             return work()
         except RedisError as error:
             if not isinstance(error, ResponseError):
-                self._rests_until = time.monotonic() + REST_S
+                self._cooldown_until = time.monotonic() + COOLDOWN_S
                 why = f"Redis does not answer ({type(error).__name__}): check that it runs, and REDIS_URL"
                 raise RedisAway(why) from None
             if "WRONGTYPE" in str(error):
@@ -94,7 +94,7 @@ class RedisCalls:
 def refusal(error: ResponseError) -> str:
     """Return Redis's error message without the script that caused it."""
     words, _, _ = str(error).partition(" script: ")
-    return f"{one_line(redact(words))[:_LONGEST]} ({type(error).__name__})"
+    return f"{one_line(redact(words))[:_MAX_ERROR_LENGTH]} ({type(error).__name__})"
 
 
 def pairs(fields: Mapping[str, str]) -> list[str]:

@@ -28,10 +28,10 @@ from retake.serving.environment import load_environment
 if TYPE_CHECKING:
     from retake.images.table import JobTable
 
-_PIECE_S = 0.1  # between two checks for signals
+_POLL_S = 0.1  # between two checks for signals
 _PAUSE_S = 0.5  # between two attempts to reach a service
 _LAST_ANSWER_S = 8.0  # extra time for an attempt that began in time
-_KEEPING = "noeviction"  # the Redis policy that never drops jobs
+_NO_EVICTION = "noeviction"  # the Redis policy that never drops jobs
 
 _log = getLogger(__name__)
 
@@ -130,7 +130,7 @@ def check_unless_stopped(services: ImageServices, signals: Callable[[], int], *,
     thread = Thread(target=check, name="check", daemon=True)
     thread.start()
     while thread.is_alive():
-        thread.join(_PIECE_S)
+        thread.join(_POLL_S)
         if signals():
             return False
     if failed:
@@ -141,19 +141,19 @@ def check_unless_stopped(services: ImageServices, signals: Callable[[], int], *,
 def memory_warnings(store: JobStore) -> list[str]:
     """Return the reasons why Redis may lose jobs, a sentence each; none if Redis does not report its settings."""
     try:
-        told: dict[str, Any] = store.client.info("all")
+        info: dict[str, Any] = store.client.info("all")
     except RedisError:  # hosted ones may forbid it
         return []
     warnings = []
-    if str(told.get("aof_enabled")) == "0":
+    if str(info.get("aof_enabled")) == "0":
         warnings.append(
             "Redis keeps no append-only file: when it is restarted, jobs are lost; set appendonly yes in its settings"
         )
-    policy = str(told.get("maxmemory_policy", _KEEPING))
-    if policy != _KEEPING:
+    policy = str(info.get("maxmemory_policy", _NO_EVICTION))
+    if policy != _NO_EVICTION:
         warnings.append(
             f"Redis removes keys when its memory is full (maxmemory-policy {policy}), jobs too; "
-            f"set maxmemory-policy {_KEEPING}"
+            f"set maxmemory-policy {_NO_EVICTION}"
         )
     return warnings
 
@@ -232,8 +232,8 @@ def _look_into(bucket: Bucket) -> None:
     try:
         bucket.find(f"{FOLDER}start", ("",))
     except StorageError as error:
-        told = type(error)(f"the bucket {bucket.url}: {error}")
-        raise told from None
+        named = type(error)(f"the bucket {bucket.url}: {error}")
+        raise named from None
 
 
 def _place(url: str) -> str:

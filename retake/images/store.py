@@ -89,15 +89,15 @@ class JobSets(JobClaims):
         """Return the status of each job, or None if there is no such key."""
         return [it if there else None for there, it in self.run(scripts.STATUSES, job_ids, [])] if job_ids else []
 
-    def alone(self, what: str, seconds: float) -> bool:
+    def take_lock(self, what: str, seconds: float) -> bool:
         """Take the lock `what` for `seconds`; return whether this caller, of all processes, got it."""
         return bool(self.ask(lambda: self.client.set(f"jobs:alone:{what}", "1", nx=True, px=milliseconds(seconds))))
 
-    def still_alone(self, what: str, seconds: float) -> None:
+    def renew_lock(self, what: str, seconds: float) -> None:
         """Renew the lock `what` for `seconds` from now."""
         self.ask(lambda: self.client.pexpire(f"jobs:alone:{what}", milliseconds(seconds)))
 
-    def not_alone(self, what: str) -> None:
+    def release_lock(self, what: str) -> None:
         """Release the lock `what`."""
         self.ask(lambda: self.client.delete(f"jobs:alone:{what}"))
 

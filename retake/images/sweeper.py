@@ -16,10 +16,10 @@ from retake.bucket import Entry
 from retake.clock import Clock
 from retake.errors import RetakeError, StorageError
 from retake.images import scripts
-from retake.images.cleanup import CleanUp, row_again
+from retake.images.cleanup import CleanUp, reopen_row
 from retake.images.clock_steps import ClockSteps
 from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, age_s, is_job_id, iso
-from retake.images.messages import publish, way_of
+from retake.images.messages import publish, route_of
 from retake.images.objects import FOLDER
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import AHEAD_S, TableAway, TableRow
@@ -31,21 +31,21 @@ from retake.rabbit.broker import BrokerAway
 if TYPE_CHECKING:
     from retake.images.table import JobTable
 
-MOST_SENT = 1000
+MAX_SENT = 1000
 """Maximum number of messages that one pass resends."""
 
-MOST_CLEANED = 1000
+MAX_CLEANED = 1000
 """Maximum number of jobs that one pass cleans up, and of files without a job that it removes."""
 
-MOST_ROWS = 2000
+MAX_ROWS = 2000
 """Maximum number of rows of jobs2 that one pass examines; the next pass continues after them."""
 
 LOST = "its result was lost: Redis does not have the job any more"
 
 _PAGE = 500
-_LONGEST_S = 20.0  # seconds after which a pass cleans up no further jobs
+_MAX_PASS_S = 20.0  # seconds after which a pass cleans up no further jobs
 _ORPHANS = "orphans"  # name of the lock on listing the bucket
-_SHORTEST_S = 1.0  # minimum seconds between two listings of the bucket
+_MIN_LISTING_S = 1.0  # minimum seconds between two listings of the bucket
 
 _log = getLogger(__name__)
 
@@ -81,14 +81,14 @@ class Sweeper:
     # --- messages that were lost ------------------------------------------------------------------------------------
 
     def _send_again(self) -> None:
-        now, left = self._clock.now(), MOST_SENT
+        now, left = self._clock.now(), MAX_SENT
         empty: dict[str, bool] = {}
         before = _before(now, self._settings.resend_after_seconds)
         for glance in self._store.members(scripts.PENDING, calm=UNDER_WAY, changed=before):
             if glance.status not in UNDER_WAY or not is_job_id(glance.job_id):
                 self._store.settle(glance.job_id)
             elif not glance.claimed and left and self._is_old(glance, now, self._settings.resend_after_seconds):
-                queue = way_of(glance.type).queue
+                queue = route_of(glance.type).queue
                 if queue not in empty:
                     empty[queue] = self._is_empty(queue)
                 if empty[queue]:
@@ -109,14 +109,14 @@ class Sweeper:
             return True
         if job.in_table and self._table is not None and not self._outages.has(TableAway):  # its requeue may have died
             with self._outages.noted(TableAway):
-                if not row_again(self._table, self._store, job.job_id):
+                if not reopen_row(self._table, self._store, job.job_id):
                     return True
         return self._publish(job)
 
     def _publish(self, job: ImageJob) -> bool:
         with self._outages.noted(BrokerAway):
             publish(self._broker, job)
-            _log.info("sent to %s: nobody works on the job", way_of(job.type).queue, extra={"job_id": job.job_id})
+            _log.info("sent to %s: nobody works on the job", route_of(job.type).queue, extra={"job_id": job.job_id})
             return True
         return False
 
@@ -125,8 +125,8 @@ class Sweeper:
     def _clean_up(self) -> None:
         """Clean up jobs that are over. A job with a file that cannot be deleted does not hold up the others."""
         begun, cleaned = self._clock.now(), False
-        for glance in islice(self._turns.ordered(self._over(begun), lambda it: it.job_id), MOST_CLEANED):
-            if (self._clock.now() - begun).total_seconds() > _LONGEST_S:
+        for glance in islice(self._turns.ordered(self._over(begun), lambda it: it.job_id), MAX_CLEANED):
+            if (self._clock.now() - begun).total_seconds() > _MAX_PASS_S:
                 break
             if glance.in_table and self._outages.has(TableAway):
                 continue
@@ -173,7 +173,7 @@ class Sweeper:
     def _follow_rows(self, table: "JobTable") -> None:
         """Update the next rows that have not ended from the state of their jobs."""
         before = _before(self._clock.now(), self._settings.resend_after_seconds)
-        for _ in range(MOST_ROWS // _PAGE):
+        for _ in range(MAX_ROWS // _PAGE):
             rows = table.open_rows(before, self._behind, _PAGE)
             statuses = self._store.statuses([row.job_id for row in rows])
             for row, status in zip(rows, statuses, strict=True):
@@ -212,7 +212,7 @@ class Sweeper:
     def _remove_orphans(self) -> None:
         """Remove files whose job is not in Redis. Listing a bucket costs money: one process does it, now and then."""
         old = self._settings.orphan_after_seconds
-        if not self._store.alone(_ORPHANS, max(_SHORTEST_S, old / 4)):
+        if not self._store.take_lock(_ORPHANS, max(_MIN_LISTING_S, old / 4)):
             return
         with self._outages.noted(StorageError):
             now = (self._bucket.now() or self._clock.now().astimezone(UTC)).timestamp()
@@ -223,10 +223,10 @@ class Sweeper:
                     for it in orphans:
                         self._bucket.delete(it.key)
                     removed += len(orphans)
-                if self._outages.has(StorageError) and (self._clock.now() - begun).total_seconds() > _LONGEST_S:
+                if self._outages.has(StorageError) and (self._clock.now() - begun).total_seconds() > _MAX_PASS_S:
                     break
-                if removed >= MOST_CLEANED:
-                    self._store.not_alone(_ORPHANS)  # the next pass continues
+                if removed >= MAX_CLEANED:
+                    self._store.release_lock(_ORPHANS)  # the next pass continues
                     break
             if removed:
                 _log.warning("removed %d files below %s whose job Redis does not have", removed, FOLDER)

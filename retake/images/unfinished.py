@@ -6,7 +6,7 @@ from logging import getLogger
 
 from retake.errors import RetakeError
 
-MOST = 10_000
+MAX_PIECES = 10_000
 """Maximum number of pieces of work."""
 
 _log = getLogger(__name__)
@@ -26,7 +26,7 @@ class Unfinished:
         """Do this later. If there is too much work, the oldest piece is forgotten."""
         with self._lock:
             self._work.pop(name, None)
-            if len(self._work) >= MOST:
+            if len(self._work) >= MAX_PIECES:
                 self._work.pop(next(iter(self._work)))
             self._work[name] = work
 

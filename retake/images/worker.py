@@ -24,7 +24,7 @@ from retake.images.store import JobStore
 from retake.logs import bind
 from retake.rabbit.broker import Broker, Consumer, Delivery
 
-MOST_WAITING = 1000
+MAX_WAITING = 1000
 """Maximum number of jobs that arrived by HTTP and wait for their turn."""
 
 _TAKE_S = 0.25  # how long a job that arrived by HTTP may go unnoticed
@@ -75,7 +75,7 @@ class QueueWorker:
     def add(self, job_id: str) -> None:
         """Put a job that is in Redis in line, without a message. Raises LineFull."""
         with self._lock:
-            if len(self._line) >= MOST_WAITING or self._stopping.is_set():
+            if len(self._line) >= MAX_WAITING or self._stopping.is_set():
                 raise LineFull("this worker stops, or too many jobs wait for it already")
             self._line.append(job_id)
 
@@ -179,7 +179,7 @@ class QueueWorker:
 
         Raises JobInterrupted.
         """
-        pauses, told = repeating(*PAUSES_S), False
+        pauses, logged = repeating(*PAUSES_S), False
         while True:
             try:
                 claim = self._store.claim(job_id, token, self._silence_s, self.room.settings.delivery_limit)
@@ -188,8 +188,8 @@ class QueueWorker:
                 pause_s, why = min(claim.held_s, _HELD_S), "another worker has the job"
             except RedisAway as error:
                 pause_s, why = next(pauses), in_words(error)
-            if not told:
-                told = True
+            if not logged:
+                logged = True
                 _log.info("the job waits: %s", why)
             if self._stopping.wait(pause_s):
                 raise JobInterrupted

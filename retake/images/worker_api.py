@@ -24,14 +24,14 @@ THREADS = 8
 
 
 class AcceptedAnswer(BaseModel):
-    """The job waits for its turn."""
+    """The job is waiting for its turn."""
 
     status: str
     job_id: str
 
 
 class JobStatusAnswer(BaseModel):
-    """How a job stands."""
+    """The state of a job."""
 
     job_id: str
     status: str
@@ -45,7 +45,7 @@ class JobStatusAnswer(BaseModel):
 
 
 class WorkerHealthAnswer(BaseModel):
-    """How the worker stands: the job that it executes, the ComfyUI servers that answer, and why the job waits."""
+    """The state of the worker: the job in progress, the ComfyUI servers that answer, and why the job waits."""
 
     name: str
     queue: str
@@ -89,7 +89,7 @@ def worker_app(settings: ImagesSettings, store: JobStore, worker: QueueWorker) -
 
     @app.get("/health", response_model=WorkerHealthAnswer)
     def health() -> Response:
-        """Tell how the worker stands."""
+        """Report the state of the worker."""
         return answer({"name": worker.room.worker, "queue": worker.queue, **worker.glance()._asdict()})
 
     add_refusals(app)
@@ -128,7 +128,7 @@ def _add_jobs(router: APIRouter, store: JobStore, worker: QueueWorker, per_minut
 
     @router.get("/status/{job_id}", response_model=JobStatusAnswer, responses=_LOOKING)
     def status(job_id: schema.JobId, acting: Acting) -> Response:
-        """Tell how a job stands."""
+        """Return the state of a job."""
         job = store.get(job_id)
         if job is None or not may(acting, job.user_id):
             raise HTTPException(404, "there is no such job")

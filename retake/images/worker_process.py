@@ -28,7 +28,7 @@ STOP_S = 15.0
 """Seconds after the drain within which a call in progress ends."""
 
 _NEEDED = ("REDIS_URL", "RABBITMQ_URL", "IMAGES_STORAGE_URL")
-_PIECE_S = 0.2
+_POLL_S = 0.2
 
 _log = getLogger(__name__)
 
@@ -105,7 +105,7 @@ class WorkerProcess:
             if signals() > 1:
                 self._worker.halt()
                 until = min(until, time.monotonic() + STOP_S)
-            thread.join(_PIECE_S)
+            thread.join(_POLL_S)
 
     def _check(self) -> float:
         self._servers.check()
@@ -114,7 +114,7 @@ class WorkerProcess:
     def _tell(self) -> float:
         """Send a heartbeat to Redis, with the state of this worker."""
         stands = self._worker.glance()
-        told = WorkerPresence(
+        presence = WorkerPresence(
             name=self._options.name,
             queue=self._options.queue,
             address=self._address,
@@ -125,7 +125,7 @@ class WorkerProcess:
             waits=stands.waits or "",
         )
         try:
-            self._presence.tell(told, self._images.worker_silence_seconds)
+            self._presence.tell(presence, self._images.worker_silence_seconds)
         except RetakeError as error:
             _log.debug("%s", in_words(error))
         return self._images.worker_silence_seconds / 3

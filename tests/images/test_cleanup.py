@@ -14,7 +14,7 @@ from retake.bucket import ANY
 from retake.bucket.failing import Crash
 from retake.errors import StorageError
 from retake.images.claims import Still
-from retake.images.cleanup import DELETED, CleanUp, row_again
+from retake.images.cleanup import DELETED, CleanUp, reopen_row
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import TableAway
 from retake.images.table import JobTable
@@ -193,7 +193,7 @@ def test_a_job_that_begins_anew_while_its_user_deletes_it_is_not_done_once_more(
 
         def anew(it: str = job_id) -> None:
             if world.store.requeue(it) and world.table:
-                row_again(world.table, world.store, it)
+                reopen_row(world.table, world.store, it)
 
         steps = Between(number, anew)
         cleanup = CleanUp(Mortal(world.store, steps), Mortal(world.bucket, steps), Mortal(world.table, steps))  # type: ignore[arg-type]

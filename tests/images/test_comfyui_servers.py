@@ -8,7 +8,7 @@ from threading import Thread
 import pytest
 
 from retake.errors import SettingsError
-from retake.images.comfyui_servers import MISSES, ComfyServers
+from retake.images.comfyui_servers import MAX_MISSES, ComfyServers
 from retake.sandbox.comfyui import ComfySandbox
 from retake.testing.logs import CapturedLogs
 from retake.vendors.comfyui import ComfyUI
@@ -90,7 +90,7 @@ def test_one_missed_check_is_no_absence(fleet: Fleet) -> None:
     servers = ComfyServers([A], client=fleet.client)
     servers.check()
     fleet.away = {A}
-    for _ in range(MISSES - 1):
+    for _ in range(MAX_MISSES - 1):
         servers.check()
         assert servers.alive == [A]
     servers.check()
@@ -173,6 +173,6 @@ def test_real_servers_are_asked() -> None:
         servers.check()
         assert servers.alive == [comfy.url]
         comfy.order("comfy.stats=404")
-        for _ in range(MISSES):
+        for _ in range(MAX_MISSES):
             servers.check()
         assert servers.alive == []

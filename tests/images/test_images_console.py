@@ -255,7 +255,7 @@ def test_what_cannot_be_requeued_is_refused(service_world: ServiceWorld) -> None
 
 def test_all_failed_jobs_can_be_requeued_at_once(service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world = service_world
-    monkeypatch.setattr("retake.images.dead_messages.MOST", 2)  # so that it goes on behind the first ones
+    monkeypatch.setattr("retake.images.dead_messages.MAX_EXAMINED", 2)  # so that it goes on behind the first ones
     first, second, third, ready = world.failed(), world.failed(), world.failed(), world.ready()
     for job_id in (first, first, second, third, ready):
         dead(world, job_id)
@@ -272,7 +272,7 @@ def test_who_looks_for_a_job_behind_a_thousand_that_are_gone_is_told(
     service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = service_world
-    monkeypatch.setattr("retake.images.dead_messages.MOST", 2)
+    monkeypatch.setattr("retake.images.dead_messages.MAX_EXAMINED", 2)
     *gone, failed = [world.failed() for _ in range(3)]
     for job_id in (*gone, failed):
         dead(world, job_id)
@@ -353,7 +353,7 @@ def test_messages_without_a_use_are_dropped_at_once(
     service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = service_world
-    monkeypatch.setattr("retake.images.dead_messages.MOST", 2)
+    monkeypatch.setattr("retake.images.dead_messages.MAX_EXAMINED", 2)
     gone, ready, failed = world.failed(), world.ready(), world.failed()
     for job_id in (gone, ready, failed):
         dead(world, job_id)

@@ -16,7 +16,7 @@ from retake.images.dispatcher import Dispatcher
 from retake.images.redis_calls import open_redis
 from retake.images.settings import ImageJobSettings
 from retake.images.store import JobStore
-from retake.images.unfinished import MOST, Unfinished
+from retake.images.unfinished import MAX_PIECES, Unfinished
 
 SETTINGS = ImageJobSettings(cache_ttl_seconds=3600, idle_after_seconds=30)
 
@@ -119,7 +119,7 @@ def test_on_a_stop_cached_jobs_go_back(desk: Desk) -> None:
 
 
 def test_thousands_are_gone_through_and_some_are_cached(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_CACHED", 700)
+    monkeypatch.setattr(module, "MAX_CACHED", 700)
     ids = {desk.ready() for _ in range(2500)}
     broken = {desk.ready(status="pending") for _ in range(600)}
     dispatcher = desk.dispatcher()
@@ -225,9 +225,9 @@ def test_what_failed_is_done_later_and_does_not_hold_up_the_rest() -> None:
 
 def test_what_is_left_is_bounded() -> None:
     unfinished, done = Unfinished(), list[int]()
-    for number in range(MOST + 5):
+    for number in range(MAX_PIECES + 5):
         unfinished.add(str(number), lambda number=number: done.append(number))  # type: ignore[misc]
     unfinished.add("7", lambda: done.append(-7))
     unfinished.retry()
-    assert len(done) == MOST
+    assert len(done) == MAX_PIECES
     assert done[-1] == -7

@@ -299,9 +299,9 @@ def test_statuses_of_many(store: JobStore) -> None:
 
 
 def test_alone_is_one_of_many_for_a_while(store: JobStore) -> None:
-    assert sorted(at_once([lambda: store.alone("x", 60)] * 8)) == [False] * 7 + [True]
-    store.not_alone("x")
-    assert store.alone("x", 60)
+    assert sorted(at_once([lambda: store.take_lock("x", 60)] * 8)) == [False] * 7 + [True]
+    store.release_lock("x")
+    assert store.take_lock("x", 60)
 
 
 def test_only_the_first_delivery_counts(store: JobStore) -> None:

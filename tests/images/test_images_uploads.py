@@ -127,7 +127,7 @@ def test_what_was_written_after_nobody_waits_is_deleted(
 ) -> None:
     api = instances()
     monkeypatch.setattr(api.parts.uploads._files, "_seconds", 0.2)
-    monkeypatch.setattr("retake.serving.bounded_calls.REST_S", 0.0)
+    monkeypatch.setattr("retake.serving.bounded_calls.COOLDOWN_S", 0.0)
     api.bucket.running.clear()
     answer = api.upload(("a.png", PNG))
     assert answer.status_code == 503

@@ -16,7 +16,7 @@ from retake.images.jobs import iso
 from retake.images.messages import OUTFIT_QUEUE, TOPOLOGY
 from retake.images.redis_calls import open_redis
 from retake.images.store import JobStore
-from retake.images.sweeper import LOST, MOST_SENT
+from retake.images.sweeper import LOST, MAX_SENT
 from retake.images.table import JobTable
 from retake.rabbit.broker import Broker
 from retake.testing.logs import CapturedLogs
@@ -83,8 +83,8 @@ def test_several_sweepers_at_once_send_each_job_once(service_world: ServiceWorld
 
 def test_a_pass_sends_a_bounded_number(service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world = service_world
-    assert MOST_SENT == 1000
-    monkeypatch.setattr("retake.images.sweeper.MOST_SENT", 3)
+    assert MAX_SENT == 1000
+    monkeypatch.setattr("retake.images.sweeper.MAX_SENT", 3)
     for _ in range(8):
         world.job()
     world.clock.sleep(31)
@@ -272,13 +272,13 @@ def test_the_bucket_is_listed_now_and_then_by_one_of_all(
     service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = service_world
-    alone, asked = JobStore.alone, []
+    take_lock, asked = JobStore.take_lock, []
 
     def noted(self: JobStore, what: str, seconds: float) -> bool:
         asked.append(seconds)
-        return alone(self, what, seconds)
+        return take_lock(self, what, seconds)
 
-    monkeypatch.setattr(JobStore, "alone", noted)
+    monkeypatch.setattr(JobStore, "take_lock", noted)
     counting = FailingBucket(world.bucket)
     sweepers = [world.sweeper(bucket=counting) for _ in range(3)]
     for it in sweepers * 2:
@@ -296,7 +296,7 @@ def test_the_bucket_is_listed_now_and_then_by_one_of_all(
 
 def test_many_files_go_over_several_passes(service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world, sweeper = service_world, service_world.sweeper()
-    monkeypatch.setattr("retake.images.sweeper.MOST_CLEANED", 4)
+    monkeypatch.setattr("retake.images.sweeper.MAX_CLEANED", 4)
     for number in range(10):
         world.bucket.write(f"jobs/{number}/a", b"x", ANY)
     world.clock.sleep(400)
@@ -376,7 +376,7 @@ def test_a_result_that_redis_has_lost_is_a_failed_row(table_world: ServiceWorld)
 def test_many_rows_take_several_passes(table_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world, sweeper = table_world, table_world.sweeper()
     monkeypatch.setattr("retake.images.sweeper._PAGE", 2)
-    monkeypatch.setattr("retake.images.sweeper.MOST_ROWS", 4)
+    monkeypatch.setattr("retake.images.sweeper.MAX_ROWS", 4)
     rows = {world.row() for _ in range(9)}
     world.clock.sleep(31)
     counts = []

@@ -79,7 +79,7 @@ def test_uploads_that_stay_hold_up_no_other(
         return read(bucket, key)
 
     monkeypatch.setattr(ApiBucket, "read", damaged)
-    monkeypatch.setattr(uploads, "_LONGEST_S", -1.0)
+    monkeypatch.setattr(uploads, "_MAX_PASS_S", -1.0)
 
     time.sleep(0.1)
     for _ in users:

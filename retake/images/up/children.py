@@ -30,11 +30,11 @@ LOG_BYTES = 4 * 2**20
 STEADY_S = 30.0
 """Seconds of running after which a child that ends is restarted at once."""
 
-MOST_PAUSE_S = 10.0
+MAX_PAUSE_S = 10.0
 """Maximum backoff in seconds before a restart."""
 _PAUSE = Exponential(0.5)
 _HOPELESS = (click.UsageError.exit_code, ExitCode.CONFIG)
-_PIECE_S = 0.05
+_POLL_S = 0.05
 
 _log = getLogger(__name__)
 
@@ -128,7 +128,7 @@ class Child:
                 self._send(signal.SIGKILL)
             self._process.wait()
 
-    def told(self, length: int = 300) -> str:
+    def last_output(self, length: int = 300) -> str:
         """Return the end of its output on one line, for an error message."""
         try:
             with open(self.command.log, "rb") as file:
@@ -194,9 +194,9 @@ class Supervisor:
             for child in waiting:
                 late = f"is not ready after {seconds:g} s" if self._monotonic() > end else None
                 if fault := _refusal(child) or late:
-                    raise NotReady(f"{child.name} {fault}; see {child.command.log}: {child.told()}")
+                    raise NotReady(f"{child.name} {fault}; see {child.command.log}: {child.last_output()}")
             self.look()
-            self._pause(_PIECE_S * 2)
+            self._pause(_POLL_S * 2)
 
     def look(self) -> None:
         """Restart children that have ended: at once if they had run for a while, else after a growing pause."""
@@ -224,7 +224,7 @@ class Supervisor:
     def _note_end(self, child: Child, now: float) -> None:
         steady = now - self._started[child.name] >= STEADY_S
         failures = self._failures[child.name] = 0 if steady else self._failures.get(child.name, 0) + 1
-        pause = min(MOST_PAUSE_S, _PAUSE.delay_s(failures - 1)) if failures > 1 else 0.0
+        pause = min(MAX_PAUSE_S, _PAUSE.delay_s(failures - 1)) if failures > 1 else 0.0
         self._due[child.name] = now + pause
         later = f"in {pause:g} s" if pause else "now"
         _log.warning("%s ended (%s); it is started again %s", child.name, ended_with(child.exit_code), later)
@@ -238,11 +238,11 @@ def end_all(
         child.ask_to_stop()
     pieces, left = 0, [child for child in children if child.running]
     while left and not impatient():
-        pause(_PIECE_S)
+        pause(_POLL_S)
         pieces += 1
-        left = [child for child in left if child.running and pieces * _PIECE_S < child.command.stop_seconds]
+        left = [child for child in left if child.running and pieces * _POLL_S < child.command.stop_seconds]
         for child in left:
-            if child.command.repeat_seconds and pieces % round(child.command.repeat_seconds / _PIECE_S) == 0:
+            if child.command.repeat_seconds and pieces % round(child.command.repeat_seconds / _POLL_S) == 0:
                 child.ask_to_stop()
     for child in children:
         if child.running:

@@ -33,7 +33,7 @@ SERVERS_S = 120.0
 DRAIN_S = 20
 """Seconds that a worker may take to finish its job when the service stops."""
 
-_LOOK_S = 0.2
+_POLL_S = 0.2
 
 
 class UpOptions(NamedTuple):
@@ -70,7 +70,7 @@ def _up(options: UpOptions, environ: Mapping[str, str]) -> int:
                 _say(introduction(f"http://127.0.0.1:{port}", machine.user, machine.key, folder.path))
             while not stopping.count:
                 supervisor.look()
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
             _say("Ending everything; Ctrl-C again kills it.")
     _say(f"Everything has ended. {folder.path} has the data; the same command goes on from there.")
     return ExitCode.OK

@@ -151,8 +151,8 @@ class PostgresServer(LocalServer):
                 (data / "postmaster.pid").unlink()
 
 
-def is_of(major: str, told: str) -> bool:
+def is_of(major: str, output: str) -> bool:
     """Return whether the output of `postgres --version` ("postgres (PostgreSQL) 15.16 (Debian 15.16-0+deb12u1)") is of
     this major version, as the file PG_VERSION has it ("15", formerly "9.6")."""
-    number = "".join(told.partition(")")[2].split()[:1])
+    number = "".join(output.partition(")")[2].split()[:1])
     return f"{number}.".startswith(f"{major}.")
