@@ -204,7 +204,7 @@ class BillExamination(Examination):
         if self.places.under_way(part) == generation_id:
             return  # requeued: the letter is about to be removed, or written again
         if there is not None:
-            yield found("bills-disagree", part.where(key), _unlike(calls, there, part.where(record)))
+            yield found("bills-disagree", part.where(key), _difference(calls, there, part.where(record)))
         elif calls and not part.entry(record):
             what = f"the dead letter of {generation_id} has {len(calls)} paid calls, and the record is not there"
             yield found("spend-record-missing", part.where(record), what)
@@ -219,7 +219,7 @@ class BillExamination(Examination):
         yield from _faults_of_calls(where, calls)
         before = self._recorded(part, record := self.places.record_of(present)) if present and calls else None
         if before is not None and _texts(calls)[: len(before)] != before:
-            yield found("bills-disagree", where, _unlike(calls, before, part.where(record)))
+            yield found("bills-disagree", where, _difference(calls, before, part.where(record)))
 
     def _recorded(self, part: CheckView, key: str) -> list[str] | None:
         """Return the calls in a record, as texts; None where there is none, or it is invalid."""
@@ -418,7 +418,7 @@ def _fault_of_call(call: Call) -> str:
     return ""
 
 
-def _unlike(calls: Sequence[Call], others: Sequence[str], where: str) -> str:
+def _difference(calls: Sequence[Call], others: Sequence[str], where: str) -> str:
     """Return how two lists of the same generation's calls differ."""
     if len(calls) != len(others):
         return f"it has {len(calls)} paid calls, {where} has {len(others)}"

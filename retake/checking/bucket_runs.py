@@ -108,8 +108,8 @@ class BucketRuns(Examination):
         if key.startswith(TASKS):
             return self._task(part, key)
         if key.startswith(EVENTS):
-            return self._lost(part, key)
-        return ended_runs.examined(part, key)
+            return self._orphaned_events(part, key)
+        return ended_runs.examine(part, key)
 
     def busy(self, view: CheckView) -> bool:
         """Return whether a tick or an operator holds one of the leases."""
@@ -123,11 +123,11 @@ class BucketRuns(Examination):
             if not any(it.repairable for it in findings):
                 return []
             if it := _RUN.fullmatch(key):
-                return self._mend_run(part, bucket, it[1], {finding.code for finding in findings})
+                return self._repair_run(part, bucket, it[1], {finding.code for finding in findings})
             if key.startswith((OPEN, TASKS)):
                 bucket.delete(key)
                 return [f"{subject} was removed"]
-            return ended_runs.repaired(part, bucket, key)
+            return ended_runs.repair(part, bucket, key)
 
     def knows(self, key: str) -> bool:
         if not key.startswith(f"{self._prefix}runs/"):
@@ -167,7 +167,7 @@ class BucketRuns(Examination):
             what = f"{count(len(left), 'document')} with events of {run_id} that its own document does not name"
             yield found(LEFTOVER, part.where(left[0]), what)
 
-    def _mend_run(self, part: CheckView, bucket: Bucket, run_id: str, codes: set[str]) -> list[str]:
+    def _repair_run(self, part: CheckView, bucket: Bucket, run_id: str, codes: set[str]) -> list[str]:
         doc = read_run(part, run_id)
         if doc is None:
             return []
@@ -232,7 +232,7 @@ class BucketRuns(Examination):
             for fault in task_faults(runs, mirrored=last.pipeline in self._mirrored):
                 yield found(fault.code, part.where(run_key(last.run_id)), f"task {last.task_id:.80}: {fault.what}")
 
-    def _lost(self, part: CheckView, prefix: str) -> Iterator[CheckFinding]:
+    def _orphaned_events(self, part: CheckView, prefix: str) -> Iterator[CheckFinding]:
         run_id = prefix.removeprefix(EVENTS).rstrip("/")
         number = sum(1 for _ in part.entries(prefix))
         if number and not part.entry(run_key(run_id)):

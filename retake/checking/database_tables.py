@@ -14,7 +14,7 @@ CONSTRAINT_MISSING = "database-constraint-missing"
 VERSION = "database-version"
 KEPT_WRONG = "kept-counts-wrong"
 
-MOST_FAULTS = 20
+MAX_FAULTS = 20
 
 COUNTS = "run_counts"
 """The table of counts by status, and by pipeline and status. Tables of earlier versions have none."""
@@ -30,21 +30,23 @@ _LOCK = {
     "sqlite": ("BEGIN IMMEDIATE",),
     "postgresql": ("BEGIN", "LOCK TABLE task_runs IN SHARE ROW EXCLUSIVE MODE"),
 }
-_SAID = "SELECT scope, pipeline, run_status, sum(runs) FROM run_counts WHERE scope <> 'replaced' GROUP BY 1, 2, 3"
-_THERE = """
+_KEPT = (
+    "SELECT scope, pipeline, run_status, sum(runs) FROM run_counts WHERE scope <> 'replaced' GROUP BY 1, 2, 3"
+)
+_ACTUAL = """
     SELECT 'all' AS scope, '' AS pipeline, run_status, count(*) AS runs FROM task_runs GROUP BY run_status
     UNION ALL SELECT 'pipeline', pipeline, run_status, count(*) FROM task_runs GROUP BY pipeline, run_status"""
-_AGAIN = f"""
+_RECOUNT = f"""
     INSERT INTO run_counts (scope, pipeline, run_status, slot, runs)
-    SELECT it.scope, it.pipeline, it.run_status, 0, it.runs FROM ({_THERE}) it"""  # noqa: S608  # constants
+    SELECT it.scope, it.pipeline, it.run_status, 0, it.runs FROM ({_ACTUAL}) it"""  # noqa: S608  # constants
 
 
 def table_faults(connection: Connection, where: str) -> Iterator[CheckFinding]:
     """Yield what is wrong with the file, for SQLite, and which constraints and indexes the tables lack."""
     if connection.dialect.name == "sqlite":
-        rows = connection.exec_driver_sql(f"PRAGMA integrity_check({MOST_FAULTS})")
+        rows = connection.exec_driver_sql(f"PRAGMA integrity_check({MAX_FAULTS})")
         faults = [str(it) for (it,) in rows if it != "ok"]
-        for it in faults[:MOST_FAULTS]:
+        for it in faults[:MAX_FAULTS]:
             yield found(DAMAGED, where, " ".join(it.split())[:300])
         if faults:
             return
@@ -78,7 +80,7 @@ def count_faults(connection: Connection) -> Iterator[CheckFinding]:
     """Yield what the kept counts differ in from what they count."""
     if not inspect(connection).has_table(COUNTS):
         return
-    said, there = _groups(connection, _SAID), _groups(connection, _THERE)
+    said, there = _groups(connection, _KEPT), _groups(connection, _ACTUAL)
     for group in sorted({*said, *there}, key=str):
         if said[group] != there[group]:
             _, pipeline, status = map(str, group)
@@ -90,7 +92,7 @@ def count_faults(connection: Connection) -> Iterator[CheckFinding]:
 def count_again(database: Database) -> list[str]:
     """Make the kept counts again, while nobody writes. Raises the driver's errors."""
     with database.engine.connect() as connection:
-        for statement in (*_LOCK[connection.dialect.name], "DELETE FROM run_counts", _AGAIN):
+        for statement in (*_LOCK[connection.dialect.name], "DELETE FROM run_counts", _RECOUNT):
             connection.exec_driver_sql(statement)
         connection.commit()
     return [f"{COUNTS} was counted again"]

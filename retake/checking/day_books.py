@@ -13,7 +13,7 @@ from retake.paid.paid_calls import FOLDER as PAID
 _ALL = CAPS
 """The one subject: a book is understood by what is on record of all days."""
 
-_LEAST_USD = 0.00005
+_TOLERANCE_USD = 0.00005
 """Sums that differ by less agree: each is rounded to a millionth."""
 
 
@@ -75,10 +75,10 @@ class DayBookExamination(Examination):
                 done.append(f"the move of {day} to an earlier day was finished")
         for bills in self._bills:
             with bills.leased(view):
-                done += self._mended(view, bills)
+                done += self._mend(view, bills)
         for day in days:
             kept = _read_or_none(view, day)
-            if kept and not kept.book.moved and _figures(kept):
+            if kept and not kept.book.moved and _wrong_figures(kept):
                 self._caps.mend(day, lambda book: book)
                 done.append(f"the sums in {CAPS}{day}.json were added up again")
         return done
@@ -93,7 +93,7 @@ class DayBookExamination(Examination):
     ) -> Iterator[CheckFinding]:
         """`moved` are the days whose sums are in books of earlier days: a book that has begun anew has not all that was
         paid on its day."""
-        if wrong := _figures(kept):
+        if wrong := _wrong_figures(kept):
             yield found("day-figures-wrong", where, wrong)
         for bills in self._bills:
             name = bills.places.pipeline
@@ -121,7 +121,7 @@ class DayBookExamination(Examination):
 
     # --- repair ---
 
-    def _mended(self, view: CheckView, bills: BillExamination) -> list[str]:
+    def _mend(self, view: CheckView, bills: BillExamination) -> list[str]:
         """Bring the books in line with the paid calls of one pipeline, whose lease is held."""
         name, paid, done = bills.places.pipeline, bills.refresh(view), list[str]()
         if paid is None:
@@ -133,17 +133,17 @@ class DayBookExamination(Examination):
                 continue
             moved_to = moved_to or (day if kept.book.moves_in else "")
             moved.update(kept.book.moved_here)
-            new = _right(kept.book, bills, paid, moved)
+            new = _corrected(kept.book, bills, paid, moved)
             if new != kept.book:
-                self._caps.mend(day, lambda book: _right(book, bills, paid, moved))
+                self._caps.mend(day, lambda book: _corrected(book, bills, paid, moved))
                 done.append(f"the sums of {name} in {CAPS}{day}.json were taken from its paid calls")
         for day in [*_without_book(bills, days, moved_to, paid)]:
-            self._caps.mend(day, lambda book: _made(book, bills, paid))
+            self._caps.mend(day, lambda book: _new_book(book, bills, paid))
             done.append(f"{CAPS}{day}.json was made from the paid calls of {name}")
         return done
 
 
-def _right(book: DayBook, bills: BillExamination, paid: PaidSoFar, moved: Container[str]) -> DayBook:
+def _corrected(book: DayBook, bills: BillExamination, paid: PaidSoFar, moved: Container[str]) -> DayBook:
     """Return a book whose sums of the pipeline are in line with its document and its paid calls; with its document
     alone where sums were moved to it, or from its day, which is one of `moved`."""
     name = bills.places.pipeline
@@ -155,7 +155,7 @@ def _right(book: DayBook, bills: BillExamination, paid: PaidSoFar, moved: Contai
     return book.with_sums(name, book.of(name)._replace(settled=bills.table.usd_of(book.day)))
 
 
-def _made(book: DayBook, bills: BillExamination, paid: PaidSoFar) -> DayBook:
+def _new_book(book: DayBook, bills: BillExamination, paid: PaidSoFar) -> DayBook:
     """Return a book that had nothing of the pipeline with what is on record of it."""
     known, sums = paid.known, Sums(bills.table.usd_of(book.day))
     if known.name and known.day == book.day and known.fate is Fate.OPEN:
@@ -170,20 +170,20 @@ def _sums(where: str, sums: Sums, bills: BillExamination, day: str, paid: PaidSo
     records are gone, unless the document has counted the same as they come to, or has the call under way still: its
     answer is in a file, and whoever found it told the book alone, a tick that died then or an unlock."""
     usd, known = bills.table.usd_of(day), paid.known
-    if abs(sums.settled - usd) < _LEAST_USD:
+    if abs(sums.settled - usd) < _TOLERANCE_USD:
         return
-    under_way = known.day == day and known.fate is Fate.OPEN and _is_told(sums, known)
-    if under_way and abs(sums.settled - usd - paid.pending_usd) < _LEAST_USD:
+    under_way = known.day == day and known.fate is Fate.OPEN and _has_bill(sums, known)
+    if under_way and abs(sums.settled - usd - paid.pending_usd) < _TOLERANCE_USD:
         return
     what = f"{bills.places.pipeline}: {sums.settled:.3f} USD are settled, and its paid calls come to {usd:.3f} USD"
-    counted = known.spent_day == day and known.fate is not Fate.OPEN and abs(known.spent_usd - usd) < _LEAST_USD
+    counted = known.spent_day == day and known.fate is not Fate.OPEN and abs(known.spent_usd - usd) < _TOLERANCE_USD
     if sums.settled < usd or (counted and bills.table.whole):
         yield found("day-sum-wrong", where, what)
     elif bills.table.whole:  # else what cannot be read was told
         yield found("bills-missing", where, what)
 
 
-def _is_told(sums: Sums, known: Known) -> bool:
+def _has_bill(sums: Sums, known: Known) -> bool:
     """Return whether the book has the bill of a call that is under way by the document."""
     deferred, settled = sums.deferred
     return known.name not in sums.open or (deferred == known.name and settled > (known.billed_usd or 0.0))
@@ -199,12 +199,12 @@ def _without_book(bills: BillExamination, days: Sequence[str], moved_to: str, pa
     }
     if known.day and is_day(known.day) and not moved_to:
         untold = (known.billed_usd or 0.0) if paid.interrupted else 0.0
-        if bills.table.usd_of(known.day) - untold >= _LEAST_USD:
+        if bills.table.usd_of(known.day) - untold >= _TOLERANCE_USD:
             needed.add(known.day)
     yield from sorted(needed - there)
 
 
-def _figures(kept: _StoredBook) -> str:
+def _wrong_figures(kept: _StoredBook) -> str:
     """Return what is wrong with the sums that are in a book for people; "" if nothing is."""
     right, raw = encoded(kept.book), kept.raw
     if not _same(raw.get("spent_usd"), right["spent_usd"]):
@@ -216,7 +216,7 @@ def _figures(kept: _StoredBook) -> str:
 
 
 def _same(value: object, usd: float) -> bool:
-    return isinstance(value, (int, float)) and usd - _LEAST_USD < value < usd + _LEAST_USD
+    return isinstance(value, (int, float)) and usd - _TOLERANCE_USD < value < usd + _TOLERANCE_USD
 
 
 def _is_book(key: str) -> bool:

@@ -31,7 +31,7 @@ def read_run(part: CheckView, run_id: str) -> RunDocument | None:
     return None if data is None else parse_run(run_key(run_id), data)
 
 
-def examined(part: CheckView, key: str) -> Iterator[CheckFinding]:
+def examine(part: CheckView, key: str) -> Iterator[CheckFinding]:
     """Yield what does not fit about the tally, a name below ENDED, or a run without one: ENDED + the run's id."""
     if key == TALLY:
         yield from _tally(part)
@@ -41,8 +41,8 @@ def examined(part: CheckView, key: str) -> Iterator[CheckFinding]:
         yield from _unnamed(part, name)
 
 
-def repaired(part: CheckView, bucket: Bucket, key: str) -> list[str]:
-    """Repair what `examined` has found; `bucket` is written to under the ledger's lease."""
+def repair(part: CheckView, bucket: Bucket, key: str) -> list[str]:
+    """Repair what `examine` has found; `bucket` is written to under the ledger's lease."""
     done = "the tally was counted again"
     if key != TALLY and "/" in key.removeprefix(ENDED):
         bucket.delete(key)

@@ -19,7 +19,7 @@ from retake.exit_codes import ExitCode
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Before each further look at what somebody is at work on."""
 
-MOST = 10_000
+MAX_FINDINGS = 10_000
 """Findings of one check. A bucket with more of them has one cause, which the first ones show."""
 
 _WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
@@ -94,11 +94,11 @@ class Check:
             inventory.close()
         confirmed = self._second_look(suspects)
         if repair:
-            confirmed = [self._repaired(it) for it in confirmed]
+            confirmed = [self._repair(it) for it in confirmed]
         findings = [it for suspect in confirmed for it in suspect.findings]
         complete = not self._missed and not any(it.code == STILL_CHANGING for it in findings)
         everything = sorted([*self._missed, *findings, *strangers], key=lambda it: _WORST_FIRST.index(it.level))
-        return CheckReport(everything[:MOST], dict(self._looked_at), complete, self._done)
+        return CheckReport(everything[:MAX_FINDINGS], dict(self._looked_at), complete, self._done)
 
     def _first_look(self, view: CheckView) -> list[Suspect]:
         suspects: list[Suspect] = []
@@ -108,13 +108,13 @@ class Check:
                 for subject in it.subjects(view):
                     number += 1
                     self._progress(it.title, number)
-                    if (findings := self._examined(it, view, subject)) and len(suspects) < MOST:
+                    if (findings := self._examine(it, view, subject)) and len(suspects) < MAX_FINDINGS:
                         suspects.append(Suspect(it, subject, findings))
             except RetakeError as error:
                 self._miss(it.title, error)
         return suspects
 
-    def _examined(self, examination: Examination, view: CheckView, subject: str) -> list[CheckFinding]:
+    def _examine(self, examination: Examination, view: CheckView, subject: str) -> list[CheckFinding]:
         try:
             return [*examination.examine(view, subject)]
         except RetakeError as error:
@@ -123,7 +123,7 @@ class Check:
 
     def _miss(self, where: str, error: RetakeError) -> None:
         missed = found(UNREADABLE, where, str(error))
-        if missed not in self._missed and len(self._missed) < MOST:
+        if missed not in self._missed and len(self._missed) < MAX_FINDINGS:
             self._missed.append(missed)
 
     def _second_look(self, suspects: Sequence[Suspect]) -> list[Suspect]:
@@ -138,7 +138,7 @@ class Check:
             busy = {number: self._busy(it) for number, it in examinations.items()}
             left: list[Suspect] = []
             for before in unsure:
-                now = before._replace(findings=self._examined(before.examination, self._now, before.subject))
+                now = before._replace(findings=self._examine(before.examination, self._now, before.subject))
                 notes = all(it.level is Severity.NOTE for it in now.findings)  # true as they are, whoever is at work
                 settled = now.findings == before.findings and (notes or not busy[id(now.examination)])
                 if now.findings:
@@ -153,7 +153,7 @@ class Check:
             self._miss(examination.title, error)
             return False
 
-    def _repaired(self, suspect: Suspect) -> Suspect:
+    def _repair(self, suspect: Suspect) -> Suspect:
         """Repair a subject; return it with its findings marked where they are gone."""
         if not any(it.repairable for it in suspect.findings):
             return suspect
@@ -165,7 +165,7 @@ class Check:
             ]
             return suspect._replace(findings=later)
         self._done += done
-        left = {(it.code, it.where) for it in self._examined(suspect.examination, self._now, suspect.subject)}
+        left = {(it.code, it.where) for it in self._examine(suspect.examination, self._now, suspect.subject)}
         words = "; ".join(done)
         return suspect._replace(
             findings=[
@@ -183,7 +183,7 @@ class Check:
         for entry in inventory.entries(""):
             if any(it.knows(entry.key) for it in self._examinations):
                 known = True
-            elif len(strangers) < MOST:
+            elif len(strangers) < MAX_FINDINGS:
                 strangers.append(found(UNKNOWN_OBJECT, entry.key, f"{entry.size} bytes"))
         if known or self._found_outside():
             return strangers

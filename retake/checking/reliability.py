@@ -7,7 +7,7 @@ from retake.alerts.board import BOARD, Board, decoded, decoded_alert
 from retake.alerts.board import FOLDER as ALERTS
 from retake.bucket import NotFound
 from retake.checking.examination import CheckFinding, Examination, found
-from retake.checking.view import LARGEST, CheckView
+from retake.checking.view import MAX_DOCUMENT_BYTES, CheckView
 from retake.clock import parse_stamp, stamp
 from retake.degraded.mode import ModeState
 from retake.degraded.mode import decoded as decoded_mode
@@ -188,7 +188,7 @@ class KpiExamination(Examination):
             if entry is None:
                 yield found("snapshot-wrong", where, f"{view.where(subject)} has sums of it, and it is not there")
                 continue
-            if entry.size > LARGEST:
+            if entry.size > MAX_DOCUMENT_BYTES:
                 continue  # of so many runs that reading it is left to those who need its figures
             try:
                 sheet = decode_sheet(view.bucket.read(key)[0])

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 
 from retake.checking.run_rules import RunFacts, number_of
 
-MOST_SUSPECTS = 10_000
-_LARGEST = 2**63 - 1  # that SQLite can hold
+MAX_SUSPECTS = 10_000
+_MAX_INTEGER = 2**63 - 1  # that SQLite can hold
 
 _TABLES = """
     CREATE TABLE runs (run_id TEXT PRIMARY KEY, task TEXT, ended INTEGER, mirrored INTEGER, number INTEGER, names TEXT);
@@ -64,7 +64,7 @@ class RunBook:
         written = "".join(f"|{kind} {name}|" for kind, name in names)
         row = (run.run_id, task, run.ended, run.pipeline in self._mirrored, number_of(run), written)
         self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?, ?)", row)
-        attempts = ((task, min(attempt, _LARGEST), run.run_id) for attempt in facts.attempts)
+        attempts = ((task, min(attempt, _MAX_INTEGER), run.run_id) for attempt in facts.attempts)
         self._db.executemany("INSERT INTO attempts VALUES (?, ?, ?)", attempts)
 
     def add_unreadable(self, run_id: str) -> None:
@@ -88,4 +88,4 @@ class RunBook:
         return self._found(_UNNAMED, (kind,))
 
     def _found(self, query: str, values: tuple[str, ...]) -> list[str]:
-        return [it for (it,) in self._db.execute(query, (*values, MOST_SUSPECTS))]
+        return [it for (it,) in self._db.execute(query, (*values, MAX_SUSPECTS))]

@@ -32,7 +32,7 @@ SKEW = timedelta(minutes=5)
 COUNTERS = ("resumes", "retries", "crashes")
 """The fields of a run that count its events."""
 
-_MOST_NUMBERS = 10  # that a finding names
+_MAX_NUMBERS = 10  # that a finding names
 
 _TRIGGERS = {(before, after): trigger for (before, trigger), after in TRANSITIONS.items()}
 
@@ -121,7 +121,7 @@ def task_faults(runs: Sequence[RunFacts], *, mirrored: bool) -> Iterator[BrokenR
     if doubles := sorted(attempt for attempt, number in made.items() if number > 1):
         yield BrokenRule(ATTEMPTS_WRONG, f"several runs of the task made attempt {_numbers(doubles)}")
     missing = (number for number in range(1, max(made, default=0) + 1) if number not in made)
-    if gaps := [*islice(missing, _MOST_NUMBERS + 1)]:
+    if gaps := [*islice(missing, _MAX_NUMBERS + 1)]:
         yield BrokenRule(ATTEMPTS_WRONG, f"no run of the task made attempt {_numbers(gaps)}, and one made {max(made)}")
     if not mirrored:
         return
@@ -262,7 +262,7 @@ def _times(events: Sequence[Event]) -> Iterator[BrokenRule]:
 
 
 def _numbers(numbers: Sequence[int]) -> str:
-    return ", ".join(map(str, numbers[:_MOST_NUMBERS])) + (" …" if len(numbers) > _MOST_NUMBERS else "")
+    return ", ".join(map(str, numbers[:_MAX_NUMBERS])) + (" …" if len(numbers) > _MAX_NUMBERS else "")
 
 
 def _word(value: Any) -> str:

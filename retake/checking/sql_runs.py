@@ -40,7 +40,7 @@ from retake.runs.run_document import EVENT_FIELDS, RUN_FIELDS, count_from
 from retake.runs.schema import ledger_schema, version
 from retake.runs.states import RunStatus
 
-TOGETHER = 500
+FETCH_SIZE = 500
 """How many rows are fetched at a time."""
 
 _RUN = Run._fields
@@ -83,11 +83,11 @@ class SqlRuns(Examination):
         self._where = redact(url)  # also what stands for the tables among the subjects
         self._orphans, self._counts = f"events in {self._where}", f"counts in {self._where}"
         self._book: RunBook | None = None  # during the first look
-        self._present: tuple[str, list[Sequence[Any]]] | None = None  # the run that is read in the first look
+        self._current: tuple[str, list[Sequence[Any]]] | None = None  # the run that is read in the first look
 
     def subjects(self, view: CheckView) -> Iterator[str]:
         """Yield the tables, each run, and tasks whose runs may not fit together."""
-        if not self._there():
+        if not self._exists():
             return
         yield self._where
         if not self._readable():
@@ -99,16 +99,16 @@ class SqlRuns(Examination):
         except Malformed:
             return  # told of the tables
         finally:
-            self._book = self._present = None
+            self._book = self._current = None
             book.close()
         yield self._orphans
         yield self._counts
 
     def _runs(self) -> Iterator[str]:
         with self._reading() as connection:
-            rows = connection.execute(text(_ALL), execution_options={"yield_per": TOGETHER})
+            rows = connection.execute(text(_ALL), execution_options={"yield_per": FETCH_SIZE})
             for run_id, of_run in groupby(rows, key=lambda row: row[0]):
-                self._present = str(run_id), [*of_run]
+                self._current = str(run_id), [*of_run]
                 yield str(run_id)
 
     def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
@@ -116,14 +116,14 @@ class SqlRuns(Examination):
             if subject == self._where:
                 yield from self._tables()
             elif self._readable():
-                yield from self._examined(view, subject)
+                yield from self._examine(view, subject)
         except Malformed as error:
             if subject == self._where:
                 yield found(DAMAGED, self._where, str(error))
 
-    def _examined(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
-        if self._present and self._present[0] == subject:
-            rows, self._present = self._present[1], None
+    def _examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
+        if self._current and self._current[0] == subject:
+            rows, self._current = self._current[1], None
             yield from self._run(view, subject, rows)
             return
         with self._reading() as connection:
@@ -143,7 +143,7 @@ class SqlRuns(Examination):
             if subject == self._counts:
                 with driver_errors(database):
                     return count_again(database)
-            return _recounted(database, subject)
+            return _recount(database, subject)
 
     # --- one run, one task ----------------------------------------------------------------------------------------
 
@@ -184,7 +184,7 @@ class SqlRuns(Examination):
 
     # --- the database ---------------------------------------------------------------------------------------------
 
-    def _there(self) -> bool:
+    def _exists(self) -> bool:
         path = self._url.removeprefix("sqlite:")
         return path == self._url or Path(path).exists()
 
@@ -242,7 +242,7 @@ def _rows(connection: Connection, query: str, name: str) -> list[Sequence[Any]]:
     return [*connection.execute(text(query), {"name": name})]
 
 
-def _recounted(database: Database, run_id: str) -> list[str]:
+def _recount(database: Database, run_id: str) -> list[str]:
     """Count a run's events again, while its row is locked. Of a history that breaks the rules only the number of the
     last event can be told."""
     with driver_errors(database), database.engine.connect() as connection:

@@ -10,7 +10,7 @@ from retake.bucket import Bucket, Entry, NotFound
 from retake.bucket.scanning import scan
 from retake.clock import Clock
 
-LARGEST = 16_000_000
+MAX_DOCUMENT_BYTES = 16_000_000
 """Bytes of the largest document that is read. Ours are far smaller."""
 
 
@@ -128,8 +128,8 @@ class CheckView:
         """Return an object as it is now, or None where there is none. `entry` is that of the listing, if the caller has
         it. Raises Unparsable for one that is too large to be a document, StorageError."""
         entry = entry or self.entry(key)
-        if entry and entry.size > LARGEST:
-            raise Unparsable(f"it has {entry.size} bytes, and no document of ours has more than {LARGEST}")
+        if entry and entry.size > MAX_DOCUMENT_BYTES:
+            raise Unparsable(f"it has {entry.size} bytes, and no document of ours has more than {MAX_DOCUMENT_BYTES}")
         try:
             return self.bucket.read(key)[0]
         except NotFound:

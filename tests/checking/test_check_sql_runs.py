@@ -344,7 +344,7 @@ def copied(site: SqlSite, first: int, last: int) -> None:
 
 
 def test_memory_does_not_grow_with_the_rows(lite: SqlSite, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sql_runs, "TOGETHER", 50)
+    monkeypatch.setattr(sql_runs, "FETCH_SIZE", 50)
     peaks = []
     for first, last in ((0, 200), (200, 1400)):
         copied(lite, first, last)
