@@ -1,9 +1,9 @@
-"""Proves that everything in a bucket fits together, and rebuilds what can be derived (`retake check`).
+"""Check that everything in a bucket is consistent, and rebuild what can be derived (`retake check`).
 
     report = Check(examinations, Scope(bucket, clock)).run()
 
-Whoever keeps something in the bucket (a pipeline, the ledger, the day's books) says what must hold of it in an
-`Examination`: one for each kind of thing. This package runs them, looks at what was found a second time, and repairs.
+Each owner of data in the bucket (a pipeline, the ledger, the day books) states what must hold in an `Examination`, one
+for each kind of data. This package runs them, confirms findings by a second look, and repairs.
 """
 
 from retake.checking.codes import CODES

@@ -1,7 +1,7 @@
 """The paid calls of one pipeline: in the records of ended generations, in dead letters, and in its document.
 
-A generation's calls are in the document while it is under way, and from its end on in spend/ID.json. What the document
-said of work that belonged to no generation is in dead_letters/before-ID/.
+A generation's calls are in the document while it is under way, and in spend/ID.json once it has ended. The document's
+calls for work that belonged to no generation are kept in dead_letters/before-ID/.
 """
 
 import json
@@ -26,22 +26,22 @@ from retake.retrying.kept_counts import mark_changes
 from retake.strict_json import encode
 
 OUTCOMES = frozenset({"accepted", "done", "wasted", "unknown"})
-"""What can become of a paid call that counts."""
+"""The outcomes of paid calls that count."""
 
 _ENDINGS = frozenset({"done", "failed", "cancelled"})
 _NOBODYS = f"{DEAD_LETTERS}before-"
 
 
 class BillPlaces(NamedTuple):
-    """Where a pipeline keeps what it has paid for. Keys are those of its part of the bucket."""
+    """Where a pipeline records its payments. Keys are relative to its part of the bucket."""
 
-    pipeline: str  # as the books of the days have it: "story", "story/CHANNEL"
+    pipeline: str  # as in the day books: "story", "story/CHANNEL"
     prefix: str  # of its part; "" or ending in "/"
     lease: str  # that guards it
     document: str  # with "paid_calls" and "pending_call"
     present: str  # the document with "generation_id", which names the generation under way
     flag: str  # the document whose "processing_lock" is true while a tick works
-    known: Callable[[Mapping[str, Any]], Known]  # from the document to what it says of its last reservation
+    known: Callable[[Mapping[str, Any]], Known]  # maps the document to what it says about its last reservation
     spend: str = "spend/"
 
     def record_of(self, generation_id: object) -> str:
@@ -53,32 +53,32 @@ class BillPlaces(NamedTuple):
         return key.startswith(self.spend) and name.endswith(".json") and "/" not in name
 
     def is_nobodys(self, key: str) -> bool:
-        """Return whether it holds what the document said of work that belonged to no generation."""
+        """Return whether the object holds calls for work that belonged to no generation."""
         return key.startswith(_NOBODYS) and key.endswith(f"/{self.document.rpartition('/')[2]}")
 
     def owner_of(self, key: str) -> str:
-        """Return the generation whose record it is; "" for work that belonged to none."""
+        """Return the generation of a record, or "" for work that belonged to none."""
         return key.removeprefix(self.spend).removesuffix(".json") if self.is_record(key) else ""
 
     def under_way(self, part: CheckView) -> str:
-        """Return the generation under way; "" where there is none, or the document does not say."""
+        """Return the generation under way, or "" if there is none or the document does not say."""
         value = (_object_or_none(part, self.present) or {}).get("generation_id")
         return value if isinstance(value, str) and is_key(self.record_of(value)) else ""
 
 
 class PaidSoFar(NamedTuple):
-    """What the document of a pipeline says of its payments now."""
+    """What a pipeline's document says about its payments now."""
 
     known: Known
     pending_usd: float  # the price of the call under way
-    interrupted: bool  # a tick works, or died: the next one tells the book what this one has not
+    interrupted: bool  # a tick is working or died: the next one enters into the book what this one did not
 
 
 class BillExamination(Examination):
-    """The paid calls of one pipeline; its subjects are the documents that have some.
+    """The paid calls of one pipeline. Its subjects are the documents that contain calls.
 
-    What was read is kept in a temporary table, from which the books of the days take their sums; `refresh` brings it in
-    line with what is there by then.
+    They are read into a temporary table, from which the sums of the day books are computed; `refresh` brings the table
+    up to date.
     """
 
     def __init__(self, places: BillPlaces) -> None:
@@ -111,7 +111,7 @@ class BillExamination(Examination):
         return view.below(self.places.prefix).bucket.holder(self.places.lease) is not None
 
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
-        """Write the record of a dead letter's generation again, from the calls in its report."""
+        """Rewrite the record of a dead letter's generation from the calls in its report."""
         if not subject.endswith(f"/{REPORT}"):
             return []
         with self.leased(view) as bucket:
@@ -137,7 +137,7 @@ class BillExamination(Examination):
         name = key.removeprefix(self.places.prefix)
         return key.startswith(self.places.prefix) and self.places.is_record(name)
 
-    # --- for the books of the days ---
+    # --- for the day books ---
 
     def leased(self, view: CheckView) -> LeasedBucket:
         """Return the pipeline's part of the bucket under its lease. Raises LeaseHeld, StorageError."""
@@ -145,8 +145,8 @@ class BillExamination(Examination):
         return LeasedBucket(bucket, bucket.lease(self.places.lease, this_process()))
 
     def refresh(self, view: CheckView) -> PaidSoFar | None:
-        """Bring the table in line with what is there now, reading only what has changed; return what the document says,
-        or None where that is not to be read."""
+        """Bring the table up to date, reading only what has changed. Return what the document says, or None if it is
+        unreadable."""
         part = view.below(self.places.prefix)
         self.table.begin()
         for folder in (self.places.spend, _NOBODYS):
@@ -191,7 +191,7 @@ class BillExamination(Examination):
 
     def _letter(self, part: CheckView, key: str) -> Iterator[CheckFinding]:
         """Compare the calls in a generation's dead letter with those in its record."""
-        report = _object_or_none(part, key)  # what is wrong with a letter is found where letters are examined
+        report = _object_or_none(part, key)  # faults of letters are found by their own examination
         if report is None or report.get("ended") or report.get("kind") not in (None, "generation"):
             return
         generation_id, calls = report.get("generation_id"), calls_of(report)
@@ -202,7 +202,7 @@ class BillExamination(Examination):
         if there and finished and there[: len(calls)] == _texts(calls):
             return  # an order to requeue it died before it removed the letter ("letter-outlived")
         if self.places.under_way(part) == generation_id:
-            return  # requeued: the letter is about to be removed, or written again
+            return  # requeued: the letter is about to be removed or rewritten
         if there is not None:
             yield found("bills-disagree", part.where(key), _difference(calls, there, part.where(record)))
         elif calls and not part.entry(record):
@@ -210,11 +210,11 @@ class BillExamination(Examination):
             yield found("spend-record-missing", part.where(record), what)
 
     def _document(self, part: CheckView) -> Iterator[CheckFinding]:
-        """Compare the calls in the document with those that the record had when the generation was requeued."""
+        """Compare the calls in the document with those in the record from before the generation was requeued."""
         try:
             calls = calls_of(self._read_document(part))
         except Unparsable:
-            return  # found where documents are examined
+            return  # found by the examination of documents
         where, present = part.where(self.places.document), self.places.under_way(part)
         yield from _faults_of_calls(where, calls)
         before = self._recorded(part, record := self.places.record_of(present)) if present and calls else None
@@ -222,7 +222,7 @@ class BillExamination(Examination):
             yield found("bills-disagree", where, _difference(calls, before, part.where(record)))
 
     def _recorded(self, part: CheckView, key: str) -> list[str] | None:
-        """Return the calls in a record, as texts; None where there is none, or it is invalid."""
+        """Return the calls in a record as texts, or None if there is no record or it is invalid."""
         entry = part.entry(key)
         if entry is None:
             return None
@@ -253,10 +253,10 @@ class BillExamination(Examination):
 
 
 class BillTable:
-    """The paid calls of one pipeline, in a temporary database: memory does not grow with their number."""
+    """The paid calls of one pipeline, in a temporary database so that memory does not grow with their number."""
 
     def __init__(self) -> None:
-        self._db = sqlite3.connect("", check_same_thread=False)  # "": a private file that is gone when it is closed
+        self._db = sqlite3.connect("", check_same_thread=False)  # "": a private file, deleted when it is closed
         weakref.finalize(self, self._db.close)
         self._db.executescript(
             "CREATE TABLE records (key TEXT PRIMARY KEY, size INTEGER, modified REAL, owner TEXT, under_way INTEGER,"
@@ -269,7 +269,7 @@ class BillTable:
         self._round = 0
 
     def put(self, entry: Entry, owner: str, calls: Sequence[Call] | None, *, under_way: bool = False) -> None:
-        """Replace the calls of a record; None: it is invalid. `owner` is its generation, "" for nobody's."""
+        """Replace the calls of a record, None if it is invalid. `owner` is its generation, or "" for nobody's work."""
         key = entry.key
         self._db.execute("DELETE FROM calls WHERE key = ?", (key,))
         row = (key, entry.size, entry.modified, owner, under_way, calls is not None, self._round)
@@ -281,28 +281,28 @@ class BillTable:
         self._db.executemany("INSERT INTO calls VALUES (?, ?, ?, ?, ?, ?)", rows)
 
     def has(self, entry: Entry) -> bool:
-        """Return whether the record was read as it is there now, and note that it is."""
+        """Return whether the current version of the record has been read, and mark it as existing."""
         sql = "UPDATE records SET round = ? WHERE key = ? AND size = ? AND modified = ?"
         return self._db.execute(sql, (self._round, *entry)).rowcount > 0
 
     def begin(self) -> None:
-        """Begin to go through all records."""
+        """Begin a pass through all records."""
         self._round += 1
 
     def end(self, document: str) -> None:
-        """Forget the records that neither `has` nor `put` has seen since `begin`; `document` stays."""
+        """End a pass: forget the records that neither `has` nor `put` has seen since `begin`, except `document`."""
         gone = "key IN (SELECT key FROM records WHERE round < ? AND key != ?)"
         self._db.execute(f"DELETE FROM calls WHERE {gone}", (self._round, document))  # noqa: S608
         self._db.execute("DELETE FROM records WHERE round < ? AND key != ?", (self._round, document))
 
     def texts(self, key: str) -> list[str] | None:
-        """Return the calls of a record; None where it is invalid."""
+        """Return the calls of a record as texts, or None if it is invalid."""
         if not self._db.execute("SELECT 1 FROM records WHERE key = ? AND whole", (key,)).fetchone():
             return None
         return [text for (text,) in self._db.execute("SELECT text FROM calls WHERE key = ? ORDER BY number", (key,))]
 
     def shared_tasks(self, key: str) -> list[tuple[str, str]]:
-        """Return the tasks of a record that another generation's, with a lower key, has too, with its key."""
+        """Return the tasks that a record shares with other generations' records of lower keys, each with that key."""
         sql = (
             "SELECT DISTINCT a.task, b.key FROM calls a JOIN calls b ON b.task = a.task AND b.key < a.key"
             " JOIN records r ON r.key = b.key WHERE a.key = ? AND a.task != '' AND r.owner != '' AND NOT r.under_way"
@@ -311,10 +311,10 @@ class BillTable:
         return self._db.execute(sql, (key,)).fetchall()
 
     def usd_of(self, day: str) -> float:
-        """Return what the calls that count on a day come to, in US dollars.
+        """Return the sum of the calls that count on a day, in US dollars.
 
-        The document of the generation under way has all calls that its older record has. What belonged to no generation
-        counts unless a generation has the same call: a requeue that died leaves such a copy.
+        The document of the generation under way contains all calls of its older record. A call for work of no
+        generation counts unless a generation has the same call: a requeue that died leaves such a copy.
         """
         (usd,) = self._db.execute(f"SELECT coalesce(sum(c.usd), 0) {_COUNTED} AND c.day = ?", (day,)).fetchone()
         return round(float(usd), 6)
@@ -351,7 +351,7 @@ def is_price(value: object) -> bool:
 
 
 def usd_of(call: Call) -> float:
-    """Return what a call cost; 0 where it does not say."""
+    """Return the price of a call in US dollars, or 0 if it has none."""
     price = call.get("price_usd")
     return float(price) if is_price(price) else 0.0  # type: ignore[arg-type]
 
@@ -362,7 +362,7 @@ def _task_of(call: Call) -> str:
 
 
 def _storable(text: str) -> str:
-    """Return text as the table can hold it: JSON may have half of a surrogate pair."""
+    """Return text that the table can hold: JSON may contain half of a surrogate pair."""
     return text.encode("utf-8", "backslashreplace").decode()
 
 
@@ -419,7 +419,7 @@ def _fault_of_call(call: Call) -> str:
 
 
 def _difference(calls: Sequence[Call], others: Sequence[str], where: str) -> str:
-    """Return how two lists of the same generation's calls differ."""
+    """Return in words how two lists of a generation's calls differ."""
     if len(calls) != len(others):
         return f"it has {len(calls)} paid calls, {where} has {len(others)}"
     pairs = zip(_texts(calls), others, strict=True)
@@ -427,7 +427,7 @@ def _difference(calls: Sequence[Call], others: Sequence[str], where: str) -> str
 
 
 def _object_or_none(part: CheckView, key: str) -> dict[str, Any] | None:
-    """Return a document, or None where it is not there or cannot be read as one."""
+    """Return a document, or None if it does not exist or cannot be parsed."""
     try:
         return part.document(key)
     except Unparsable:

@@ -1,4 +1,4 @@
-"""The runs of a ledger in a bucket: each one's history, and the index of them (see `retake.runs.bucket_index`)."""
+"""The runs of a ledger in a bucket: the history of each run, and their index (see `retake.runs.bucket_index`)."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -56,7 +56,7 @@ class BucketRuns(Examination):
     """The runs in the part of the bucket below `prefix`, which is "" or ends in "/".
 
     `title` is for people: "runs of story/en". `leasable` opens the part for a process that takes leases, `leases` are
-    the names of those under which its runs are changed, `owner` is who takes them ("host:pid"). `mirrored` are the
+    the names of the leases under which its runs are changed, `owner` is their owner ("host:pid"). `mirrored` are the
     pipelines whose runs mirror documents of items.
     """
 
@@ -76,7 +76,7 @@ class BucketRuns(Examination):
         self._book: RunBook | None = None  # during the first look
 
     def subjects(self, view: CheckView) -> Iterator[str]:
-        """Yield each run's document; then, by what these say, what does not fit in the index and between runs."""
+        """Yield each run's document, and then what these show to be inconsistent in the index and between runs."""
         part = view.below(self._prefix)
         self._book = book = RunBook(self._mirrored)
         try:
@@ -199,14 +199,14 @@ class BucketRuns(Examination):
         book.add_names("ended", ((it.run_id, it.name, key) for key, it in names))
 
     def _marker(self, part: CheckView, key: str, run_id: str) -> Iterator[CheckFinding]:
-        """A marker stands for a run. That of one that has ended is removed by the ledger itself."""
+        """Check that a marker refers to its run. The ledger itself removes the marker of a run that has ended."""
         entry = part.entry(key)
         if entry is None:
             return
         try:
             doc = read_run(part, run_id)
         except (StateError, Unparsable):
-            return  # told of the document itself
+            return  # found by examining the run's document
         if doc is None:
             if part.scope.clock.now().timestamp() - entry.modified > DANGLING_S:
                 yield found(DANGLING, part.where(key), f"there is no run {run_id}")
@@ -214,7 +214,7 @@ class BucketRuns(Examination):
             yield found(ENTRY_WRONG, part.where(key), f"{run_id} is another pipeline's or another task's run")
 
     def _task(self, part: CheckView, prefix: str) -> Iterator[CheckFinding]:
-        """The runs of one task fit together. Nothing is said where one of them cannot be read."""
+        """Check the runs of one task against each other, unless one of them is unreadable."""
         runs: list[RunFacts] = []
         for entry in part.entries(prefix):
             try:
@@ -240,7 +240,7 @@ class BucketRuns(Examination):
 
     @contextmanager
     def _exclusive(self) -> Iterator[Bucket]:
-        """Yield the part of the bucket to write to, while nobody else changes a run. Raises LeaseHeld."""
+        """Provide the part of the bucket for writing, under the leases that guard its runs. Raises LeaseHeld."""
         bucket = self._leasable()
         with ExitStack() as held:
             for name in self._leases:
@@ -249,7 +249,7 @@ class BucketRuns(Examination):
 
 
 def _names(run: Run) -> list[tuple[str, str]]:
-    """Return the entries that the index may have of a run: that it is open stays there for a while after its end."""
+    """Return the index entries that a run may have. The open marker stays for a while after the run has ended."""
     names = [("open", open_key(run).removeprefix(OPEN)), ("task", task_key(run).split("/")[-2])]
     return [*names, ("ended", ended_key(run, "").rpartition("/")[2])] if run.ended else names
 
@@ -267,7 +267,7 @@ def _unindexed(part: CheckView, run: Run) -> Iterator[CheckFinding]:
 
 
 def _events(part: CheckView, doc: RunDocument, findings: list[CheckFinding]) -> list[Event]:
-    """Return all events of the run, without most of what notes say; what cannot be read is added to `findings`."""
+    """Return all events of the run, slimmed. What is missing or unreadable is added to `findings`."""
     run_id, events = doc.run.run_id, list[Event]()
     for name in doc.segments:
         key = segment_key(run_id, name)
@@ -284,7 +284,7 @@ def _events(part: CheckView, doc: RunDocument, findings: list[CheckFinding]) -> 
 
 
 def _leftovers(part: CheckView, doc: RunDocument) -> list[str]:
-    """Return the keys of events that the document does not name, and whose writer must have died."""
+    """Return the keys of event documents that the run's document does not name and whose writer must have died."""
     since = part.scope.clock.now().timestamp() - DANGLING_S
     named = {segment_key(doc.run.run_id, name) for name in doc.segments}
     entries = part.entries(f"{EVENTS}{doc.run.run_id}/")
@@ -292,7 +292,7 @@ def _leftovers(part: CheckView, doc: RunDocument) -> list[str]:
 
 
 def _without_run(part: CheckView) -> Iterator[str]:
-    """Yield the prefixes of events whose run is not there."""
+    """Yield the prefixes of events whose run does not exist."""
     last = ""
     for entry in part.entries(EVENTS):
         it = _SEGMENT.fullmatch(entry.key)

@@ -1,4 +1,4 @@
-"""The codes of what a check can find. They are stable: programs go by them. docs/check.md lists each of them."""
+"""The codes of findings. They are stable, because programs rely on them. docs/check.md lists them all."""
 
 from retake.checking.finding_code import FindingCode, Severity
 from retake.checking.run_codes import RUN_CODES
@@ -14,8 +14,8 @@ STILL_CHANGING = "still-changing"
 CODES: dict[str, FindingCode] = {
     NOTHING_HERE: FindingCode(
         Severity.ERROR,
-        "The bucket holds nothing of Retake: no document, no run, no group, and no database has rows. "
-        "The URL names another one, or nothing has run yet.",
+        "The bucket holds nothing of Retake's: no document, no run, no group, and no database has rows. "
+        "The URL names another bucket, or nothing has run yet.",
         "compare STORAGE.url and --channel with what runs the ticks; a new bucket is filled by the first tick",
     ),
     UNREADABLE: FindingCode(
@@ -25,12 +25,12 @@ CODES: dict[str, FindingCode] = {
     ),
     UNKNOWN_OBJECT: FindingCode(
         Severity.NOTE,
-        "An object whose name nothing in Retake makes. Another program or a person put it there.",
+        "An object with a name that Retake never uses. Another program or a person put it there.",
         "nothing; if it is not wanted, remove it by hand",
     ),
     STILL_CHANGING: FindingCode(
         Severity.NOTE,
-        "Somebody was at work on it during all of the check, so that it could not be judged.",
+        "Somebody was working on it during the whole check, so that it could not be judged.",
         "check again when the tick has ended",
     ),
     **STORY_CODES,

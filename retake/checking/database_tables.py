@@ -1,4 +1,4 @@
-"""The tables of a ledger's database: whether they are intact, have their constraints, and keep the right counts."""
+"""Check the tables of a ledger's database: that they are intact and complete, and that their counts are right."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ KEPT_WRONG = "kept-counts-wrong"
 MAX_FAULTS = 20
 
 COUNTS = "run_counts"
-"""The table of counts by status, and by pipeline and status. Tables of earlier versions have none."""
+"""The table of counts by status, and by pipeline and status. Earlier versions of the tables lack it."""
 
 COUNTING = frozenset({"task_runs_added", "task_runs_moved", "task_runs_gone"})
-"""Triggers that keep the counts. A database may need more of them."""
+"""The triggers that keep the counts. A database may have more."""
 
 _TRIGGERS = {
     "sqlite": "SELECT name FROM sqlite_master WHERE type = 'trigger'",
@@ -30,9 +30,7 @@ _LOCK = {
     "sqlite": ("BEGIN IMMEDIATE",),
     "postgresql": ("BEGIN", "LOCK TABLE task_runs IN SHARE ROW EXCLUSIVE MODE"),
 }
-_KEPT = (
-    "SELECT scope, pipeline, run_status, sum(runs) FROM run_counts WHERE scope <> 'replaced' GROUP BY 1, 2, 3"
-)
+_KEPT = "SELECT scope, pipeline, run_status, sum(runs) FROM run_counts WHERE scope <> 'replaced' GROUP BY 1, 2, 3"
 _ACTUAL = """
     SELECT 'all' AS scope, '' AS pipeline, run_status, count(*) AS runs FROM task_runs GROUP BY run_status
     UNION ALL SELECT 'pipeline', pipeline, run_status, count(*) FROM task_runs GROUP BY pipeline, run_status"""
@@ -42,7 +40,7 @@ _RECOUNT = f"""
 
 
 def table_faults(connection: Connection, where: str) -> Iterator[CheckFinding]:
-    """Yield what is wrong with the file, for SQLite, and which constraints and indexes the tables lack."""
+    """Yield damage to the file (SQLite only), and the constraints, indexes and triggers that the tables lack."""
     if connection.dialect.name == "sqlite":
         rows = connection.exec_driver_sql(f"PRAGMA integrity_check({MAX_FAULTS})")
         faults = [str(it) for (it,) in rows if it != "ok"]
@@ -77,7 +75,7 @@ def _named(connection: Connection) -> set[str]:
 
 
 def count_faults(connection: Connection) -> Iterator[CheckFinding]:
-    """Yield what the kept counts differ in from what they count."""
+    """Yield the kept counts that are wrong."""
     if not inspect(connection).has_table(COUNTS):
         return
     said, there = _groups(connection, _KEPT), _groups(connection, _ACTUAL)
@@ -90,7 +88,7 @@ def count_faults(connection: Connection) -> Iterator[CheckFinding]:
 
 
 def count_again(database: Database) -> list[str]:
-    """Make the kept counts again, while nobody writes. Raises the driver's errors."""
+    """Rebuild the kept counts while writers are locked out. Raises the driver's errors."""
     with database.engine.connect() as connection:
         for statement in (*_LOCK[connection.dialect.name], "DELETE FROM run_counts", _RECOUNT):
             connection.exec_driver_sql(statement)

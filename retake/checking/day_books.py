@@ -1,4 +1,4 @@
-"""The books of the days (`caps/`), held against the paid calls on record."""
+"""The day books (`caps/`), compared with the paid calls on record."""
 
 from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,22 +11,22 @@ from retake.paid.day_book import DayBook, Fate, Known, Sums, decoded, encoded, i
 from retake.paid.paid_calls import FOLDER as PAID
 
 _ALL = CAPS
-"""The one subject: a book is understood by what is on record of all days."""
+"""The only subject: judging one book needs the records of all days."""
 
 _TOLERANCE_USD = 0.00005
-"""Sums that differ by less agree: each is rounded to a millionth."""
+"""Sums that differ by less are equal, because each is rounded to a millionth."""
 
 
 class _StoredBook(NamedTuple):
-    """A book as it is stored."""
+    """A book with its raw document."""
 
     raw: Mapping[str, Any]
     book: DayBook
 
 
 class DayBookExamination(Examination):
-    """The books, for the pipelines whose paid calls `bills` knows. What others have in the books is not judged, nor are
-    the paid calls of programs that use the kit as a library (`paid/`)."""
+    """The day books, for the pipelines whose paid calls `bills` knows. Entries of other pipelines are not judged, nor
+    are the paid calls of programs that use Retake as a library (`paid/`)."""
 
     title = "books of the days"
 
@@ -66,7 +66,7 @@ class DayBookExamination(Examination):
         return any(it.busy(view) for it in self._bills)
 
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
-        """Compute what is derived again: for each pipeline under its lease, then the sums for people."""
+        """Recompute what is derived: for each pipeline under its lease, and then the sums for people."""
         days = [_day(it.key) for it in view.entries(CAPS) if _is_book(it.key)]
         done: list[str] = []
         for day in days:
@@ -91,8 +91,8 @@ class DayBookExamination(Examination):
     def _book(
         self, where: str, kept: _StoredBook, paying: Mapping[str, PaidSoFar], moved: Container[str]
     ) -> Iterator[CheckFinding]:
-        """`moved` are the days whose sums are in books of earlier days: a book that has begun anew has not all that was
-        paid on its day."""
+        """Check one book. `moved` are the days whose sums are in books of earlier days; a new book for such a day lacks
+        some of what was paid on it."""
         if wrong := _wrong_figures(kept):
             yield found("day-figures-wrong", where, wrong)
         for bills in self._bills:
@@ -122,7 +122,7 @@ class DayBookExamination(Examination):
     # --- repair ---
 
     def _mend(self, view: CheckView, bills: BillExamination) -> list[str]:
-        """Bring the books in line with the paid calls of one pipeline, whose lease is held."""
+        """Correct the books by the paid calls of one pipeline, whose lease is held."""
         name, paid, done = bills.places.pipeline, bills.refresh(view), list[str]()
         if paid is None:
             return []
@@ -144,8 +144,8 @@ class DayBookExamination(Examination):
 
 
 def _corrected(book: DayBook, bills: BillExamination, paid: PaidSoFar, moved: Container[str]) -> DayBook:
-    """Return a book whose sums of the pipeline are in line with its document and its paid calls; with its document
-    alone where sums were moved to it, or from its day, which is one of `moved`."""
+    """Return a book with the pipeline's sums corrected by its document and its paid calls, or by its document alone if
+    sums were moved to this book or from its day, which is then one of `moved`."""
     name = bills.places.pipeline
     book = book.settled(name, paid.known)
     if book.moves_in or book.day in moved:
@@ -156,7 +156,7 @@ def _corrected(book: DayBook, bills: BillExamination, paid: PaidSoFar, moved: Co
 
 
 def _new_book(book: DayBook, bills: BillExamination, paid: PaidSoFar) -> DayBook:
-    """Return a book that had nothing of the pipeline with what is on record of it."""
+    """Return a book without entries of the pipeline, completed with what is on record about it."""
     known, sums = paid.known, Sums(bills.table.usd_of(book.day))
     if known.name and known.day == book.day and known.fate is Fate.OPEN:
         sums = sums.reserving(known.name, paid.pending_usd)
@@ -166,9 +166,12 @@ def _new_book(book: DayBook, bills: BillExamination, paid: PaidSoFar) -> DayBook
 
 
 def _sums(where: str, sums: Sums, bills: BillExamination, day: str, paid: PaidSoFar) -> Iterator[CheckFinding]:
-    """Hold what a book has settled against the paid calls of the day. More than those was paid for by calls whose
-    records are gone, unless the document has counted the same as they come to, or has the call under way still: its
-    answer is in a file, and whoever found it told the book alone, a tick that died then or an unlock."""
+    """Compare what a book has settled with the paid calls of the day.
+
+    An excess in the book was paid for calls whose records are gone. There are two exceptions: the document's own count
+    agrees with the records, so the book is wrong; or the call under way has an answer in a file, and a tick that then
+    died, or an unlock, entered it into the book alone.
+    """
     usd, known = bills.table.usd_of(day), paid.known
     if abs(sums.settled - usd) < _TOLERANCE_USD:
         return
@@ -179,20 +182,20 @@ def _sums(where: str, sums: Sums, bills: BillExamination, day: str, paid: PaidSo
     counted = known.spent_day == day and known.fate is not Fate.OPEN and abs(known.spent_usd - usd) < _TOLERANCE_USD
     if sums.settled < usd or (counted and bills.table.whole):
         yield found("day-sum-wrong", where, what)
-    elif bills.table.whole:  # else what cannot be read was told
+    elif bills.table.whole:  # else the unreadable records are findings already
         yield found("bills-missing", where, what)
 
 
 def _has_bill(sums: Sums, known: Known) -> bool:
-    """Return whether the book has the bill of a call that is under way by the document."""
+    """Return whether the book has the bill of a call that is still under way in the document."""
     deferred, settled = sums.deferred
     return known.name not in sums.open or (deferred == known.name and settled > (known.billed_usd or 0.0))
 
 
 def _without_book(bills: BillExamination, days: Sequence[str], moved_to: str, paid: PaidSoFar) -> Iterator[str]:
-    """Yield the days on which the pipeline has paid that must have a book and have none: those between two that have
-    one, and that of its last reservation, unless the tick that was to tell the book died. Later days may have been
-    moved to an earlier one."""
+    """Yield the days on which the pipeline has paid and that lack a book they must have: days between two with a book,
+    and the day of its last reservation, unless the tick died before it wrote the book. Later days may have been moved
+    to an earlier one."""
     there, known = {*days}, paid.known
     needed = {
         day for day in bills.table.days() if days and days[0] < day < days[-1] and not (moved_to and day > moved_to)
@@ -205,7 +208,7 @@ def _without_book(bills: BillExamination, days: Sequence[str], moved_to: str, pa
 
 
 def _wrong_figures(kept: _StoredBook) -> str:
-    """Return what is wrong with the sums that are in a book for people; "" if nothing is."""
+    """Return what is wrong with a book's sums for people, or ""."""
     right, raw = encoded(kept.book), kept.raw
     if not _same(raw.get("spent_usd"), right["spent_usd"]):
         return f"spent_usd is not {right['spent_usd']:.3f}, to which its parts add up"
@@ -228,7 +231,7 @@ def _day(key: str) -> str:
 
 
 def _read(view: CheckView, day: str) -> _StoredBook | None:
-    """Return a book, or None where there is none. Raises Unparsable, ValueError."""
+    """Return a book, or None if there is none. Raises Unparsable, ValueError."""
     raw = view.document(f"{CAPS}{day}.json")
     return None if raw is None else _StoredBook(raw, decoded(day, raw))
 

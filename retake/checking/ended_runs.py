@@ -1,4 +1,4 @@
-"""The names of the runs of a bucket's ledger that have ended, and the tally of these names."""
+"""The index of ended runs in a bucket's ledger, one name for each run, and the tally of these names."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ def read_run(part: CheckView, run_id: str) -> RunDocument | None:
 
 
 def examine(part: CheckView, key: str) -> Iterator[CheckFinding]:
-    """Yield what does not fit about the tally, a name below ENDED, or a run without one: ENDED + the run's id."""
+    """Examine the tally, a name below ENDED, or a run without a name (ENDED + its id), and yield the findings."""
     if key == TALLY:
         yield from _tally(part)
     elif "/" in (name := key.removeprefix(ENDED)):
@@ -64,7 +64,7 @@ def _name(part: CheckView, segment: str, name: str) -> Iterator[CheckFinding]:
     try:
         doc = read_run(part, run_id)
     except (StateError, Unparsable):
-        return  # told of the document itself
+        return  # found by examining the run's document
     if doc is None:
         yield found(NAME_WRONG, part.where(key), f"there is no run {run_id}")
     elif not doc.run.ended or ended_key(doc.run, segment) != key:
@@ -80,14 +80,14 @@ def _unnamed(part: CheckView, run_id: str) -> Iterator[CheckFinding]:
     except (StateError, Unparsable):
         return
     if doc is None or not doc.run.ended or part.entry(open_key(doc.run)):
-        return  # with a marker that it is open, the ledger finds it, and enters its end in time
+        return  # by the open marker the ledger finds it, and will enter its end
     if not _places(part, ended_key(doc.run, "").rpartition("/")[2]):
         what = f"{run_id} has the status {doc.run.status}, and no list of runs has it"
         yield found(NAME_MISSING, part.where(run_key(run_id)), what)
 
 
 def _places(part: CheckView, name: str) -> list[str]:
-    """Return the keys of a name, in each of the segments that the ledger reads."""
+    """Return the keys of a name in all segments that the ledger reads."""
     tally = read_tally(part.bucket)
     if tally is None:
         return [entry.key for entry in part.entries(ENDED) if entry.key.endswith(f"/{name}")]
@@ -104,7 +104,7 @@ def _tally(part: CheckView) -> Iterator[CheckFinding]:
     number = sum(map(Counter.total, counts.values()))
     if tally is None:
         invalid = part.entry(TALLY)
-        if len(counts) > 1 or invalid:  # the first segment has none
+        if len(counts) > 1 or invalid:  # there is no tally before the second segment
             what = (
                 f"it is {'invalid' if invalid else 'missing'}: all {number} runs that have ended are listed each time"
             )

@@ -1,8 +1,8 @@
-"""Runs examinations: looks, looks again at what does not fit, repairs, and reports.
+"""Run examinations: look, look again at what is suspect, repair, and report.
 
-The first look goes by one listing of the bucket, so that no object is asked for twice; ticks may run meanwhile. So
-whatever does not fit is looked at again, as it is by then, until two looks in a row have found the same. Where somebody
-is at work all the time, the subject is reported as STILL_CHANGING, unless there are only notes about it.
+The first look uses a single listing of the bucket, so that no object is asked for twice. Ticks may run meanwhile, so
+every suspect is looked at again, in its current state, until two looks in a row agree. If somebody is working on it all
+the time, the subject is reported as STILL_CHANGING, unless there are only notes about it.
 """
 
 from collections import Counter
@@ -17,28 +17,28 @@ from retake.errors import RetakeError, in_words
 from retake.exit_codes import ExitCode
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Before each further look at what somebody is at work on."""
+"""Seconds before each further look at what somebody is working on."""
 
 MAX_FINDINGS = 10_000
-"""Findings of one check. A bucket with more of them has one cause, which the first ones show."""
+"""Maximum number of findings in a report. More than that have a common cause, which the first ones show."""
 
 _WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 Progress = Callable[[str, int], object]
-"""Called with the title of an examination and how many subjects were looked at."""
+"""Called with the title of an examination and the number of subjects looked at."""
 
 
 class CheckReport(NamedTuple):
-    """What a check came to."""
+    """The result of a check."""
 
     findings: Sequence[CheckFinding]
     looked_at: dict[str, int]
-    complete: bool  # False: not everything could be looked at
+    complete: bool  # False: something could not be looked at
     done: Sequence[str] = ()  # what was repaired, in words
 
     @property
     def whole(self) -> bool:
-        """Whether everything was looked at and nothing is left to be done."""
+        """Whether everything was looked at and nothing is left to do."""
         return self.complete and not self.open
 
     @property
@@ -53,13 +53,13 @@ class CheckReport(NamedTuple):
         return ExitCode.BAD_STATE if self.open else ExitCode.OK
 
     def document(self) -> dict[str, Any]:
-        """Return the report as JSON has it."""
+        """Return the JSON document."""
         findings = [{**it._asdict(), "level": it.level.value} for it in self.findings]
         return {"whole": self.whole, "looked_at": self.looked_at, "findings": findings}
 
 
 class Suspect(NamedTuple):
-    """A subject that did not fit at the last look, and what was found."""
+    """A subject with findings at the last look."""
 
     examination: Examination
     subject: str
@@ -67,8 +67,7 @@ class Suspect(NamedTuple):
 
 
 class Check:
-    """One check of the bucket that `scope` names, or of a part of it. `examinations` are made in their order;
-    `progress` is called with the title of each and how many of its subjects were looked at."""
+    """One check of the bucket in `scope`, or of a part of it. The `examinations` run in order; see `Progress`."""
 
     def __init__(
         self, examinations: Sequence[Examination], scope: Scope, progress: Progress = lambda title, number: None
@@ -80,9 +79,9 @@ class Check:
         self._done: list[str] = []
 
     def run(self, *, repair: bool = False) -> CheckReport:
-        """Look at everything, repair what can be derived where `repair` says so, and report.
+        """Look at everything, with `repair` rebuild what can be derived, and return the report.
 
-        Raises StorageError where the bucket cannot be listed at all.
+        Raises StorageError if the bucket cannot be listed at all.
         """
         inventory = listed(self._scope)
         try:
@@ -127,7 +126,8 @@ class Check:
             self._missed.append(missed)
 
     def _second_look(self, suspects: Sequence[Suspect]) -> list[Suspect]:
-        """Return what still does not fit. What nobody is at work on is looked at once more."""
+        """Return the suspects that a further look confirms. If nobody is working on a subject, one more look is
+        enough."""
         confirmed: list[Suspect] = []
         unsure = list(suspects)
         for pause in (0.0, *PAUSES_S):
@@ -139,7 +139,7 @@ class Check:
             left: list[Suspect] = []
             for before in unsure:
                 now = before._replace(findings=self._examine(before.examination, self._now, before.subject))
-                notes = all(it.level is Severity.NOTE for it in now.findings)  # true as they are, whoever is at work
+                notes = all(it.level is Severity.NOTE for it in now.findings)  # notes hold even while somebody works
                 settled = now.findings == before.findings and (notes or not busy[id(now.examination)])
                 if now.findings:
                     (confirmed if settled else left).append(now)
@@ -154,7 +154,7 @@ class Check:
             return False
 
     def _repair(self, suspect: Suspect) -> Suspect:
-        """Repair a subject; return it with its findings marked where they are gone."""
+        """Repair a subject, and return it with the findings that are gone marked as repaired."""
         if not any(it.repairable for it in suspect.findings):
             return suspect
         try:
@@ -177,7 +177,7 @@ class Check:
         )
 
     def _unknown(self, inventory: Inventory) -> list[CheckFinding]:
-        """Return the objects that nothing knows; NOTHING_HERE where there is no other."""
+        """Return a finding for each unknown object, and NOTHING_HERE if there are no known ones."""
         strangers: list[CheckFinding] = []
         known = False
         for entry in inventory.entries(""):
@@ -191,18 +191,18 @@ class Check:
         return [found(NOTHING_HERE, place, "no document, no run and no group is there"), *strangers]
 
     def _found_outside(self) -> bool:
-        """Return whether rows were looked at, in a database: they need not have files yet."""
+        """Return whether rows in a database were looked at, which may have no files in the bucket yet."""
         return any(isinstance(it, LockFree) and self._looked_at[it.outside] for it in self._examinations)
 
 
 def _changing(suspect: Suspect) -> Suspect:
-    """Return a suspect whose findings cannot be judged."""
+    """Return the suspect with its findings replaced by STILL_CHANGING."""
     what = f"{suspect.examination.title} were being changed during all of the check"
     return suspect._replace(findings=[found(STILL_CHANGING, suspect.subject, what)])
 
 
 def joined(reports: Sequence[CheckReport]) -> CheckReport:
-    """Return several checks as one."""
+    """Merge several reports into one."""
     looked_at: Counter[str] = Counter()
     for it in reports:
         looked_at.update(it.looked_at)

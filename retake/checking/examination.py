@@ -1,4 +1,4 @@
-"""What is examined, and what is found."""
+"""Examinations and their findings."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -13,47 +13,47 @@ if TYPE_CHECKING:
 
 
 class CheckFinding(NamedTuple):
-    """Something that does not fit."""
+    """An inconsistency."""
 
     code: str  # one of CODES
     level: Severity
     where: str  # the key of an object, the id of a run, a table
     what: str  # a sentence without a full stop
-    todo: str  # what a person does about it
+    todo: str  # what a person should do about it
     repairable: bool = False
     repaired: bool = False
 
 
 def found(code: str, where: str, what: str, *, level: Severity | None = None) -> CheckFinding:
-    """Return a finding with the advice of its code, and with its level unless another is given. `what` may quote
-    documents and errors: secrets and the signatures of links are masked."""
+    """Return a finding with the advice and, unless another is given, the level of its code. `what` may quote documents
+    and errors: secrets and the signatures of links are masked."""
     kind = CODES[code]
     what = str(masked(one_line(what)))
     return CheckFinding(code, level or kind.level, one_line(where), what, kind.todo, kind.repairable)
 
 
 class Examination(Protocol):
-    """One kind of thing that a check looks at: the groups of a pipeline, the runs of a ledger, the books of the days.
-    By default nobody is ever at work on it, nothing is repaired, and it is not in the bucket.
+    """The check of one kind of data: the groups of a pipeline, the runs of a ledger, the day books. By default nobody
+    is ever working on it, nothing is repaired, and it has no objects in the bucket.
 
-    It is stateless: `examine` may be called again for a subject, in any order, with a view of what is there by then.
-    All methods but `knows` may raise RetakeError: something could not be looked at. Invalid documents are findings,
+    It is stateless: `examine` may be called again for a subject, in any order, with a view of its current state. All
+    methods but `knows` may raise RetakeError, when something could not be looked at. Invalid documents are findings,
     never exceptions.
     """
 
     title: str  # for people: "groups of story/en"
-    apart_s: float = 0.0  # seconds that must lie between two looks: how long a change without a lease may take
+    apart_s: float = 0.0  # minimum seconds between two looks: how long a change without a lease may take
 
     def subjects(self, view: "CheckView") -> Iterator[str]:
-        """Yield what there is to examine, by names that `examine` takes. Holds nothing in memory that grows with it."""
+        """Yield the names of all subjects for `examine`. Memory use does not grow with their number."""
         ...
 
     def examine(self, view: "CheckView", subject: str) -> Iterator[CheckFinding]:
-        """Yield what does not fit about one subject; nothing where it is gone by now."""
+        """Yield the findings about one subject; nothing if it no longer exists."""
         ...
 
     def busy(self, view: "CheckView") -> bool:
-        """Return whether somebody is at work on these things now: what does not fit may fit in a moment."""
+        """Return whether somebody is changing this data now, so that findings may be gone in a moment."""
         return False
 
     def repair(self, view: "CheckView", subject: str) -> Sequence[str]:
@@ -63,12 +63,12 @@ class Examination(Protocol):
         return []
 
     def knows(self, key: str) -> bool:
-        """Return whether an object with this key may be there. The key is that in the whole bucket."""
+        """Return whether the object `key`, a key of the whole bucket, may belong to this data."""
         return False
 
 
 class LockFree(Examination):
-    """What examinations of a service have in common whose changes are one step each, without a lease."""
+    """The base of examinations of a service that makes each change in one step, without a lease."""
 
     apart_s = 1.0  # a file and the row that names it are not written in one step
-    outside = ""  # the name in `looked_at` of what is not in the bucket: where there is any, the bucket may be empty
+    outside = ""  # the name in `looked_at` of data outside the bucket; if there is any, the bucket may be empty

@@ -1,21 +1,21 @@
-"""A kind of finding, and how bad it is."""
+"""Kinds of findings, and their severity."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     ERROR = "error"  # something is lost, paid for twice, or stops a pipeline
-    WARNING = "warning"  # it works, and somebody should look
-    NOTE = "note"  # worth knowing; the bucket is whole all the same
+    WARNING = "warning"  # it works, but somebody should look
+    NOTE = "note"  # worth knowing; the bucket is consistent all the same
 
 
 class FindingCode(NamedTuple):
     """A kind of finding."""
 
     level: Severity
-    cause: str  # how it comes about
-    todo: str  # what a person does about it
+    cause: str  # what happened, and why
+    todo: str  # what a person should do about it
     repairable: bool = False  # by --repair

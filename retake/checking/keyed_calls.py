@@ -14,13 +14,13 @@ _STATE = "state.json"
 
 
 class KeyedCalls(Examination):
-    """The calls of one name: their documents are valid, each key was paid for once, and none waits for a decision."""
+    """Checks that the documents are valid, that each key was paid for once, and that no call awaits a decision."""
 
     title = "paid calls by key"
 
     @cached_property
     def _schemas(self) -> dict[bool, DocumentSchema]:
-        """By whether it is the state."""
+        """The schema of the state (True) and of a key's document (False)."""
         return {True: DocumentSchema("paid_calls_state"), False: DocumentSchema("paid_calls_key")}
 
     def subjects(self, view: CheckView) -> Iterator[str]:
@@ -64,7 +64,7 @@ class KeyedCalls(Examination):
 
 
 def _name_of(key: str) -> str | None:
-    """Return NAME, which may have slashes, of paid/NAME/state.json or paid/NAME/calls/KEY.json; None of others."""
+    """Return NAME, which may have slashes, of paid/NAME/state.json or paid/NAME/calls/KEY.json; None for other keys."""
     if not key.startswith(FOLDER):
         return None
     folder, _, file = key.removeprefix(FOLDER).rpartition("/")

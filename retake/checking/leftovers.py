@@ -1,4 +1,4 @@
-"""What crashes leave: leases that ran out, drafts, objects that tried the store out."""
+"""Leftovers of crashes: expired leases, drafts, objects that probed the store."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,8 +19,8 @@ _CODES = {CLAIM: "lease-ran-out", STRANGER: "claim-foreign"}
 
 
 class LeftoverExamination(Examination):
-    """What is left in the places of a bucket that may have claims of their own: all of it, and each pipeline's part.
-    `places` are the beginnings of their keys."""
+    """The leftovers in the places of a bucket that may have their own claims: the whole bucket, and each pipeline's
+    part. `places` are their prefixes."""
 
     title = "leases and leftovers"
 
@@ -44,7 +44,7 @@ class LeftoverExamination(Examination):
             yield _left(part, "scratch-left", scratch)
 
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
-        """Remove what nobody can be using. A lease that ran out is taken and given back."""
+        """Remove what nobody can be using. An expired lease is taken and released."""
         part = view.below(subject)
         done = 0
         for it in [*self._remains(part, subject)]:
@@ -57,7 +57,7 @@ class LeftoverExamination(Examination):
         return [f"removed {count(done, 'leftover')} of crashes{f' below {subject}' if subject else ''}"] if done else []
 
     def _remains(self, part: CheckView, subject: str) -> Iterator[Remnant]:
-        """Yield what is left in a place; what lies in a place below it is that one's."""
+        """Yield the leftovers in a place, without those in places below it."""
         below = tuple(it.removeprefix(subject) for it in self._places if it != subject and it.startswith(subject))
         return (it for it in remains(part.bucket) if not it.name.startswith(below))
 
@@ -66,7 +66,7 @@ class LeftoverExamination(Examination):
 
 
 def _scratch(part: CheckView) -> Iterator[Entry]:
-    """Yield what the doctor has written to try the store out, and never deleted."""
+    """Yield the doctor's scratch objects that were never deleted."""
     before = part.scope.clock.now().timestamp() - _OLD_S
     return (it for it in part.entries(_SCRATCH) if _DOCTORS.fullmatch(it.key) and it.modified < before)
 

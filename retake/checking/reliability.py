@@ -1,4 +1,5 @@
-"""Alerts, the mode, breakers and the snapshots of figures: small documents at the bucket's root that all share."""
+"""Alerts, the mode, breakers and snapshots of figures: small documents at the bucket's root that all pipelines
+share."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -27,12 +28,12 @@ _BOARD = f"{ALERTS}{BOARD}.json"
 _MODE = f"{MODE}state.json"
 
 _INVALID = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
-"""What readers of these documents raise for one that makes no sense; Unparsable is a ValueError."""
+"""The errors that readers raise for an invalid document. Unparsable is a ValueError."""
 
 
 class AlertExamination(Examination):
-    """The open alerts with the queues of the channels, and the alerts of each day. `channels` are those that there are
-    by the settings."""
+    """The open alerts with the queues of the channels, and the alerts of each day. `channels` are those in the
+    settings."""
 
     title = "alerts"
 
@@ -89,7 +90,7 @@ class ModeExamination(Examination):
         try:
             copy = decoded(view.document(_BOARD)).mode
         except _INVALID:
-            return  # found where alerts are examined
+            return  # found by the examination of alerts
         if copy != (encoded_mode(state) if state != ModeState() else None):
             yield found("mode-copy-old", view.where(_BOARD), f"its mode is not that of {view.where(_MODE)}")
 
@@ -102,7 +103,7 @@ class ModeExamination(Examination):
 
 
 class BreakerExamination(Examination):
-    """The breakers. `open_s` is for how long one opens, `probe_s` how long the call that tries it may take."""
+    """The breakers. `open_s` is for how long a breaker opens, `probe_s` how long its probe may take."""
 
     title = "breakers"
 
@@ -145,10 +146,10 @@ class BreakerExamination(Examination):
 
 
 class KpiExamination(Examination):
-    """The snapshots of figures. `sources` yields the ledgers that they are of, by their names, when it is called."""
+    """The snapshots of figures. `sources()` yields the names of snapshots and the ledgers that they count."""
 
     title = "snapshots of figures"
-    apart_s = 5.0  # a snapshot is several documents, and its index the last
+    apart_s = 5.0  # a snapshot is several documents, and its index is written last
 
     def __init__(self, sources: Callable[[], Iterable[tuple[str, Source]]]) -> None:
         self._sources = sources
@@ -189,7 +190,7 @@ class KpiExamination(Examination):
                 yield found("snapshot-wrong", where, f"{view.where(subject)} has sums of it, and it is not there")
                 continue
             if entry.size > MAX_DOCUMENT_BYTES:
-                continue  # of so many runs that reading it is left to those who need its figures
+                continue  # too many runs: only those who need the figures read them
             try:
                 sheet = decode_sheet(view.bucket.read(key)[0])
             except NotFound:
@@ -201,7 +202,7 @@ class KpiExamination(Examination):
                 yield found("snapshot-wrong", where, f"the sums of its runs are not those in {view.where(subject)}")
 
     def _age(self, view: CheckView, subject: str, index: Index) -> Iterator[CheckFinding]:
-        """A snapshot is brought in line by whoever looks at the figures; an old one shows that nobody does."""
+        """Yield a finding for an old snapshot. Reading the figures updates it, so nobody has read them."""
         age_us = micros(view.scope.clock.now()) - (index.taken_at or 0)
         if index.taken_at is None or age_us <= _DAY.total_seconds() * 1e6:
             return

@@ -1,7 +1,7 @@
-"""What one look at a ledger keeps of each run, to find what does not fit between runs, and between runs and index.
+"""Facts about all runs of a ledger, to find inconsistencies between runs, and between runs and the index.
 
-It is in a temporary database, so that memory does not grow with the number of runs. What it finds are suspects: whoever
-keeps the book looks at each of them again.
+They are kept in a temporary database, so that memory does not grow with the number of runs. The results are only
+suspects: the caller looks at each of them again.
 """
 
 import sqlite3
@@ -58,8 +58,7 @@ class RunBook:
         self._db.close()
 
     def add(self, facts: RunFacts, task: str, names: Sequence[tuple[str, str]] = ()) -> None:
-        """Add a run. `task` is the name by which its task is told from others; `names` are the entries that an index
-        should have of it, (kind, name)."""
+        """Add a run. `task` identifies its task; `names` are the index entries, (kind, name), that it should have."""
         run = facts.run
         written = "".join(f"|{kind} {name}|" for kind, name in names)
         row = (run.run_id, task, run.ended, run.pipeline in self._mirrored, number_of(run), written)
@@ -68,7 +67,7 @@ class RunBook:
         self._db.executemany("INSERT INTO attempts VALUES (?, ?, ?)", attempts)
 
     def add_unreadable(self, run_id: str) -> None:
-        """Add a run of which nothing is known but that it is there."""
+        """Add a run of which only the existence is known."""
         self._db.execute("INSERT OR REPLACE INTO runs VALUES (?, NULL, 0, 0, NULL, NULL)", (run_id,))
 
     def add_names(self, kind: str, found: Iterable[tuple[str, str, str]]) -> None:
@@ -76,15 +75,15 @@ class RunBook:
         self._db.executemany(f"INSERT INTO names VALUES ('{kind}', ?, ?, ?)", found)  # noqa: S608  # a constant
 
     def tasks(self) -> list[str]:
-        """Return the tasks whose runs may not fit together."""
+        """Return the tasks whose runs may be inconsistent."""
         return self._found(_TASKS, ())
 
     def strange(self, kind: str) -> list[str]:
-        """Return the keys of index entries that no run stands for, or that are there twice."""
+        """Return the keys of index entries without a matching run, and of duplicates."""
         return self._found(_STRANGE, (kind, kind))
 
     def unnamed(self, kind: str) -> list[str]:
-        """Return the ended runs that the index has no such entry of."""
+        """Return the ended runs without an index entry of this kind."""
         return self._found(_UNNAMED, (kind,))
 
     def _found(self, query: str, values: tuple[str, ...]) -> list[str]:

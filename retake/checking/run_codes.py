@@ -1,4 +1,4 @@
-"""What a check can find among runs and their index."""
+"""The codes of findings about runs and their index."""
 
 from retake.checking.finding_code import FindingCode, Severity
 
@@ -16,20 +16,19 @@ RUN_CODES: dict[str, FindingCode] = {
     ),
     "run-history-illegal": FindingCode(
         Severity.ERROR,
-        "A run's events tell of a transition that the state diagram (docs/protocol.md) does not have, of another run, "
-        "or of a retry where none was due.",
+        "A run's events contain a transition that is not in the state diagram (docs/protocol.md), another run's "
+        "transition, or a retry where none was due.",
         "restore the run from a backup; if its status is right, it may also stay as it is",
     ),
     "run-differs": FindingCode(
         Severity.ERROR,
-        "A run's document or row says something else than its events: one of them was changed by hand, or restored "
-        "alone.",
+        "A run's document or row disagrees with its events: one of them was changed by hand, or restored alone.",
         "compare the run with its events (retake show RUN_ID), and correct the one that is wrong",
     ),
     "run-counts-wrong": FindingCode(
         Severity.WARNING,
-        "A run's `retries`, `crashes`, `resumes` or `last_seq` are not what its events come to. By the crashes a run "
-        "is given up.",
+        "A run's `retries`, `crashes`, `resumes` or `last_seq` do not match its events. A run is given up after a "
+        "number of crashes.",
         "retake check --repair counts them again",
         repairable=True,
     ),
@@ -65,19 +64,20 @@ RUN_CODES: dict[str, FindingCode] = {
     ),
     "index-entry-dangling": FindingCode(
         Severity.NOTE,
-        "An entry of the index stands for a run that is not there: whoever was creating it a day ago or earlier died.",
+        "An entry of the index refers to a run that does not exist: the process that was creating it died, a day ago "
+        "or earlier.",
         "nothing; retake check --repair removes it",
         repairable=True,
     ),
     "index-entry-wrong": FindingCode(
         Severity.WARNING,
-        "An entry of the index stands for a run of another pipeline or task.",
+        "An entry of the index refers to a run of another pipeline or task.",
         "retake check --repair removes it",
         repairable=True,
     ),
     "ended-name-wrong": FindingCode(
         Severity.WARNING,
-        "The list of ended runs has an entry that no run stands for, or has it twice. The run's document may have been"
+        "The list of ended runs has an entry without a matching run, or has it twice. The run's document may have been"
         " lost.",
         "restore the run's document if there is a backup; retake check --repair removes the entry",
         repairable=True,
@@ -90,7 +90,7 @@ RUN_CODES: dict[str, FindingCode] = {
     ),
     "tally-wrong": FindingCode(
         Severity.WARNING,
-        "The counts of ended runs (runs/index/ended.json) are missing, invalid, or not what the list of them comes to.",
+        "The counts of ended runs (runs/index/ended.json) are missing, invalid, or do not match the list of them.",
         "retake check --repair counts again",
         repairable=True,
     ),
@@ -108,12 +108,12 @@ RUN_CODES: dict[str, FindingCode] = {
     ),
     "run-without-generation": FindingCode(
         Severity.WARNING,
-        "A run of a story is open, and no generation under way stands for it. The next generation to begin cancels it.",
+        "A run of a story is open, but its generation is not under way. The next generation to begin cancels it.",
         "nothing if a generation begins soon; else retake cancel RUN_ID",
     ),
     "run-behind": FindingCode(
         Severity.NOTE,
-        "The run of the generation under way does not stand where the documents say. The next tick brings it in line.",
+        "The run of the generation under way lags behind the documents. The next tick brings it in line.",
         "nothing, unless no tick runs",
     ),
     "database-damaged": FindingCode(
@@ -124,17 +124,17 @@ RUN_CODES: dict[str, FindingCode] = {
     "database-constraint-missing": FindingCode(
         Severity.WARNING,
         "A table of the ledger lacks a constraint, an index or a trigger: it was created by hand, or restored without.",
-        "restore the table with its constraints, or create the one that is named as retake/runs/tables.py has it",
+        "restore the table with its constraints, or create the one that is named as in retake/runs/tables.py",
     ),
     "database-version": FindingCode(
         Severity.WARNING,
-        "The ledger's tables are not of the version that this Retake knows, so that its runs were not looked at.",
+        "The ledger's tables have another version than this Retake knows, so its runs were not looked at.",
         "use the newest Retake everywhere; older tables are migrated by the next tick",
     ),
     "kept-counts-wrong": FindingCode(
         Severity.WARNING,
-        "A table of counts that the ledger's database keeps is not what it counts: a trigger was switched off "
-        "meanwhile.",
+        "A table of counts in the ledger's database does not match what it counts: a trigger was switched off for a "
+        "time.",
         "retake check --repair counts again",
         repairable=True,
     ),

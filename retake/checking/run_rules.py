@@ -1,4 +1,4 @@
-"""The rules that a run's history keeps, whatever the ledger: pure.
+"""The rules for a run's history, which hold in every ledger. Pure.
 
 A run is compared with its events, from which all of it can be derived, and the runs of a task with each other.
 """
@@ -27,32 +27,32 @@ OPEN_TWICE = "runs-open-twice"
 NUMBERS_WRONG = "run-numbers-wrong"
 
 SKEW = timedelta(minutes=5)
-"""By how much the clocks of two machines may differ without a note."""
+"""How far the clocks of two machines may differ without a note."""
 
 COUNTERS = ("resumes", "retries", "crashes")
 """The fields of a run that count its events."""
 
-_MAX_NUMBERS = 10  # that a finding names
+_MAX_NUMBERS = 10  # listed in a finding
 
 _TRIGGERS = {(before, after): trigger for (before, trigger), after in TRANSITIONS.items()}
 
 
 class BrokenRule(NamedTuple):
-    """A rule that is broken."""
+    """A broken rule."""
 
     code: str
     what: str
 
 
 class RunFacts(NamedTuple):
-    """What the other runs of a task are compared with."""
+    """The facts of a run that are compared with those of the task's other runs."""
 
     run: Run
-    attempts: tuple[int, ...]  # of the task, in the order in which the run made them
+    attempts: tuple[int, ...]  # at the task, in the order in which the run made them
 
 
 class Derived(NamedTuple):
-    """What the events say of the run."""
+    """The fields of a run that are derived from its events."""
 
     status: RunStatus
     version: int
@@ -77,25 +77,25 @@ def history_faults(run: Run, events: Sequence[Event], *, counted: bool = True) -
 
 
 def facts_of(run: Run, events: Iterable[Event]) -> RunFacts:
-    """Return what the other runs of the task are compared with."""
+    """Return the facts that are compared with those of the task's other runs."""
     attempts = [event.payload.get("attempt") for event in events if event.kind == CHANGED]
     return RunFacts(run, tuple(dict.fromkeys(it for it in attempts if type(it) is int and it > 0)) or (run.attempt,))
 
 
 def slim(event: Event) -> Event:
-    """Return the event without what no rule is about: notes may be large."""
+    """Return the event with only the fields that the rules need, because notes may be large."""
     if event.kind == CHANGED:
         return event
     return event._replace(payload={name: event.payload.get(name) for name in ("actor", "count")})
 
 
 def what_is_wrong(error: Exception, key: str) -> str:
-    """Return what is wrong with the object `key`, for a finding."""
+    """Return the error in the object `key` as text for a finding."""
     return _word(str(error).removeprefix(f"{key}: ").partition(". It is left")[0])
 
 
 def derived(changes: Sequence[Event]) -> Derived:
-    """Return what the transitions of a run say of it. They are a legal history."""
+    """Derive the fields of a run from its transitions, which must be a legal history."""
     payloads = [event.payload for event in changes]
     triggers = Counter(_TRIGGERS[RunStatus(it["previous_status"]), RunStatus(it["status"])] for it in payloads[1:])
     crashes = [it for it in payloads if it["status"] == RunStatus.INTERRUPTED and it.get("actor") != BY_WORKER]
@@ -115,7 +115,7 @@ def derived(changes: Sequence[Event]) -> Derived:
 def task_faults(runs: Sequence[RunFacts], *, mirrored: bool) -> Iterator[BrokenRule]:
     """Yield the rules that the runs of one task break together.
 
-    `mirrored` is whether the runs mirror documents of items: these have one open run at most, and keys TASK#NUMBER.
+    `mirrored` says that the runs mirror documents of items: then at most one is open, and their keys are TASK#NUMBER.
     """
     made = Counter(attempt for it in runs for attempt in it.attempts)
     if doubles := sorted(attempt for attempt, number in made.items() if number > 1):
@@ -142,7 +142,7 @@ def number_of(run: Run) -> int | None:
 
 
 def _numbering(events: Sequence[Event]) -> Iterator[BrokenRule]:
-    """Events are numbered from 1. Where notes were dropped, one event stands for several."""
+    """Check that events are numbered from 1. One event stands for several notes that were dropped."""
     following, dropped = 1, 0
     for event in events:
         if event.seq < following:
@@ -161,7 +161,7 @@ def _numbering(events: Sequence[Event]) -> Iterator[BrokenRule]:
 
 
 def _transitions(run: Run, changes: Sequence[Event]) -> Iterator[BrokenRule]:
-    """The transitions lead from one state to the next, as the state diagram allows, to one end at most."""
+    """Check that each transition starts where the last one led, and is in the state diagram."""
     if not changes:
         yield BrokenRule(EVENTS_MISSING, "no event tells of its creation")
     before: str | None = None
@@ -186,7 +186,7 @@ def _transitions(run: Run, changes: Sequence[Event]) -> Iterator[BrokenRule]:
 
 
 def _identities(run: Run, changes: Sequence[Event]) -> Iterator[BrokenRule]:
-    """Each transition names the run, and only one that is due makes a new attempt."""
+    """Check that each transition names the run, and that only a due retry makes a new attempt."""
     last: Any = None
     for event in changes:
         it = event.payload
@@ -221,7 +221,7 @@ def _actors(events: Sequence[Event]) -> Iterator[BrokenRule]:
 
 
 def _differences(run: Run, changes: Sequence[Event], told: Derived) -> Iterator[BrokenRule]:
-    """The run is what its transitions made of it."""
+    """Compare the run with the fields derived from its transitions."""
     wanted: list[tuple[str, Any, Any]] = [
         ("status", run.status.value, told.status.value),
         ("version", run.version, told.version),

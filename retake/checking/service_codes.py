@@ -1,4 +1,4 @@
-"""What a check can find of the services: music and image jobs."""
+"""The codes of findings about the services: music and image jobs."""
 
 from retake.checking.finding_code import FindingCode, Severity
 
@@ -19,7 +19,7 @@ SERVICE_CODES: dict[str, FindingCode] = {
         Severity.WARNING,
         "The attempts of a run are not numbered from 1 without a gap, or several run at once. Another program changed "
         "them.",
-        "look at retake music show ID; nothing stops by it",
+        "look at retake music show ID; it stops nothing",
     ),
     "music-call-not-settled": FindingCode(
         Severity.ERROR,
@@ -68,7 +68,7 @@ SERVICE_CODES: dict[str, FindingCode] = {
     ),
     "job-in-wrong-set": FindingCode(
         Severity.WARNING,
-        "A job is in a set where its status does not belong. Another program has changed one of them.",
+        "A job is in a set that does not match its status. Another program has changed one of them.",
         "run this with --repair; a sweeper does the same",
         repairable=True,
     ),

@@ -1,4 +1,4 @@
-"""What a check can find among what all pipelines share: bills and caps, alerts and figures, leases and leftovers."""
+"""The codes of findings about what all pipelines share: bills and caps, alerts and figures, leases and leftovers."""
 
 from retake.checking.finding_code import FindingCode, Severity
 
@@ -6,13 +6,13 @@ SHARED_CODES: dict[str, FindingCode] = {
     # --- paid calls, bills and caps ---
     "paid-calls-invalid": FindingCode(
         Severity.ERROR,
-        "A document of the paid calls of a program (docs/library.md) makes no sense, so that nothing more is paid for "
+        "A document of the paid calls of a program (docs/library.md) is invalid, so that nothing more is paid for "
         "under its name.",
         "correct the field by hand; docs/documents.md has its schema",
     ),
     "paid-call-undecided": FindingCode(
         Severity.WARNING,
-        "A paid call of a program was begun, and nobody can tell whether it was carried out.",
+        "A paid call of a program was begun, and its outcome is unknown.",
         "look at the vendor's bills, then PaidCalls.resolve: retry or drop",
     ),
     "paid-key-billed-twice": FindingCode(
@@ -35,8 +35,8 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "paid-call-invalid": FindingCode(
         Severity.ERROR,
-        "A paid call on record makes no sense: a price below 0, a step or outcome that does not exist. It was changed "
-        "by hand.",
+        "A paid call on record is invalid: a price below 0, a step or outcome that does not exist. It was changed by "
+        "hand.",
         "fix the call; the vendor's bill tells what it has cost",
     ),
     "paid-twice": FindingCode(
@@ -53,33 +53,33 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "bills-missing": FindingCode(
         Severity.WARNING,
-        "The book of a day has more than the paid calls on record come to: records were removed, or a document while "
-        "a call was under way. The book counts such a call as paid.",
+        "The book of a day holds more than the paid calls on record add up to: records were removed, or a document "
+        "was, while a call was under way. The book counts such a call as paid.",
         "nothing, if records were removed on purpose; else restore them from a backup, or fix settled_usd by hand",
     ),
     "day-book-invalid": FindingCode(
         Severity.ERROR,
-        "The book of a day makes no sense. While it is that of the present day, nothing is paid for.",
+        "The book of a day is invalid. While it is that of the current day, nothing is paid for.",
         "fix it, or remove it: it is made again from the documents and paid calls (retake check --repair)",
     ),
     "day-book-missing": FindingCode(
         Severity.WARNING,
-        "A day on which a pipeline has paid has no book: somebody removed it. Metrics are without that day, and the "
-        "caps may be if it is the present one.",
+        "A day on which a pipeline has paid has no book: somebody removed it. Metrics lack that day, and if it is the "
+        "current one, the caps may not count what was paid.",
         "retake check --repair makes it from the paid calls",
         repairable=True,
     ),
     "day-sum-wrong": FindingCode(
         Severity.ERROR,
-        "The book of a day has not what was paid on it: less than the paid calls on record, or more than these and the "
-        "pipeline's document both say. It was changed by hand, or restored from a backup.",
+        "The book of a day does not match what was paid on it: it holds less than the paid calls on record, or more "
+        "than both these and the pipeline's document say. It was changed by hand, or restored from a backup.",
         "retake check --repair adds up the paid calls",
         repairable=True,
     ),
     "day-figures-wrong": FindingCode(
         Severity.WARNING,
-        "The sums that the book of a day has for people (spent_usd, reserved_usd) are not what its parts add up to: it "
-        "was changed by hand.",
+        "The sums for people in the book of a day (spent_usd, reserved_usd) do not match its parts: it was changed by "
+        "hand.",
         "nothing: the next payment of the day adds them up, and so does retake check --repair",
         repairable=True,
     ),
@@ -99,14 +99,14 @@ SHARED_CODES: dict[str, FindingCode] = {
     # --- alerts, mode, breakers and figures ---
     "alerts-unreadable": FindingCode(
         Severity.ERROR,
-        "The open alerts (alerts/state.json) make no sense: something else has written there. No alert is raised, sent "
+        "The open alerts (alerts/state.json) are invalid: something else has written there. No alert is raised, sent "
         "or closed.",
-        "fix it, or remove it: conditions that hold still are raised again",
+        "fix it, or remove it: conditions that still hold are raised again",
     ),
     "alert-day-unreadable": FindingCode(
         Severity.WARNING,
-        "The alerts that ended on a day make no sense: something else has written there. Others that ended then stay "
-        "among the open ones.",
+        "The document of the alerts that ended on a day is invalid: something else has written there. Others that "
+        "ended then stay among the open ones.",
         "fix it, or remove it: it is history",
     ),
     "messages-waiting": FindingCode(
@@ -117,8 +117,8 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "mode-unreadable": FindingCode(
         Severity.ERROR,
-        "The degraded mode (mode/state.json) makes no sense: something else has written there.",
-        "fix it, or remove it, and say again what should hold: retake mode set",
+        "The degraded mode (mode/state.json) is invalid: something else has written there.",
+        "fix it, or remove it and set the mode again: retake mode set",
     ),
     "mode-copy-old": FindingCode(
         Severity.NOTE,
@@ -128,7 +128,7 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "breaker-unreadable": FindingCode(
         Severity.ERROR,
-        "A breaker makes no sense: something else has written there. What it guards is not called.",
+        "The document of a breaker is invalid: something else has written there. What it guards is not called.",
         "remove it: a new one is closed",
     ),
     "breaker-open-long": FindingCode(
@@ -144,36 +144,36 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "snapshot-unreadable": FindingCode(
         Severity.WARNING,
-        "A snapshot of the figures makes no sense: something else has written there. All runs are counted again each "
-        "time until it is replaced.",
-        "nothing: it is replaced when the figures are looked at next; so does retake check --repair",
+        "A snapshot of the figures is invalid: something else has written there. All runs are counted again each time "
+        "until it is replaced.",
+        "nothing: it is replaced when the figures are next read, or by retake check --repair",
         repairable=True,
     ),
     "snapshot-wrong": FindingCode(
         Severity.WARNING,
-        "A snapshot has other sums than its runs, or lacks them: it was changed or removed by hand. The figures may be "
-        "wrong.",
+        "The sums in a snapshot do not match its runs, or it is missing: it was changed or removed by hand. The "
+        "figures may be wrong.",
         "retake check --repair counts all runs again, as retake kpi --rebuild does",
         repairable=True,
     ),
     "snapshot-old": FindingCode(
         Severity.NOTE,
-        "A snapshot is more than a day old, and there are newer runs: nobody has looked at the figures.",
-        "nothing: whoever looks counts what is new",
+        "A snapshot is more than a day old, and there are newer runs: nobody has read the figures since.",
+        "nothing: the new runs are counted when the figures are next read",
         repairable=True,
     ),
     "counts-invalid": FindingCode(
         Severity.WARNING,
-        "A count of what is in a folder makes no sense: something else has written there. The folder is listed whole "
-        "each time until it is replaced.",
-        "nothing: whoever looks next counts again; so does retake check --repair",
+        "The count of a folder is invalid: something else has written there. The whole folder is listed each time "
+        "until it is replaced.",
+        "nothing: the next reader counts again, as does retake check --repair",
         repairable=True,
     ),
     "counts-wrong": FindingCode(
         Severity.WARNING,
         "A folder does not hold what was counted in it: another program has added or removed something that is not of "
         "the last days. `status` and lists may be wrong.",
-        "retake check --repair has it counted again",
+        "retake check --repair counts it again",
         repairable=True,
     ),
     # --- leases and leftovers ---
@@ -196,7 +196,7 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "scratch-left": FindingCode(
         Severity.NOTE,
-        "An object that tried the store out was never deleted: its process died.",
+        "An object that probed the store was never deleted: its process died.",
         "retake check --repair removes it",
         repairable=True,
     ),

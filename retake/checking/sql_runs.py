@@ -1,7 +1,7 @@
-"""The runs of a ledger in SQLite or PostgreSQL: each one's history, the tables, and what the database keeps of them.
+"""The runs of a ledger in SQLite or PostgreSQL: the history of each run, the tables, and their kept counts.
 
-The rows are read by one statement, as they come: memory does not grow with their number. A PostgreSQL server sends them
-by a cursor of its own. Everything is read in one transaction, as it was at one moment.
+The rows are streamed from one statement, by a server-side cursor in PostgreSQL, so memory does not grow with their
+number. They are read in one transaction, which sees the database at one moment.
 """
 
 import json
@@ -41,7 +41,7 @@ from retake.runs.schema import ledger_schema, version
 from retake.runs.states import RunStatus
 
 FETCH_SIZE = 500
-"""How many rows are fetched at a time."""
+"""Number of rows fetched at a time."""
 
 _RUN = Run._fields
 _COLUMNS = ", ".join(f"r.{'run_status' if it == 'status' else it}" for it in _RUN)
@@ -62,11 +62,11 @@ TASK = "task "
 
 
 class Malformed(Exception):
-    """The database is damaged. `args[0]` says what the driver says."""
+    """The database is damaged. `args[0]` is the driver's message."""
 
 
 class RowRun(NamedTuple):
-    """A run as its rows have it."""
+    """A run, parsed from its rows."""
 
     run: Run
     events: list[Event]
@@ -74,19 +74,19 @@ class RowRun(NamedTuple):
 
 
 class SqlRuns(Examination):
-    """The runs of the ledger at `url`, which stands in `setting`. `mirrored` are the pipelines whose runs mirror
-    documents of items. Nobody is at work on them: what is read is one moment of the database."""
+    """The runs of the ledger at `url`, which comes from `setting`. `mirrored` are the pipelines whose runs mirror
+    documents of items. They are never busy, because each look sees the database at one moment."""
 
     def __init__(self, url: str, *, setting: str = LEDGER_SETTING, mirrored: Sequence[str] = ()) -> None:
         self.title = f"runs in {redact(url)}"
         self._url, self._setting, self._mirrored = url, setting, mirrored
-        self._where = redact(url)  # also what stands for the tables among the subjects
+        self._where = redact(url)  # also the subject of the tables
         self._orphans, self._counts = f"events in {self._where}", f"counts in {self._where}"
         self._book: RunBook | None = None  # during the first look
-        self._current: tuple[str, list[Sequence[Any]]] | None = None  # the run that is read in the first look
+        self._current: tuple[str, list[Sequence[Any]]] | None = None  # the run being read, during the first look
 
     def subjects(self, view: CheckView) -> Iterator[str]:
-        """Yield the tables, each run, and tasks whose runs may not fit together."""
+        """Yield the tables, each run, the tasks whose runs may be inconsistent, orphaned events, and kept counts."""
         if not self._exists():
             return
         yield self._where
@@ -97,7 +97,7 @@ class SqlRuns(Examination):
             yield from self._runs()
             yield from (f"{TASK}{task}" for task in book.tasks())
         except Malformed:
-            return  # told of the tables
+            return  # found by examining the tables
         finally:
             self._book = self._current = None
             book.close()
@@ -171,7 +171,7 @@ class SqlRuns(Examination):
             yield found(COUNTS_WRONG, run_id, f"its last_seq is {it.last_seq}, and the last of its events is {last}")
 
     def _task(self, rows: list[Sequence[Any]]) -> Iterator[CheckFinding]:
-        """The runs of one task fit together. Nothing is said where one of them cannot be read."""
+        """Check the runs of one task against each other, unless one of them is unreadable."""
         try:
             runs = [run_of([*of_run]) for _, of_run in groupby(rows, key=lambda row: row[0])]
         except (ValueError, TypeError):
@@ -189,7 +189,7 @@ class SqlRuns(Examination):
         return path == self._url or Path(path).exists()
 
     def _readable(self) -> bool:
-        """Return whether there are tables of the version that is known."""
+        """Return whether there are tables, of the version that we know."""
         try:
             with self._database() as database:
                 return version(database) == ledger_schema().newest
@@ -212,13 +212,13 @@ class SqlRuns(Examination):
 
     @contextmanager
     def _database(self) -> Iterator[Database]:
-        """Provide the database, for reading. Raises Malformed, SettingsError, StorageError."""
+        """Provide the database for reading. Raises Malformed, SettingsError, StorageError."""
         with closing(open_database(self._url, read_only=True, setting=self._setting)) as database, _malformed():
             yield database
 
     @contextmanager
     def _reading(self) -> Iterator[Connection]:
-        """Provide a connection that sees the database as it is at one moment."""
+        """Provide a connection that sees the database at one moment."""
         with self._database() as database, driver_errors(database), database.engine.connect() as connection:
             connection.exec_driver_sql(_BEGIN[database.dialect.name])
             try:
@@ -229,7 +229,7 @@ class SqlRuns(Examination):
 
 @contextmanager
 def _malformed() -> Iterator[None]:
-    """Raise Malformed where SQLite cannot read its own file."""
+    """Raise Malformed if SQLite cannot read its file."""
     try:
         yield
     except StorageError as error:
@@ -243,8 +243,8 @@ def _rows(connection: Connection, query: str, name: str) -> list[Sequence[Any]]:
 
 
 def _recount(database: Database, run_id: str) -> list[str]:
-    """Count a run's events again, while its row is locked. Of a history that breaks the rules only the number of the
-    last event can be told."""
+    """Count a run's events again while its row is locked. If its history breaks the rules, only `last_seq` can be
+    corrected."""
     with driver_errors(database), database.engine.connect() as connection:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if database.dialect.name == "sqlite" else "BEGIN")
         lock = f"SELECT run_id FROM task_runs WHERE run_id = :name{_LOCK[database.dialect.name]}"  # noqa: S608
@@ -252,7 +252,7 @@ def _recount(database: Database, run_id: str) -> list[str]:
         try:
             it = run_of(_rows(connection, _OF_RUN, run_id))
             last = max(event.seq for event in it.events)
-        except (IndexError, ValueError, TypeError):  # gone or changed by hand since
+        except (IndexError, ValueError, TypeError):  # removed, or changed by hand, since the look
             return []
         broken = {fault.code for fault in history_faults(it.run, it.events)} & {EVENTS_MISSING, HISTORY_ILLEGAL}
         if broken:
@@ -272,7 +272,7 @@ def _recount(database: Database, run_id: str) -> list[str]:
 
 
 def run_of(rows: Sequence[Sequence[Any]]) -> RowRun:
-    """Return the run of these rows of the join. Raises ValueError and TypeError, which name the column."""
+    """Parse a run from its rows of the join. Raises ValueError and TypeError, which name the column."""
     first = rows[0]
     fields = {name: _value(name, value) for name, value in zip(_RUN, first, strict=False)}
     run = Run(**fields)
@@ -300,7 +300,7 @@ def _event(run_id: str, row: Sequence[Any]) -> Event:
 
 
 def _value(name: str, value: Any, where: str = "") -> Any:
-    if isinstance(value, datetime):  # as PostgreSQL's driver has it
+    if isinstance(value, datetime):  # from PostgreSQL's driver
         return value.astimezone(UTC)
     try:
         return _COLUMNS_READ[name](value)
@@ -313,4 +313,4 @@ _COLUMNS_READ = {
     **RUN_FIELDS,
     **dict.fromkeys(("attempt", "version", "last_seq", "seq"), count_from(0)),
 }
-"""Readers of columns. Of numbers that are out of order the rules tell."""
+"""The readers of columns. Whether numbers are in order is left to the rules."""

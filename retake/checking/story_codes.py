@@ -1,4 +1,4 @@
-"""What a check can find among the documents, groups and dead letters of a story."""
+"""The codes of findings about the documents, groups and dead letters of a story."""
 
 from retake.checking.finding_code import FindingCode, Severity
 
@@ -11,7 +11,7 @@ STORY_CODES: dict[str, FindingCode] = {
     "document-missing": FindingCode(
         Severity.ERROR,
         "A state document is gone, and other documents show that work is under way, which would be started over.",
-        "put the document back from a backup before the next tick; without one, see what is paid for at the vendors",
+        "put the document back from a backup before the next tick; without one, see at the vendors what is paid for",
     ),
     "task-lost": FindingCode(
         Severity.ERROR,
@@ -25,29 +25,29 @@ STORY_CODES: dict[str, FindingCode] = {
     ),
     "status-contradicts": FindingCode(
         Severity.WARNING,
-        "What the document of the generation under way says does not fit together. It was edited by hand.",
-        "compare it with docs/documents.md and with what `show` tells of the generation, and fix it",
+        "The document of the generation under way contradicts itself. It was edited by hand.",
+        "compare it with docs/documents.md and with what `show` says about the generation, and fix it",
     ),
     "unknown-step": FindingCode(
         Severity.WARNING,
-        "Attempts are counted for a step that there is not. Nothing goes by them.",
+        "Attempts are counted for a step that does not exist. Nothing uses them.",
         "correct the name of the step in `retries`, or remove it",
     ),
     "flag-up": FindingCode(
         Severity.NOTE,
         "A tick died while it was changing something, or lost its lease.",
-        "nothing: the next tick lowers the flag and goes on from what is on record; or unlock does",
+        "nothing: the next tick, or unlock, lowers the flag, and work goes on from what is on record",
     ),
     "displaced-append": FindingCode(
         Severity.NOTE,
         "The publisher appended to its list while a tick wrote it, and the tick died before it had merged both.",
-        "nothing: the next tick merges them; or --repair does",
+        "nothing: the next tick merges them, or --repair does",
         repairable=True,
     ),
     "empty-list-stale": FindingCode(
         Severity.NOTE,
         "Files were moved into or out of a stage folder by hand since the last generation began.",
-        "nothing: it is made again when the next generation begins; or --repair does",
+        "nothing: it is made again when the next generation begins, or by --repair",
         repairable=True,
     ),
     "published-incomplete": FindingCode(
@@ -143,12 +143,12 @@ STORY_CODES: dict[str, FindingCode] = {
     "letter-remains": FindingCode(
         Severity.NOTE,
         "An order died while it removed a dead letter that was requeued or dropped.",
-        "drop it; or --repair does",
+        "drop it, or use --repair",
         repairable=True,
     ),
     "letter-outlived": FindingCode(
         Severity.NOTE,
-        "An order to requeue died before it removed the dead letter, and the generation went on since.",
+        "An order to requeue died before it removed the dead letter, and the generation has gone on since.",
         "drop it",
     ),
     "letter-file-unlisted": FindingCode(

@@ -1,4 +1,4 @@
-"""What a check sees of a bucket: as it was listed at the beginning, or as it is now."""
+"""A check's view of a bucket, as listed at the beginning or as it is now."""
 
 import sqlite3
 from collections import Counter
@@ -11,20 +11,20 @@ from retake.bucket.scanning import scan
 from retake.clock import Clock
 
 MAX_DOCUMENT_BYTES = 16_000_000
-"""Bytes of the largest document that is read. Ours are far smaller."""
+"""Size in bytes above which an object is not read as a document. Ours are far smaller."""
 
 
 class Scope(NamedTuple):
-    """What a check is about."""
+    """The scope of a check."""
 
-    bucket: Bucket  # all of it
+    bucket: Bucket  # the whole bucket
     clock: Clock
-    media: bool = False  # whether pictures and videos are looked into
-    prefix: str = ""  # only what is below; "" or ending in "/"
+    media: bool = False  # whether the content of pictures and videos is checked
+    prefix: str = ""  # only objects below it are checked; "" or ending in "/"
 
 
 class Unparsable(ValueError):
-    """An object is not the JSON document that it should be. Says why."""
+    """An object is not the JSON document that it should be. The message says why."""
 
 
 class Listing(Protocol):
@@ -35,18 +35,18 @@ class Listing(Protocol):
         ...
 
     def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
-        """Return those of the objects `stem` + ending that are there."""
+        """Return those of the objects `stem` + ending that exist."""
         ...
 
 
 class Inventory:
-    """The objects of a bucket as they were listed, in a temporary database: memory does not grow with their number.
+    """The listing of a bucket, in a temporary database so that memory does not grow with the number of objects.
 
-    `close` removes it.
+    `close` deletes the database.
     """
 
     def __init__(self, listed: Iterable[Entry]) -> None:
-        self._db = sqlite3.connect("", check_same_thread=False)  # "": a private file that is gone when it is closed
+        self._db = sqlite3.connect("", check_same_thread=False)  # "": a private file, deleted when it is closed
         self._db.execute("CREATE TABLE objects (key TEXT PRIMARY KEY, size INTEGER, modified REAL) WITHOUT ROWID")
         self._db.executemany("INSERT OR REPLACE INTO objects VALUES (?, ?, ?)", listed)
 
@@ -54,7 +54,7 @@ class Inventory:
         self._db.close()
 
     def entries(self, prefix: str) -> Iterator[Entry]:
-        """Yield the objects whose keys begin with `prefix`, by key. The order is that of their UTF-8."""
+        """Yield the objects whose keys begin with `prefix`, in the order of the keys' UTF-8 bytes."""
         sql, bounds = "SELECT key, size, modified FROM objects", (prefix, f"{prefix}\U0010ffff")
         where = " WHERE key >= ? AND key < ?" if prefix else ""
         for row in self._db.execute(f"{sql}{where} ORDER BY key", bounds if prefix else ()):
@@ -68,7 +68,7 @@ class Inventory:
         return [Entry(*row) for row in self._db.execute(sql, keys)]
 
     def totals(self) -> tuple[int, int]:
-        """Return how many objects there are, and their bytes."""
+        """Return the number of objects and their total size in bytes."""
         number, size = self._db.execute("SELECT count(*), coalesce(sum(size), 0) FROM objects").fetchone()
         return number, size
 
@@ -87,9 +87,9 @@ class LiveListing:
 
 
 class CheckView:
-    """What an examination reads. Keys are those of the whole bucket; `below` returns a view of a part.
+    """The view that examinations read from. Keys are those of the whole bucket; `below` returns a view of a part.
 
-    What is read counts in `looked_at`: "runs", "groups" … An examination adds what it has looked at.
+    `looked_at` counts what was looked at, by name ("runs", "groups"); examinations add to it.
     """
 
     def __init__(self, scope: Scope, listing: Listing, looked_at: Counter[str] | None = None, prefix: str = "") -> None:
@@ -99,15 +99,15 @@ class CheckView:
 
     @property
     def bucket(self) -> Bucket:
-        """The bucket, or the part of it that the view is of."""
+        """The bucket, or the part that the view covers."""
         return self.scope.bucket.part(self.prefix) if self.prefix else self.scope.bucket
 
     def below(self, prefix: str) -> "CheckView":
-        """Return a view of the part below `prefix`, with keys as that part has them."""
+        """Return a view of the part below `prefix`, with keys relative to it."""
         return CheckView(self.scope, self._listing, self.looked_at, self.prefix + prefix) if prefix else self
 
     def where(self, key: str) -> str:
-        """Return the key as the whole bucket has it, for a finding."""
+        """Return the key in the whole bucket, for a finding."""
         return self.prefix + key
 
     def entries(self, prefix: str) -> Iterator[Entry]:
@@ -116,17 +116,17 @@ class CheckView:
             yield entry._replace(key=entry.key[len(self.prefix) :])
 
     def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
-        """Return those of the objects `stem` + ending that are there, sorted by key."""
+        """Return those of the objects `stem` + ending that exist, sorted by key."""
         listed = self._listing.find(self.prefix + stem, endings)
         return [entry._replace(key=entry.key[len(self.prefix) :]) for entry in listed]
 
     def entry(self, key: str) -> Entry | None:
-        """Return the object with this key as it was listed, or None."""
+        """Return the entry of an object in the listing, or None."""
         return next(iter(self.find(key, [""])), None)
 
     def read(self, key: str, entry: Entry | None = None) -> bytes | None:
-        """Return an object as it is now, or None where there is none. `entry` is that of the listing, if the caller has
-        it. Raises Unparsable for one that is too large to be a document, StorageError."""
+        """Return the current content of an object, or None if there is none. `entry` is that of the listing, if the
+        caller has it. Raises StorageError; Unparsable if it is too large to be a document."""
         entry = entry or self.entry(key)
         if entry and entry.size > MAX_DOCUMENT_BYTES:
             raise Unparsable(f"it has {entry.size} bytes, and no document of ours has more than {MAX_DOCUMENT_BYTES}")
@@ -136,7 +136,7 @@ class CheckView:
             return None
 
     def json(self, key: str, entry: Entry | None = None) -> Any:
-        """Return the JSON value of an object as it is now, or None where there is none. Raises Unparsable."""
+        """Return the current JSON value of an object, or None if there is none. Raises Unparsable."""
         data = self.read(key, entry)
         if data is None:
             return None
@@ -146,7 +146,7 @@ class CheckView:
             raise Unparsable(strict_json.what_is_wrong(error)) from error
 
     def document(self, key: str, entry: Entry | None = None) -> dict[str, Any] | None:
-        """Return the JSON object of a document as it is now, or None where there is none. Raises Unparsable."""
+        """Return the current JSON object of a document, or None if there is none. Raises Unparsable."""
         value = self.json(key, entry)
         if value is not None and not isinstance(value, dict):
             raise Unparsable("not a JSON object")
@@ -154,5 +154,5 @@ class CheckView:
 
 
 def listed(scope: Scope) -> Inventory:
-    """Return the inventory of what the check is about. Raises StorageError."""
+    """List the objects in the scope of a check. Raises StorageError."""
     return Inventory(scan(scope.bucket, scope.prefix))
