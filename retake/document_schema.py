@@ -123,9 +123,9 @@ class _Part:
         for key in self._required:
             if key not in value:
                 return SchemaFault(key, "is missing")
-        known, others = self._known, self._others
-        for key in chain(known, (key for key in value if key not in known) if others is not True else ()):
-            if key in value and (fault := self._part(known.get(key, others)).fault(value[key])):
+        unknown = () if self._others is True else (key for key in value if key not in self._known)
+        for key in chain(self._known, unknown):
+            if key in value and (fault := self._part(self._known.get(key, self._others)).fault(value[key])):
                 return fault._replace(field=f"{key}.{fault.field}" if fault.field else key)
         return None
 

@@ -131,11 +131,11 @@ def _working_hours(**values: Any) -> WorkingHours:
     return WorkingHours(values["days"], values["from"], values["to"])
 
 
-def _named(channel: AlertChannel, name: str) -> AlertChannel:
-    return channel._replace(name=name)
-
-
-CHANNELS = NamedTables(SchemaChoice("kind", {kind: _channel(kind) for kind in _KINDS}), _named, NAME)
+CHANNELS = NamedTables(
+    SchemaChoice("kind", {kind: _channel(kind) for kind in _KINDS}),
+    lambda channel, name: channel._replace(name=name),
+    NAME,
+)
 
 WORKING_HOURS = OneTable(
     Schema(

@@ -130,7 +130,8 @@ class DayBook(NamedTuple):
             return self.with_sums(pipeline, sums.settling(known))
         spent = known.spent_usd if known.spent_day == self.day else 0.0
         if known.billed_usd is not None:
-            spent -= known.billed_usd + (known.unbilled_usd or 0.0 if known.fate is Fate.OPEN else 0.0)
+            reserved = (known.unbilled_usd or 0.0) if known.fate is Fate.OPEN else 0.0
+            spent -= known.billed_usd + reserved
         elif not spent:
             return self
         return self.with_sums(pipeline, Sums(_rounded(spent)).settling(known))

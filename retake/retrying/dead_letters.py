@@ -334,11 +334,9 @@ class LettersKept(NamedTuple):
         return _row(files) or None
 
     def sums(self, rows: Mapping[str, Row]) -> Mapping[str, Any]:
-        found = [
-            (REPORT in row, _newest_of({name: at for name, (_, at) in _read_row(row).items()})) for row in rows.values()
-        ]
-        reports = sum(reported for reported, _ in found)
-        return {"letters": len(found), "reports": reports, "newest": max((at for _, at in found), default=0.0)}
+        times = [_newest_of({name: at for name, (_, at) in _read_row(row).items()}) for row in rows.values()]
+        reports = sum(REPORT in row for row in rows.values())
+        return {"letters": len(rows), "reports": reports, "newest": max(times, default=0.0)}
 
     def check(self, sums: Mapping[str, Any]) -> None:
         _ = int(sums["letters"]) + int(sums["reports"]) + float(sums["newest"])

@@ -237,16 +237,15 @@ class KeptCounts:
             rows = rows_of.setdefault(month_of(item_id), {})
             if row is _INVALID:
                 marked[item_id] = days_ago(self._clock, 0)
-            else:
-                rows |= {item_id: row} if row is not None else {}
+            elif row is not None:
+                rows[item_id] = row
         for month in {*rows_of, *(it for it in months if it > month_of(until))}:
             old, version = self._month(month)
             if old is None and month in months:
                 self.forget()
                 return
-            stays = {it: row for it, row in (old or {}).items() if it not in made}
-            stays = {it: row for it, row in stays.items() if not counted.until <= it < until}
-            rows = {**stays, **rows_of.get(month, {})}
+            kept = {it: row for it, row in (old or {}).items() if it not in made and not counted.until <= it < until}
+            rows = {**kept, **rows_of.get(month, {})}
             self._bucket.write(self._key(month), _encoded_rows(rows), version)
             months[month] = self._kind.sums({it: row for it, row in rows.items() if it < until and it not in marked})
         self._bucket.write(self._key(INDEX), KeptIndex(until, marked, months).encode(), counted.version)

@@ -55,6 +55,7 @@ _RECOVERED_BY: Mapping[str, frozenset[str]] = {
     Step.RUNWAY: frozenset({Step.RUNWAY}),
     Step.RUNWAY_POLL: frozenset({Step.RUNWAY}),
 }
+"""For each step that failed, the steps whose later result shows that it works again."""
 
 _BY_MIDJOURNEY: tuple[str, ...] = (Step.IMAGINE, Step.UPSCALE, Step.FETCH)
 _VENDORS: Mapping[str, str] = {Step.CONTENT: "chat API", Step.RUNWAY: "runway", Step.RUNWAY_POLL: "runway"}

@@ -105,15 +105,16 @@ def _units(settings: Settings) -> "dict[Step, PricedCall]":
     from retake.vendors.sellers import RUNWAY_SECOND_USD, UPSCALE_USD, PricedCall, chat_call, imagine_call
 
     own, midjourney, film = settings.prices, settings.midjourney, settings.runwayml.model_name
-    upscales, mode, named_in = (
-        UPSCALE_USD[midjourney.provider],
-        midjourney.process_mode,
-        "API_KEYS.midjourney.process_mode",
-    )
     return {
         Step.CONTENT: chat_call(own, settings.openai),
         Step.IMAGINE: imagine_call(own, midjourney),
-        Step.UPSCALE: PricedCall("upscale", own.upscale, upscales, mode, named_in),
+        Step.UPSCALE: PricedCall(
+            "upscale",
+            own.upscale,
+            UPSCALE_USD[midjourney.provider],
+            midjourney.process_mode,
+            "API_KEYS.midjourney.process_mode",
+        ),
         Step.RUNWAY: PricedCall(
             "runway_second", own.runway_second, RUNWAY_SECOND_USD, film, "API_KEYS.runwayml.model_name"
         ),

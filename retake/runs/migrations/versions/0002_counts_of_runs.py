@@ -1,6 +1,6 @@
-"""Columns for how often a run was retried, and how often its worker died.
+"""Adds columns for how often a run was retried, and how often its worker died.
 
-Both used to be counted from the events, as they are here for existing runs.
+Both used to be counted from the events, as this does for existing runs.
 
 Released migrations are not changed: every change of the tables is a new migration.
 """

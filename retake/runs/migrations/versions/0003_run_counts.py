@@ -1,4 +1,4 @@
-"""How many runs are in each state, kept by triggers, so that whoever writes is counted; filled with what is there.
+"""The number of runs in each state, kept by triggers, so that the writes of every program are counted.
 
 Released migrations are not changed: every change of the tables is a new migration.
 """
@@ -28,7 +28,7 @@ DO $$ DECLARE reader text; BEGIN
     END LOOP;
 END $$
 """
-"""Who may read the runs may read how many there are."""
+"""Grants everybody who may read the runs the right to read their counts."""
 
 
 def upgrade() -> None:
