@@ -20,7 +20,7 @@ from datetime import UTC, timedelta
 from logging import getLogger
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from retake.attempts import attempts
+from retake.attempts import attempts, countdown
 from retake.bucket import ABSENT, Bucket, Conflict, Entry, Expect, NotFound
 from retake.bucket.scanning import scan
 from retake.clock import Clock
@@ -256,12 +256,12 @@ class KeptCounts:
         """Return the rows of settled items (None for an item that needs none), the oldest first, until `COUNTING_S`
         is over."""
         found: dict[str, Row | None] = {}
-        end = self._clock.now() + timedelta(seconds=COUNTING_S)
+        left_s = countdown(COUNTING_S, self._clock)
         for item_id in sorted(settled):
             if item_id in known:
                 found[item_id] = known[item_id]
                 continue
-            if self._clock.now() > end:
+            if left_s() < 0:
                 break
             try:
                 found[item_id] = self._kind.row(self._bucket, item_id, counted.fresh.get(item_id, {}))

@@ -15,7 +15,7 @@ from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
 from retake.errors import StateError, StorageError
 from retake.retrying.dead_letters import DeadLetters, LettersKept
-from retake.retrying.kept_counts import KEPT, KeptCounts
+from retake.retrying.kept_counts import KEPT, Files, KeptCounts, Row
 
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 INDEX = "kept/dead_letters/index.json"
@@ -216,3 +216,17 @@ def test_who_has_written_letters_for_weeks_marks_one_that_was_counted_meanwhile(
     assert letters(bucket, clock).count() == letters(bucket, clock).count() == 120
     writer.drop(ids[0])
     assert letters(bucket, clock).count() == 119
+
+
+def test_counting_takes_no_longer_where_the_clock_is_set_back_meanwhile() -> None:
+    bucket, clock, read = filled(MemoryBucket(), 200), FakeClock(NOW), list[str]()
+
+    class SlowLetters(LettersKept):
+        def row(self, bucket: Bucket, item_id: str, files: Files) -> Row | None:
+            read.append(item_id)
+            clock.moment += timedelta(hours=-1) if len(read) == 2 else timedelta(seconds=0.5)
+            return super().row(bucket, item_id, files)
+
+    counts = KeptCounts(bucket, clock, SlowLetters())
+    counts.count_settled(counts.read())
+    assert len(read) < 10
