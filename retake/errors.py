@@ -210,9 +210,9 @@ _CREDENTIAL = r"(?i)\b(bearer(?=\s)|basic(?=\s)|x-api-key[\"']?\s*[:=])\s*[\"']?
 _VENDOR_KEY = r"\b(key_|sk-)[0-9A-Za-z_-]{8,}"
 # Each pattern takes linear time on any text: nothing is scanned again after a failed match.
 
-_BEGINNING = 8192  # characters of a foreign text that are kept
-_LONGEST_SECRET = 2048  # characters
-_ENDS = " \n\r\t\"'<>"  # no secret contains these
+_MAX_TEXT_LENGTH = 8192  # characters of a foreign text that are kept
+_MAX_SECRET_LENGTH = 2048  # characters
+_DELIMITERS = " \n\r\t\"'<>"  # no secret contains these
 
 
 _hidden: set[str] = set()  # grows only
@@ -260,10 +260,10 @@ def beginning(text: str) -> str:
 
     `redact` could not recognise half a secret. So apply this first, then `redact`, and only then shorten further.
     """
-    if len(text) <= _BEGINNING:
+    if len(text) <= _MAX_TEXT_LENGTH:
         return text
-    end = max(text.rfind(sign, _BEGINNING - _LONGEST_SECRET, _BEGINNING) for sign in _ENDS)
-    return text[: end if end >= 0 else _BEGINNING - _LONGEST_SECRET]
+    end = max(text.rfind(sign, _MAX_TEXT_LENGTH - _MAX_SECRET_LENGTH, _MAX_TEXT_LENGTH) for sign in _DELIMITERS)
+    return text[: end if end >= 0 else _MAX_TEXT_LENGTH - _MAX_SECRET_LENGTH]
 
 
 def _without_query(url: re.Match[str]) -> str:

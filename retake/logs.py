@@ -36,7 +36,7 @@ DIAGNOSIS = "retake.diagnosis"
 _bound: ContextVar[Mapping[str, Any]] = ContextVar("retake_log_fields")
 
 _RECORD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_TAKEN = _RECORD | {"timestamp", "level", "logger"}
+_RESERVED_NAMES = _RECORD | {"timestamp", "level", "logger"}
 """Names that records or lines use themselves: a field with such a name gets a trailing underscore."""
 
 _CHATTY = (
@@ -49,8 +49,8 @@ _SILENT = ("aio_pika", "aiormq")
 """Libraries that log each failure with a traceback; Retake's client of them logs it in one line."""
 
 _SECRET_VARIABLES = ("_KEY", "_SECRET", "_TOKEN", "_PASSWORD", "_KEY_ID")
-_SHORTEST_SECRET = 6
-_HIDDEN = "…"
+_MIN_SECRET_LENGTH = 6
+_MASK = "…"
 
 _masked: set[str] = set()
 """Secrets that `mask` has added."""
@@ -115,7 +115,7 @@ def bind(**fields: Any) -> Iterator[None]:
 
 def mask(values: Iterable[str]) -> None:
     """Mask these secrets, whose variables' names do not mark them as such, in every record and error from now on."""
-    _masked.update(value.strip() for value in values if len(value.strip()) >= _SHORTEST_SECRET)
+    _masked.update(value.strip() for value in values if len(value.strip()) >= _MIN_SECRET_LENGTH)
     hide(form for value in _masked for form in _forms(value))  # vendors may quote them encoded
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _Handler):
@@ -130,7 +130,7 @@ def diagnosing() -> bool:
 def part_of_secret(text: str, environ: Mapping[str, str] = os.environ) -> bool:
     """Return whether `text` is, or is part of, a secret that `environ` holds or `mask` was given."""
     named = (it for name, it in environ.items() if name.upper().endswith(_SECRET_VARIABLES))
-    return len(text) >= _SHORTEST_SECRET and any(text in it for it in (*named, *_masked))
+    return len(text) >= _MIN_SECRET_LENGTH and any(text in it for it in (*named, *_masked))
 
 
 def masked(value: Any, environ: Mapping[str, str] = os.environ) -> Any:
@@ -172,7 +172,7 @@ def _log(name: str, level: int, message: str, fields: Mapping[str, Any], created
 
 
 def _renamed(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{name}_" if name in _TAKEN else name: value for name, value in fields.items()}
+    return {f"{name}_" if name in _RESERVED_NAMES else name: value for name, value in fields.items()}
 
 
 def _has_colours(stream: TextIO, environ: Mapping[str, str]) -> bool:
@@ -331,7 +331,7 @@ def _clean(value: Any, secrets: re.Pattern[str] | None, depth: int = 0) -> Any:
 
 def _clean_text(text: str, secrets: re.Pattern[str] | None) -> str:
     # Exact values first: `redact` may recognise only part of one and leave the rest.
-    return redact(secrets.sub(_HIDDEN, text) if secrets else text)
+    return redact(secrets.sub(_MASK, text) if secrets else text)
 
 
 def _secrets(environ: Mapping[str, str]) -> re.Pattern[str] | None:
@@ -339,7 +339,7 @@ def _secrets(environ: Mapping[str, str]) -> re.Pattern[str] | None:
     secrets."""
     forms = set()
     for name, value in environ.items():
-        if name.upper().endswith(_SECRET_VARIABLES) and len(value.strip()) >= _SHORTEST_SECRET:
+        if name.upper().endswith(_SECRET_VARIABLES) and len(value.strip()) >= _MIN_SECRET_LENGTH:
             forms |= _forms(value) | _forms(value.strip())
     for value in _masked:
         forms |= _forms(value)

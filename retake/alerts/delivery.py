@@ -82,10 +82,10 @@ class Sender:
         claims: tuple[SendClaim, ...] = (claim,)
         while claims:
             ends = time.monotonic() + self._settings.timeout_seconds
-            results = self._results(claims[0])
-            claims = self._released(claims[0], results, again=time.monotonic() < ends)
+            results = self._send_claimed(claims[0])
+            claims = self._release(claims[0], results, again=time.monotonic() < ends)
 
-    def _released(self, claim: SendClaim, results: Mapping[str, Sent], *, again: bool) -> tuple[SendClaim, ...]:
+    def _release(self, claim: SendClaim, results: Mapping[str, Sent], *, again: bool) -> tuple[SendClaim, ...]:
         """Release a channel and, with `again`, claim it again if there is more to send. `again` is only for a claim
         whose time is not over: after that another sender may have claimed the channel."""
 
@@ -95,20 +95,20 @@ class Sender:
             made = claimed(free, self._settings, now, only=claim.channel) if again else SendClaims(free, (), ())
             return made.board, made
 
-        made = self._tried(claim.channel, step)
+        made = self._change_board(claim.channel, step)
         return _logged(made).claims if made else ()
 
     def _save(self, channel: str, step: Callable[[Board], Board]) -> None:
-        self._tried(channel, lambda board: (step(board), None))
+        self._change_board(channel, lambda board: (step(board), None))
 
-    def _tried(self, channel: str, step: Callable[[Board], tuple[Board, T]]) -> T | None:
+    def _change_board(self, channel: str, step: Callable[[Board], tuple[Board, T]]) -> T | None:
         try:
             return self._store.change(step)
         except RetakeError as error:
             _log.warning("it could not be saved what the channel %s was sent; it may be sent again: %s", channel, error)
             return None
 
-    def _results(self, claim: SendClaim) -> dict[str, Sent]:
+    def _send_claimed(self, claim: SendClaim) -> dict[str, Sent]:
         """Send the messages of a claim in order, until one fails or the time of the claim is over. Return the result
         that is not saved yet, by message id."""
         channel = next(it for it in self._settings.channels if it.name == claim.channel)

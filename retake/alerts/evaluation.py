@@ -80,11 +80,11 @@ class _Evaluation:
         present = {it.key for it in look.found}
         for alert in [*self.alerts.values()]:
             if look.pipeline in alert.seen and alert.code in look.codes and alert.key not in present:
-                self._gone(alert, look.pipeline)
+                self._remove_pipeline(alert, look.pipeline)
         for condition in look.found:
             self._raise(condition, look.pipeline)
 
-    def _gone(self, alert: Alert, pipeline: str) -> None:
+    def _remove_pipeline(self, alert: Alert, pipeline: str) -> None:
         left = {name: it for name, it in alert.seen.items() if name != pipeline}
         if left or not alert.active:
             self.alerts[alert.key] = alert._replace(seen=left)
@@ -101,38 +101,38 @@ class _Evaluation:
         if condition.ending and not (alert and alert.active):
             return
         if alert is None:
-            self._new(condition, pipeline)
+            self._open(condition, pipeline)
         elif not alert.active:
-            self._again(alert, condition, pipeline)
+            self._reopen(alert, condition, pipeline)
         else:
-            self._more(alert, condition, pipeline)
+            self._update(alert, condition, pipeline)
 
-    def _new(self, condition: Condition, pipeline: str, seen: Mapping[str, str] = MappingProxyType({})) -> None:
+    def _open(self, condition: Condition, pipeline: str, seen: Mapping[str, str] = MappingProxyType({})) -> None:
         at = stamp(self._now)
         name = sha256(f"{condition.key} {at}".encode()).hexdigest()[:12]
         about = Alert(name, condition.key, condition.code, condition.level, condition.title, 1, seen, at, at)
-        self.put(_about(about, condition, pipeline), AlertEvent.TRIGGER)
+        self.put(_described(about, condition, pipeline), AlertEvent.TRIGGER)
 
-    def _again(self, alert: Alert, condition: Condition, pipeline: str) -> None:
+    def _reopen(self, alert: Alert, condition: Condition, pipeline: str) -> None:
         if alert.closed_by and alert.seen.get(pipeline) == condition.occurrence:
             return  # the operator has seen this one
         if not self._recent(alert):
             self._ended.append(alert)
-            self._new(condition, pipeline, alert.seen)  # keep the occurrences that an operator has closed
+            self._open(condition, pipeline, alert.seen)  # keep the occurrences that an operator has closed
             return
         quiet_until = stamp(self._closed_at(alert) + self._group)
         opened = alert._replace(
             state=OPEN, closed_at=None, closed_by=None, acknowledged_by=None, tell_at=quiet_until, had=()
         )
-        self._more(opened, condition, pipeline)
+        self._update(opened, condition, pipeline)
 
-    def _more(self, alert: Alert, condition: Condition, pipeline: str) -> None:
+    def _update(self, alert: Alert, condition: Condition, pipeline: str) -> None:
         """Update an active alert: one of its pipelines has the condition, again or still."""
         alone = set(alert.seen) == {pipeline}
         if again := alert.seen.get(pipeline) != condition.occurrence:
             alert = alert._replace(occurrences=alert.occurrences + 1, last_at=stamp(self._now))
         if again or alone:  # among several pipelines, the last occurrence is described
-            alert = _about(alert, condition, pipeline)
+            alert = _described(alert, condition, pipeline)
         worse = LEVELS.index(condition.level) > LEVELS.index(alert.level)
         if worse or alone:
             alert = alert._replace(level=condition.level, title=condition.title)
@@ -171,7 +171,7 @@ class _Evaluation:
         return parse_stamp(alert.closed_at or alert.last_at)
 
 
-def _about(alert: Alert, condition: Condition, pipeline: str) -> Alert:
+def _described(alert: Alert, condition: Condition, pipeline: str) -> Alert:
     """Return the alert with the description of the condition as it is now."""
     return alert._replace(
         seen={**alert.seen, pipeline: condition.occurrence},

@@ -218,10 +218,10 @@ def secrets_written(settings: AlertSettings, document: Mapping[str, Any], enviro
     for channel in settings.channels:
         secret = environ.get(channel.env, "").strip()
         written = json.dumps(tables.get(channel.name), ensure_ascii=False)
-        if (len(secret) >= _SHORTEST_SECRET and secret in written) or re.search(_PLACES, written):
+        if (len(secret) >= _MIN_SECRET_LENGTH and secret in written) or re.search(_REVEALING_URLS, written):
             mend = f"take it out, make a new one, and put it in {channel.env}"
             yield f"ALERTS.channels.{channel.name}: a secret in a file; {mend}"
 
 
-_SHORTEST_SECRET = 6
-_PLACES = r"hooks\.slack\.com/services/|/bot\d+:"  # URLs that contain a secret
+_MIN_SECRET_LENGTH = 6
+_REVEALING_URLS = r"hooks\.slack\.com/services/|/bot\d+:"  # URLs that contain a secret

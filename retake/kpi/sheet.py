@@ -118,7 +118,7 @@ def decode_sheet(data: bytes) -> Sheet:
         or min(sheet.sizes, default=0) < 0
     ):
         raise ValueError("columns of different lengths")
-    if any(abs(it) > _MAX_NUMBER for it in (*_ends(sheet.amounts), *_ends(sheet.times))):
+    if any(abs(it) > _MAX_NUMBER for it in (*_extremes(sheet.amounts), *_extremes(sheet.times))):
         raise ValueError("amounts or times: a number that is none of ours")
     if sheet.numbers and not 0 <= min(sheet.numbers) <= max(sheet.numbers) < len(sheet.cells):
         raise ValueError("numbers: a cell that is not there")
@@ -126,7 +126,7 @@ def decode_sheet(data: bytes) -> Sheet:
     return sheet
 
 
-def _ends(column: Sequence[int]) -> tuple[int, ...]:
+def _extremes(column: Sequence[int]) -> tuple[int, ...]:
     return (min(column), max(column)) if column else ()
 
 

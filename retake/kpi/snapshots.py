@@ -44,11 +44,11 @@ class CountedRuns:
 
     def totals(self) -> Counter[Cell]:
         """Return the sums of all facts since the ledger began."""
-        return _added(it.totals for it in self._segments.values())
+        return _summed(it.totals for it in self._segments.values())
 
     def between(self, since: int, until: int) -> Counter[Cell]:
         """Return the sums of the facts from `since` to `until` (microseconds), both included. Raises StorageError."""
-        return _added(
+        return _summed(
             it.totals if since <= it.first and it.last <= until else self._sheet(name).between(since, until)
             for name, it in self._segments.items()
             if it.first <= until and it.last >= since
@@ -66,7 +66,7 @@ class CountedRuns:
         return self._sheets[name]
 
 
-def _added(counts: Iterator[Mapping[Cell, int]]) -> Counter[Cell]:
+def _summed(counts: Iterator[Mapping[Cell, int]]) -> Counter[Cell]:
     total: Counter[Cell] = Counter()
     for each in counts:
         total.update(each)

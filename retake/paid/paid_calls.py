@@ -145,7 +145,7 @@ class PaidCalls:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        ended = self._under_way.acquire(blocking=False) or self._awaited()
+        ended = self._under_way.acquire(blocking=False) or self._wait_for_call()
         try:
             if ended:
                 self._state.file()
@@ -187,17 +187,17 @@ class PaidCalls:
             raise ValueError(f"{step!r} has no price")
         if not callable(ask):
             raise TypeError(f"ask is to be a function that makes the call; found {type(ask).__name__}")
-        with self._alone():
-            self._end_pending()
+        with self._exclusive():
+            self._reconcile_pending()
             self._state.file()
             if done := self._state.done(key):
                 return done.get("answer")
             try:
                 self._guard.call(step, {"key": key}, lambda: self._answer(key, step, ask))
             except BaseException:
-                self._tell_book(self._spending.heal)  # its intent may not be on record
+                self._update_book(self._spending.heal)  # its intent may not be on record
                 raise
-            self._tell_book(self._spending.settle)
+            self._update_book(self._spending.settle)
             return self._state.raw["ended"]["answer"]
 
     @property
@@ -228,15 +228,15 @@ class PaidCalls:
         """
         if how not in (RETRY, DROP):
             raise ValueError(f"{how!r} is neither {RETRY!r} nor {DROP!r}")
-        with self._alone():
+        with self._exclusive():
             if (pending := self.pending) is None:
                 raise StateError(f"{self._name}: no call is pending, so there is nothing to decide")
             self._state.end(self._clock, UNKNOWN if how == RETRY else GIVEN_UP)
-            self._tell_book(self._spending.settle)
+            self._update_book(self._spending.settle)
             return pending
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _exclusive(self) -> Iterator[None]:
         """Hold the record, up to date with the bucket. Raises LeaseHeld while another call holds it: to the second
         caller a call that is under way would look like one that was left pending."""
         self._check_entered()
@@ -248,7 +248,7 @@ class PaidCalls:
         finally:
             self._under_way.release()
 
-    def _awaited(self) -> bool:
+    def _wait_for_call(self) -> bool:
         """Wait for the call of a thread that was abandoned at a time limit, whose answer is saved under our lease.
         Return whether it has ended."""
         longest_s = min(max(0.0, self._call_timeout_s), TIMEOUT_MAX)
@@ -260,7 +260,7 @@ class PaidCalls:
             why = "which takes their lease for this process"
             raise RuntimeError(f"{self._name}: make paid calls inside of `with PaidCalls(…)`, {why}")
 
-    def _tell_book(self, tell: Callable[[Known], None]) -> None:
+    def _update_book(self, update: Callable[[Known], None]) -> None:
         """Update the day's book from the record, which is read again if a write has failed.
 
         If somebody has taken over the lease, they do this with their record: by ours, what they have reserved would
@@ -269,7 +269,7 @@ class PaidCalls:
         try:
             self._lease.check()
             self._state.reread()
-            tell(self._state.known)
+            update(self._state.known)
         except LeaseLost:
             pass
         except RetakeError as error:
@@ -285,7 +285,7 @@ class PaidCalls:
         except Exception as error:
             told = f"{type(error).__name__}: {message_of(error)}"
             raise OutcomeUnknown(Code.NETWORK, f"{what} has no answer, and may have been paid for ({told})") from error
-        if _never_begun(answer):
+        if _discarded_coroutine(answer):
             raise Refused(Code.CONFIGURATION, f"{what} was not made: `ask` is async. Let it return asyncio.run(…)")
         return answer
 
@@ -293,7 +293,7 @@ class PaidCalls:
         if (left := self._lease.left()) is not None and left <= self._call_timeout_s:
             raise ValueError(f"a call may take {self._call_timeout_s:g} s, and the lease ends in {left:.0f} s")
 
-    def _end_pending(self) -> None:
+    def _reconcile_pending(self) -> None:
         """Find out what became of a pending call. Raises OutcomeUnknown if a person must decide."""
         if (pending := self.pending) is None:
             return
@@ -308,7 +308,7 @@ class PaidCalls:
             if self.pending:
                 raise
         finally:
-            self._tell_book(self._spending.settle)
+            self._update_book(self._spending.settle)
 
 
 class CallsState:
@@ -461,7 +461,7 @@ class KeyedJournal:
     def find(self) -> Any | None:
         call = self._state.pending
         answer = self._find(call) if self._find and call else None
-        if _never_begun(answer):
+        if _discarded_coroutine(answer):
             raise TypeError("`find` is async, and asks for nothing. Let it return asyncio.run(…)")
         return answer
 
@@ -477,7 +477,7 @@ def _check_keys(state: Mapping[str, Any]) -> None:
             raise InvalidDocument(f"{name}.key", "is nothing that a file can be called")
 
 
-def _never_begun(answer: Any) -> bool:
+def _discarded_coroutine(answer: Any) -> bool:
     """Return whether a call returned a coroutine, whose work has not begun, and close it."""
     if not isinstance(answer, Coroutine):
         return False

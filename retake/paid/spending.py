@@ -81,15 +81,15 @@ class Spending:
     def settle(self, known: "Known") -> None:
         """Update the book with what became of the last reservation. Never raises: until this succeeds, the price stays
         reserved."""
-        self._tell(lambda caps: caps.settle(self.pipeline, known))
+        self._update_book(lambda caps: caps.settle(self.pipeline, known))
 
     def heal(self, known: "Known") -> None:
         """Do what `settle` does, after a crash, and also release what was reserved for a call that never began."""
-        self._tell(lambda caps: caps.heal(self.pipeline, known))
+        self._update_book(lambda caps: caps.heal(self.pipeline, known))
 
-    def _tell(self, tell: "Callable[[Caps], None]") -> None:
+    def _update_book(self, update: "Callable[[Caps], None]") -> None:
         try:
-            tell(self.caps())
+            update(self.caps())
         except RetakeError as error:
             _log.warning("the day's book does not know what became of a call; the next payment settles it: %s", error)
 

@@ -320,7 +320,7 @@ class Breaker:
             return Permit(who, probing=False)
         new, refusal = allow(state, self.policy, now, who)
         if new != state:
-            refusal = self._claimed(who, now)
+            refusal = self._claim_probe(who, now)
         if refusal:
             raise BreakerOpen(f"{self.name} has failed too often: {refusal.why}", refusal.wait_s)
         return Permit(who, probing=new != state)
@@ -328,17 +328,17 @@ class Breaker:
     def failed(self, permit: Permit, error: CodedError) -> None:
         """Record that the call ended with `error`. Never raises."""
         now = self._clock.now()
-        self._noted(lambda state: failed(state, self.policy, error, now, permit.who))
+        self._record(lambda state: failed(state, self.policy, error, now, permit.who))
 
     def succeeded(self, permit: Permit) -> None:
         """Record that the call succeeded. Never raises. Costs nothing unless it was the probe."""
         if permit.probing:
-            self._noted(lambda state: succeeded(state, permit.who))
+            self._record(lambda state: succeeded(state, permit.who))
 
     def release(self, permit: Permit) -> None:
         """Record that the call says nothing about the service. Never raises."""
         if permit.probing:
-            self._noted(lambda state: released(state, permit.who))
+            self._record(lambda state: released(state, permit.who))
 
     def state(self) -> BreakerState:
         """Return the current state. Raises StateError, StorageError."""
@@ -355,16 +355,16 @@ class Breaker:
         """Close the breaker, by order of an operator. Raises StateError, StorageError."""
         return self._cell.update(lambda state: BreakerState())
 
-    def _claimed(self, who: str, now: datetime) -> BreakerRefusal | None:
+    def _claim_probe(self, who: str, now: datetime) -> BreakerRefusal | None:
         """Record that this call is the probe. It may not be made otherwise."""
         try:
             return self._cell.change(lambda state: allow(state, self.policy, now, who))
         except StorageError as error:
             _log.warning("the probe of the breaker %s could not be noted, it is not made: %s", self.name, error)
-            self._noted(lambda state: released(state, who))  # the write may have succeeded, and would keep others away
+            self._record(lambda state: released(state, who))  # the write may have succeeded, and would keep others away
             return BreakerRefusal("a probe could not be noted", LOOK_AGAIN_S)
 
-    def _noted(self, step: Callable[[BreakerState], BreakerState]) -> None:
+    def _record(self, step: Callable[[BreakerState], BreakerState]) -> None:
         """Save a change. A failure is only logged: the result of the call must not be lost."""
         try:
             old, new = self._cell.change(lambda state: ((new := step(state)), (state, new)))

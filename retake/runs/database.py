@@ -35,7 +35,7 @@ _log = getLogger(__name__)
 JSON = json.JSONEncoder().encode
 """The same as `json.dumps`, without its check for options in each call."""
 
-_of_the_parent: list[PoolProxiedConnection] = []
+_parent_connections: list[PoolProxiedConnection] = []
 """Connections of the parent process of a fork, kept here so that garbage collection does not close them."""
 
 
@@ -71,7 +71,7 @@ class Database:
     def forked(self) -> None:
         """Leave the idle connections to the parent of a forked process: two processes on one connection would read
         each other's answers."""
-        _of_the_parent.extend(self._idle)
+        _parent_connections.extend(self._idle)
         self._idle.clear()
 
     def cursor(self) -> AbstractContextManager[Any]:
@@ -136,12 +136,12 @@ class Database:
 _databases: "weakref.WeakSet[Database]" = weakref.WeakSet()
 
 
-def _leave_to_the_parent() -> None:
+def _leave_to_parent() -> None:
     for database in _databases:
         database.forked()
 
 
-os.register_at_fork(after_in_child=_leave_to_the_parent)
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def _close(idle: list[PoolProxiedConnection], engine: Engine) -> None:

@@ -29,7 +29,7 @@ from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import Run, is_run_id
 from retake.runs.states import RunStatus
 
-_SHORTEST_BEGINNING = len("run-") + 3
+_MIN_PREFIX_LENGTH = len("run-") + 3
 """Minimum length of a prefix of a run's id that is searched for. A shorter one would list too many documents."""
 
 
@@ -161,7 +161,7 @@ class BucketListing:
 
     def named(self, wanted: RunsWanted, text: str, limit: int) -> list[str]:
         names = [entry.key.rpartition("/")[2] for entry in self._bucket.list(task_prefix(text))]
-        if len(text) >= _SHORTEST_BEGINNING and is_run_id(text.ljust(20, "0")):
+        if len(text) >= _MIN_PREFIX_LENGTH and is_run_id(text.ljust(20, "0")):
             documents = self._bucket.list(f"runs/{text}")
             names += [entry.key.removeprefix("runs/").removesuffix(".json") for entry in documents]
         return [*dict.fromkeys(it for it in names if is_run_id(it))][:limit]

@@ -58,10 +58,10 @@ def bring_up_to_date(database: Database, schema: TableSchema | None = None) -> N
     """
     schema = schema or ledger_schema()
     if version(database, schema) != schema.newest:
-        with _changing(database) as connection:
+        with _migrating(database) as connection:
             _upgrade(connection, schema)
     if database.dialect.name == "sqlite":
-        _read_while_others_write(database)
+        _turn_on_wal(database)
 
 
 def for_reading(database: Database, schema: TableSchema | None = None) -> Database:
@@ -122,7 +122,7 @@ def version(database: Database, schema: TableSchema | None = None) -> str | None
 
 
 @contextmanager
-def _changing(database: Database) -> Iterator[Connection]:
+def _migrating(database: Database) -> Iterator[Connection]:
     """Yield a SQLAlchemy connection in a transaction that excludes other migrations."""
     with driver_errors(database), database.engine.connect() as connection:
         if database.dialect.name == "sqlite":
@@ -147,7 +147,7 @@ def _upgrade(connection: Connection, schema: TableSchema) -> None:
     upgrade(config, schema.newest)
 
 
-def _read_while_others_write(database: Database) -> None:
+def _turn_on_wal(database: Database) -> None:
     """Turn on SQLite's write-ahead log, which the file remembers. If the database is locked, leave it for next time:
     everything works without it, only slower."""
     with database.cursor() as cursor:

@@ -95,7 +95,7 @@ class SqlLedger(Ledger):
             with self._database.write() as cursor:
                 if self._updates.create.run(cursor, _columns(run), [event]):
                     return run
-        raise _never_first(self._database, f"an attempt of {request.task_id}")
+        raise _contended(self._database, f"an attempt of {request.task_id}")
 
     def _move(self, run: Run, transition: Transition) -> Run:
         for _ in range(TRIES):
@@ -116,7 +116,7 @@ class SqlLedger(Ledger):
             except AttemptTaken:
                 continue
             raise self._stale(run)
-        raise _never_first(self._database, f"an attempt of {run.task_id}")
+        raise _contended(self._database, f"an attempt of {run.task_id}")
 
     def _note(self, run: Run, note: Note, *, actor: str, trace_id: str | None) -> Event:
         event = noted(run.run_id, 1, note, at=self._clock.now(), actor=actor, trace_id=trace_id)
@@ -143,7 +143,7 @@ class SqlLedger(Ledger):
                     return after
             except AttemptTaken:
                 continue
-        raise _never_first(self._database, "a run")
+        raise _contended(self._database, "a run")
 
     def _heartbeat(self, run: Run) -> Run:
         values = {"of_run": run.run_id, "of_version": run.version, "heartbeat_at": self._clock.now()}
@@ -168,7 +168,7 @@ class SqlLedger(Ledger):
         )
 
 
-def _never_first(database: Database, what: str) -> StorageError:
+def _contended(database: Database, what: str) -> StorageError:
     return StorageError(f"the ledger at {database.name}: {TRIES} times somebody else was quicker to {what}; try again")
 
 

@@ -25,7 +25,7 @@ BATCH_SIZE = 50
 """Number of runs read with one statement."""
 
 _PLACE = task_runs.c.updated_at, task_runs.c.run_id
-_HAS = {"sqlite": func.instr, "postgresql": func.strpos}
+_POSITION = {"sqlite": func.instr, "postgresql": func.strpos}
 
 
 class SqlListing:
@@ -75,16 +75,16 @@ class SqlListing:
         key = what, wanted._replace(pipeline=wanted.pipeline and "")  # the statement is the same for every pipeline
         if key not in self._prepared:
             conditions = [] if wanted.pipeline is None else [of_the_pipeline()]
-            conditions += [self._holds()] if what == "search" else []
+            conditions += [self._contains_text()] if what == "search" else []
             query = last_runs(_PLACE, wanted.statuses, conditions, "reach").offset(bindparam("passed"))
             self._prepared[key] = Prepared(query, self._database.dialect)
         with self._database.cursor() as cursor:
             values = {**values, "pipeline": wanted.pipeline}
             return self._prepared[key].run(cursor, values, self._database.unreadable)
 
-    def _holds(self) -> ColumnElement[bool]:
+    def _contains_text(self) -> ColumnElement[bool]:
         """Return the condition that the run's id, or its task's, contains the text."""
-        has = _HAS[self._database.dialect.name]
+        has = _POSITION[self._database.dialect.name]
         return or_(*(has(it, bindparam("text", type_=Text)) > 0 for it in (task_runs.c.run_id, task_runs.c.task_id)))
 
 

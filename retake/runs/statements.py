@@ -101,7 +101,7 @@ class Prepared:
     def _row(self, row: Sequence[Any]) -> Row:
         try:
             return tuple([process(it) if process else it for process, it in zip(self._out, row, strict=True)])
-        except _NO_VALUE as error:
+        except _CONVERSION_ERRORS as error:
             raise self._unreadable(row) from error
 
     def _readable(self, rows: Sequence[Row], unreadable: Unreadable) -> Iterator[Row]:
@@ -116,13 +116,13 @@ class Prepared:
         for name, process, it in zip(self._columns, self._out, row, strict=True):
             try:
                 _ = process(it) if process else it
-            except _NO_VALUE as error:
+            except _CONVERSION_ERRORS as error:
                 where = f"{name} in the row that begins with {str(row[0])[:60]!r}"
                 return StateError(f"{where}: {str(it)[:60]!r} makes no sense ({error}). Fix the row or remove it")
         raise AssertionError
 
 
-_NO_VALUE = (ValueError, TypeError, OverflowError, RecursionError)
+_CONVERSION_ERRORS = (ValueError, TypeError, OverflowError, RecursionError)
 """What column types raise for a value that is not of the type."""
 
 _prepared: dict[tuple[str, Callable[[str], ClauseElement]], Prepared] = {}
@@ -279,7 +279,9 @@ class Updates(_Statements):
     @cached_property
     def move(self) -> Write:
         counted = {"last_seq": task_runs.c.last_seq + bindparam("new_events")}
-        changed = update(task_runs).where(*_unchanged()).values({name: bindparam(name) for name in MOVED} | counted)
+        changed = (
+            update(task_runs).where(*_is_this_version()).values({name: bindparam(name) for name in MOVED} | counted)
+        )
         return Write(changed.returning(*RUN_ID_AND_LAST_SEQ), self._dialect)
 
     @cached_property
@@ -291,7 +293,7 @@ class Updates(_Statements):
 
     @cached_property
     def heartbeat(self) -> Prepared:
-        ours = update(task_runs).where(*_unchanged(), _in(RunStatus.RUNNING))
+        ours = update(task_runs).where(*_is_this_version(), _has_status(RunStatus.RUNNING))
         return self._prepare(ours.values(heartbeat_at=bindparam("heartbeat_at")).returning(*RUN))
 
     @cached_property
@@ -323,11 +325,11 @@ def statements(dialect: Dialect) -> tuple[Queries, Updates]:
     return _statements[dialect.name]
 
 
-def _in(status: RunStatus) -> ColumnElement[bool]:
+def _has_status(status: RunStatus) -> ColumnElement[bool]:
     return task_runs.c.run_status == literal_column(f"'{status.value}'")
 
 
-def _unchanged() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+def _is_this_version() -> tuple[ColumnElement[bool], ColumnElement[bool]]:
     return task_runs.c.run_id == bindparam("of_run"), task_runs.c.version == bindparam("of_version")
 
 
@@ -375,7 +377,7 @@ def _claim(*, of_pipeline: bool, number: int = 1) -> CompoundSelect[Any]:
             query = query.where(since <= bindparam("now"))
         else:
             since = task_runs.c.updated_at
-            query = query.where(_in(status))
+            query = query.where(_has_status(status))
         if of_pipeline:
             query = query.where(of_the_pipeline())
         first = query.order_by(since, task_runs.c.run_id).limit(most)
@@ -395,7 +397,7 @@ def last_runs(
     """
     kinds = []
     for status in sorted(statuses):
-        query = select(*columns).where(_in(status), *conditions)
+        query = select(*columns).where(_has_status(status), *conditions)
         last = query.order_by(task_runs.c.updated_at.desc(), task_runs.c.run_id.desc()).limit(bindparam(reach))
         kinds.append(select(last.subquery(status.value)))
     found = union_all(*kinds).subquery("found")

@@ -203,7 +203,7 @@ def _picture(context: StepContext, results: Results) -> bytes:
     if "png" in context.store.files(context.generation_id):
         return context.store.bucket.read(key)[0]
     try:
-        picture = _sized(context, results)
+        picture = _resized_picture(context, results)
     except LinkExpired as error:
         expired = transitions.link_expired(context.store.documents.midjourney)
         context.fail(Status.RUNWAY_TRIGGER_FAILED, error, doc=expired)
@@ -215,7 +215,7 @@ def _picture(context: StepContext, results: Results) -> bytes:
     return picture
 
 
-def _sized(context: StepContext, results: Results) -> bytes:
+def _resized_picture(context: StepContext, results: Results) -> bytes:
     """Return the picture of the results in the size of the settings, from a new link if theirs is known to have
     expired. Raises PollFailed, TaskFailed, MediaError."""
     if results.link_expired:
@@ -249,7 +249,7 @@ def _poll_video(context: StepContext) -> None:
         _log.info("still waiting for the video (%s)", state.progress or "running", extra={"step": Step.RUNWAY.value})
         if context.clock.now() + timedelta(seconds=interval) > end:
             late = PollFailed(Code.POLL_TIMEOUT, f"no video after {workflow.runway_polling_timeout:g} s of polling")
-            raise _without_video(context, Status.RUNWAY_POLL_TIMEOUT, polls_failed, late)
+            raise _polling_failed(context, Status.RUNWAY_POLL_TIMEOUT, polls_failed, late)
         context.process.pause(interval)
 
 
@@ -271,14 +271,14 @@ def _save_video(context: StepContext, result: Mapping[str, Any], polls_failed: i
             with path.open("rb") as file:
                 context.store.save_file(key, file)
     except (PollFailed, MediaError) as error:
-        raise _without_video(context, Status.RUNWAY_POLL_FAILED, polls_failed, _as_vendor_error(error)) from error
+        raise _polling_failed(context, Status.RUNWAY_POLL_FAILED, polls_failed, _as_vendor_error(error)) from error
     doc = context.store.documents.midjourney
     if doc.status in FAILED_STEP:  # otherwise the files are enough: a generation that has them all is finished
         context.store.save_midjourney(transitions.video_delivered(doc))
     _log.info("the video is saved as %s", key, extra={"step": Step.RUNWAY.value})
 
 
-def _without_video(context: StepContext, status: Status, polls_failed: int, error: VendorError) -> VendorError:
+def _polling_failed(context: StepContext, status: Status, polls_failed: int, error: VendorError) -> VendorError:
     """Save that polling ended without the video. The counter, which answered polls have cleared, is reset to
     `polls_failed`. Otherwise a task that is "still running" forever would be polled forever."""
     doc = transitions.polls_counted(context.store.documents.midjourney, polls_failed)
@@ -315,9 +315,9 @@ def _paid_picture(context: StepContext) -> bytes | None:
         return None
     try:
         try:
-            return _sized(context, results)
+            return _resized_picture(context, results)
         except LinkExpired:
-            return _sized(context, _renewed(context, results))
+            return _resized_picture(context, _renewed(context, results))
     except (VendorError, SettingsError, MediaError) as error:  # SettingsError: no key
         _log.warning("the picture cannot be downloaded (%s): a placeholder takes its place", error)
         return None

@@ -66,21 +66,21 @@ class OperatorActions:
     ) -> tuple[GenerationPlan, Documents]:
         """Carry out `verb`. Return what was done, and the documents after it. `agreed` is the plan's `lost` that the
         operator has agreed to."""
-        with self._alone() as (store, lease):
+        with self._locked() as (store, lease):
             chosen = self._plan(verb, generation_id, store.documents, step)
             if chosen.lost and chosen.lost != agreed:
                 raise Refusal(f"{generation_id} has moved on meanwhile: it would now lose {chosen.lost}. Ask again")
             if chosen.doc == store.documents.midjourney:
                 return chosen, store.documents
             mirror = self._mirror(lease)
-            self._note_found(mirror, store.documents)
+            self._record_before(mirror, store.documents)
             with _flagged(store):
                 if chosen.letter:
                     keep_rolled_back(store, chosen, self._clock.now())
                 store.save_midjourney(chosen.doc)
                 if chosen.letter:
                     store.read()  # deletes the files that are given up
-                self._note_done(mirror, store.documents, verb.value, chosen.done)
+                self._record_after(mirror, store.documents, verb.value, chosen.done)
                 if chosen.ends:  # the end is on record before the documents let go of the generation
                     dead_letter(store, self._clock.now())
             return chosen, store.read()
@@ -94,18 +94,18 @@ class OperatorActions:
 
     def requeue(self, generation_id: str) -> Documents:
         """Requeue a failed or cancelled generation at the step where it ended. Return the documents after it."""
-        with self._alone() as (store, lease):
+        with self._locked() as (store, lease):
             self.requeuable(generation_id, store)
             with _flagged(store):
                 requeue(store, generation_id)
                 documents = store.read()
-                self._note_done(self._mirror(lease), documents, "requeue", "it is requeued from its dead letter")
+                self._record_after(self._mirror(lease), documents, "requeue", "it is requeued from its dead letter")
             return documents
 
     def drop(self, generation_id: str, agreed: str | None = None) -> DeadLetter:
         """Remove a dead letter, or its remains, for good, and return what it was. `agreed` is the loss that the
         operator has agreed to; None means any."""
-        with self._alone() as (store, lease):
+        with self._locked() as (store, lease):
             letter = letter_of(self._bucket, self._clock, generation_id)
             if letter is None:
                 raise Refusal(no_letter(generation_id))
@@ -130,10 +130,10 @@ class OperatorActions:
 
         The next tick will then not learn of the crash, so that is recorded here, and the day's book is updated.
         """
-        with self._alone() as (store, lease):
+        with self._locked() as (store, lease):
             up = store.documents.public.processing_lock
             if up:
-                self._note_found(self._mirror(lease), store.documents, interrupted=True)
+                self._record_before(self._mirror(lease), store.documents, interrupted=True)
                 if self._spending:
                     self._spending.heal(known(store.documents.midjourney))
                 store.public.publish(lambda doc: doc.updated(processing_lock=False))
@@ -143,7 +143,7 @@ class OperatorActions:
         ledger = self._ledgers.of(self._bucket, lease)
         return RunMirror(ledger, self._pipeline, self._clock, actor=self._actor, worker=self._owner)
 
-    def _note_found(self, mirror: RunMirror, documents: Documents, *, interrupted: bool = False) -> None:
+    def _record_before(self, mirror: RunMirror, documents: Documents, *, interrupted: bool = False) -> None:
         """Record on the ledger what the documents say before they are changed, such as the error that is about to be
         cleared. A run that a tick would end is not ended: what happens to it is now the operator's decision."""
         action = self._decided(documents)
@@ -154,7 +154,7 @@ class OperatorActions:
         mirror.observe(documents, action, interrupted=interrupted)
         mirror.flush()
 
-    def _note_done(self, mirror: RunMirror, documents: Documents, code: str, text: str) -> None:
+    def _record_after(self, mirror: RunMirror, documents: Documents, code: str, text: str) -> None:
         mirror.remark(code, text)
         mirror.hand_over(documents, self._decided(documents))
         mirror.flush()
@@ -180,7 +180,7 @@ class OperatorActions:
         return plan(verb, documents, self._settings.workflow, self._clock.now(), self._actor)
 
     @contextmanager
-    def _alone(self) -> Iterator[tuple[DocumentStore, Lease]]:
+    def _locked(self) -> Iterator[tuple[DocumentStore, Lease]]:
         """Take the lease, and yield the documents as read under it."""
         lease = self._bucket.lease(LEASE, self._owner)
         try:

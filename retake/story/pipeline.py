@@ -403,11 +403,11 @@ class ScriptRun:
         if doc.status is Status.TASK_FAILED_MAX_RETRIES:
             return None
         if not recorded:
-            doc = self._died(action.act, ended, doc)
+            doc = self._record_death(action.act, ended, doc)
         exit_code = ExitCode.CONFIG if doc.error.critical and not doc.pending else ExitCode.TRY_LATER
         return Tick(exit_code, f"{doc.present_step}: {doc.error.message}")
 
-    def _died(self, act: Act, ended: ScriptResult, doc: MidjourneyDocument) -> MidjourneyDocument:
+    def _record_death(self, act: Act, ended: ScriptResult, doc: MidjourneyDocument) -> MidjourneyDocument:
         """Save the failure of a script that hung or died, and so could not record it itself."""
         seconds = self._settings.workflow.script_timeout_seconds
         how = f"was still running after {seconds} s" if ended.timed_out else f"ended with exit code {ended.exit_code}"

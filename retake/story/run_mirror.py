@@ -208,7 +208,9 @@ class RunMirror:
     def sync(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
         """Bring the run in line with the documents, if a generation is under way. `action` is the decision on them.
         `interrupted` is whether the process that worked on it has died."""
-        self._persist(lambda: self._bring(documents, expected(documents, action), self._way, interrupted, resumed=True))
+        self._retry_if_stale(
+            lambda: self._align(documents, expected(documents, action), self._route, interrupted, resumed=True)
+        )
         if self._apart and action.act in _PAYING and documents.gen.generation_id is not None:
             self.flush()
 
@@ -220,22 +222,24 @@ class RunMirror:
         wanted, generation_id = expected(documents, action), documents.gen.generation_id
 
         def way(run: Run, to: RunTarget) -> list[Trigger]:
-            return [] if to.status is RunStatus.RUNNING else self._way(run, to)
+            return [] if to.status is RunStatus.RUNNING else self._route(run, to)
 
-        def bring() -> None:
+        def align() -> None:
             self._look(str(generation_id))
             if self._run is None or not (interrupted and self._run.ended):
-                self._bring(documents, wanted, way, interrupted, resumed=False)
+                self._align(documents, wanted, way, interrupted, resumed=False)
 
         if generation_id is not None:
-            self._persist(bring)
+            self._retry_if_stale(align)
 
     def hand_over(self, documents: Documents, action: Action) -> None:
         """Do what `sync` does, but leave the work to the next tick: a run that goes on waits for a claim, due now."""
         wanted = expected(documents, action)
         if wanted.status is RunStatus.RUNNING:
             wanted = wanted._replace(next_retry_at=self._clock.now(), error=None)  # the error is on record
-        self._persist(lambda: self._bring(documents, wanted, self._handed_over, interrupted=False, resumed=False))
+        self._retry_if_stale(
+            lambda: self._align(documents, wanted, self._handover_route, interrupted=False, resumed=False)
+        )
 
     def remark(self, code: str, text: str) -> None:
         """Record something that is not in the documents. It is written with the next transition, or by `flush`."""
@@ -253,14 +257,14 @@ class RunMirror:
 
     # --- implementation -----------------------------------------------------------------------------------------------
 
-    def _persist(self, bring: Callable[[], None]) -> None:
+    def _retry_if_stale(self, align: Callable[[], None]) -> None:
         try:
-            bring()
+            align()
         except StaleRun:  # a recovery of silent runs has just moved it: once more, from its current state
             self._run = None
-            bring()
+            align()
 
-    def _bring(
+    def _align(
         self,
         documents: Documents,
         wanted: RunTarget,
@@ -277,9 +281,9 @@ class RunMirror:
             if wanted.met_by(run.status):
                 return
             self._run = run = None  # the documents say that the work goes on, which takes a new run
-        self._gather(documents)
+        self._collect_notes(documents)
         if run is None:
-            self._run = run = self._begun(self._worker if resumed and wanted.status is RunStatus.RUNNING else None)
+            self._run = run = self._begin_run(self._worker if resumed and wanted.status is RunStatus.RUNNING else None)
         if interrupted and run.status is RunStatus.RUNNING:
             run = self._move(Trigger.PROCESS_RESTART, wanted)
             run = self._move(Trigger.RECOVERY_RESUME, wanted) if resumed else run
@@ -307,7 +311,7 @@ class RunMirror:
                 break
             self._ended += 1
 
-    def _gather(self, documents: Documents) -> None:
+    def _collect_notes(self, documents: Documents) -> None:
         for note in facts(documents, {*self._known, *self._pending}):
             key = identity(*note)
             if key not in self._known and key not in self._pending:
@@ -315,7 +319,7 @@ class RunMirror:
                 self._pending[key] = note._replace(payload={**note.payload, **seen})
                 self._known -= _outdated(*note)
 
-    def _begun(self, worker: str | None) -> Run:
+    def _begin_run(self, worker: str | None) -> Run:
         """Return a new run of the task, claimed by `worker` if that is given."""
         assert self._task_id is not None
         for run in self._ledger.runs(status=OPEN, pipeline=self._pipeline):
@@ -327,15 +331,15 @@ class RunMirror:
             self._task_id, key, actor=self.actor, pipeline=self._pipeline, worker=worker
         )
 
-    def _way(self, run: Run, wanted: RunTarget) -> list[Trigger]:
+    def _route(self, run: Run, wanted: RunTarget) -> list[Trigger]:
         scheduled = RunStatus.RETRY_SCHEDULED
         if run.status is scheduled and wanted.status is scheduled and self._unrecorded(wanted.error):
             return [Trigger.RETRY_DUE, Trigger.RETRYABLE_ERROR]  # it was retried meanwhile, by hand
         return route(run.status, wanted.status)
 
-    def _handed_over(self, run: Run, wanted: RunTarget) -> list[Trigger]:
+    def _handover_route(self, run: Run, wanted: RunTarget) -> list[Trigger]:
         if wanted.status is not RunStatus.RUNNING:
-            return self._way(run, wanted)
+            return self._route(run, wanted)
         if run.status is RunStatus.RUNNING:
             return [Trigger.RETRYABLE_ERROR]
         if run.next_retry_at and wanted.next_retry_at and run.next_retry_at > wanted.next_retry_at:

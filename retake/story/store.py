@@ -79,7 +79,7 @@ class PublicList:
             lost = [name for name in seen if name not in listed]
             wanted = change(public.updated(generation_id=[*public.published, *lost]) if lost else public)
             disturbed = disturbed or bool(asides)
-            if self._exchanged(public, wanted, asides):
+            if self._exchange(public, wanted, asides):
                 self._remember(list(seen) if disturbed else self._store.documents.gen.remembered)
                 for aside in asides:  # only now, since after a crash they are still needed
                     self._store.bucket.delete(aside)
@@ -97,7 +97,7 @@ class PublicList:
         """Whether no append of the publisher waits to be put back into the list."""
         return len(self.ids) == len(set(self._store.documents.public.published)) and not self._asides()
 
-    def _exchanged(self, public: PublicDocument, wanted: PublicDocument, asides: list[str]) -> bool:
+    def _exchange(self, public: PublicDocument, wanted: PublicDocument, asides: list[str]) -> bool:
         key = self._store.paths.config_public
         if wanted != public:
             self._store.view = self._store.bucket
@@ -205,7 +205,7 @@ class DocumentStore:
         A pending call whose answer is in an existing file counts as answered, which the next save records. Files that a
         rollback gave up count as gone; under a lease they are deleted if a crash has left them.
         """
-        self.view, self._taken = self._taken or _looked(self), None
+        self.view, self._taken = self._taken or _look(self), None
         public = self.public.read()
         gen = self.parsed(self.paths.config_gen, parse_gen)
         self._saved = midjourney = self.parsed(self.paths.config_midjourney, parse_midjourney)
@@ -332,7 +332,7 @@ def group_at(bucket: Sight, stem: str) -> frozenset[str]:
     return frozenset(entry.key.removeprefix(stem) for entry in bucket.list(stem)).intersection(GROUP)
 
 
-def _looked(store: DocumentStore) -> Sight:
+def _look(store: DocumentStore) -> Sight:
     generation_id = store.documents.gen.generation_id
     files = [store.file_key(generation_id, "")] if generation_id else []
     return look(store.bucket, store.paths.documents, [store.public.aside_prefix, *files])

@@ -175,7 +175,7 @@ def tidy(store: DocumentStore, flag: ProcessingFlag, found: TidyPlan) -> TidyPla
     for together in _batches(found.moves):
         flag.raise_()
         store.lease.check()
-        twins.update(_moved(store.bucket, together))
+        twins.update(_move_groups(store.bucket, together))
     if twins:
         empty = _without_ready(store)
         archived = tuple(it for it in found.archived if it not in twins)
@@ -193,14 +193,14 @@ def _without_ready(store: DocumentStore) -> tuple[str, ...]:
     return tuple(folder for folder, keys in listed.items() if not _ready(groups(keys, folder)))
 
 
-def _moved(bucket: Bucket, together: list[tuple[FileMove, ...]]) -> Iterator[str]:
+def _move_groups(bucket: Bucket, together: list[tuple[FileMove, ...]]) -> Iterator[str]:
     """Move groups together. Yield the ids of those that cannot be moved because two versions of a file differ."""
     try:
         carry_out(bucket, (it for moves in together for it in moves))
     except TwinsDiffer as error:
         if len(together) > 1:  # nothing was moved yet: move each separately
             for moves in together:
-                yield from _moved(bucket, [moves])
+                yield from _move_groups(bucket, [moves])
             return
         [moves] = together
         _log.warning("%s. It stays where it is until one of them is removed", error)

@@ -51,7 +51,7 @@ def clean(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 def content_ready(doc: MidjourneyDocument) -> MidjourneyDocument:
     """Record that the text is saved, so the pictures are next. The paid calls stay on record."""
-    return clean(doc).updated(generation=True, **_on_record(doc))
+    return clean(doc).updated(generation=True, **_lasting(doc))
 
 
 def picture_next(doc: MidjourneyDocument) -> MidjourneyDocument:
@@ -132,18 +132,18 @@ def video_ordered(doc: MidjourneyDocument, task_id: str) -> MidjourneyDocument:
 
 def call_refused(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
     """Record that the call was certainly not carried out. What follows depends on the class of the error (`failed`)."""
-    return _over(doc.updated(spend=_spend(doc.spend, _closed(doc, "released"), reserved=-_price(doc))), record)
+    return _call_failed(doc.updated(spend=_spend(doc.spend, _closed(doc, "released"), reserved=-_price(doc))), record)
 
 
 def call_wasted(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
     """Record that the call was carried out and billed, but that its answer is useless."""
-    return _over(doc.updated(**_billed(doc, "wasted")), record)
+    return _call_failed(doc.updated(**_billed(doc, "wasted")), record)
 
 
 def call_lost(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
     """Record that the outcome of the call is unknown, and that it may be made again: a failed attempt, marked as a
     possible duplicate."""
-    return _over(doc.updated(**_billed(doc, "unknown", possible_duplicate=True)), record)
+    return _call_failed(doc.updated(**_billed(doc, "unknown", possible_duplicate=True)), record)
 
 
 def call_held(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
@@ -173,7 +173,7 @@ def operator_retries(doc: MidjourneyDocument) -> MidjourneyDocument:
 def operator_skips(doc: MidjourneyDocument, *, mock: bool) -> MidjourneyDocument:
     """Give up a held call, as decided by the operator: the generation goes on as if no attempt were left."""
     rest = doc.updated(**_billed(doc, "unknown")).without("pending_call")
-    return mock_instead(rest) if mock else _final(rest, _pending(doc).step)
+    return mock_instead(rest) if mock else _failed_for_good(rest, _pending(doc).step)
 
 
 # --- the vendors' tasks -------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ def video_delivered(doc: MidjourneyDocument) -> MidjourneyDocument:
     """Record that all files are there, and nothing is under way. A pending call that was replaced by a mock made by
     hand counts as billed: it will not be reconciled any more."""
     doc = abandoned(doc)
-    return clean(doc).updated(**_on_record(doc))
+    return clean(doc).updated(**_lasting(doc))
 
 
 # --- failures, retries, ends --------------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def failed(doc: MidjourneyDocument, status: Status, record: Mapping[str, Any]) -
     if record["error_class"] == ErrorClass.CRITICAL:
         return doc
     if record["error_class"] == ErrorClass.BUSINESS:
-        return _final(doc, FAILED_STEP[status])
+        return _failed_for_good(doc, FAILED_STEP[status])
     return doc.updated(status=status.value)
 
 
@@ -279,13 +279,15 @@ def retried(doc: MidjourneyDocument) -> MidjourneyDocument:
     """Grant one more attempt: the status goes back to what it was before the failed step."""
     assert doc.status is not None
     step = FAILED_STEP[doc.status]
-    after = doc.updated(status=_before(doc, doc.status), retries={**doc.retries, step.value: doc.retries_of(step) + 1})
+    after = doc.updated(
+        status=_status_before(doc, doc.status), retries={**doc.retries, step.value: doc.retries_of(step) + 1}
+    )
     return after.updated(generation=True) if step is Step.IMAGINE else after
 
 
 def exhausted(doc: MidjourneyDocument) -> MidjourneyDocument:
     """Fail the generation for good: no attempt is left."""
-    return _final(doc, doc.present_step)
+    return _failed_for_good(doc, doc.present_step)
 
 
 def mock_instead(doc: MidjourneyDocument) -> MidjourneyDocument:
@@ -310,7 +312,7 @@ def cancelled(doc: MidjourneyDocument, by: str, now: datetime) -> MidjourneyDocu
     pending call counts as billed: it will not be reconciled any more."""
     step = doc.present_step
     rest = abandoned(doc).without("pending_call")
-    return _final(rest, step).updated(cancelled={"by": by, "at_utc": stamp(now)})
+    return _failed_for_good(rest, step).updated(cancelled={"by": by, "at_utc": stamp(now)})
 
 
 def mock_failed(doc: MidjourneyDocument) -> MidjourneyDocument:
@@ -372,7 +374,7 @@ def ordered_by(task: Task) -> Step:
     return Step.IMAGINE if task.task_type == IMAGINE else Step.UPSCALE
 
 
-def _before(doc: MidjourneyDocument, status: Status) -> str | None:
+def _status_before(doc: MidjourneyDocument, status: Status) -> str | None:
     if status is Status.MJ_FETCH_FAILED and doc.task:
         return _WAITING[ordered_by(doc.task)].value
     if status in (Status.RUNWAY_POLL_FAILED, Status.RUNWAY_POLL_TIMEOUT) and doc.runway_task:
@@ -384,15 +386,15 @@ def _before_step(doc: MidjourneyDocument, step: Step) -> str | None:
     if step is Step.MOCK:
         return Status.TIMED_OUT_MOCK_NEEDED.value
     status = FAILURE_STATUS.get(step)
-    return _before(doc, status) if status else None
+    return _status_before(doc, status) if status else None
 
 
-def _on_record(doc: MidjourneyDocument) -> dict[str, Any]:
+def _lasting(doc: MidjourneyDocument) -> dict[str, Any]:
     """Return the keys that outlast a step: the paid calls, the rollbacks, and the letter it was requeued from."""
     return {"paid_calls": doc.paid_calls, **{key: doc.raw[key] for key in _LASTING_KEYS if doc.raw.get(key)}}
 
 
-def _final(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
+def _failed_for_good(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
     return doc.updated(status=Status.TASK_FAILED_MAX_RETRIES.value, failed_step=step.value, generation=False)
 
 
@@ -412,7 +414,7 @@ def _poll_answered(doc: MidjourneyDocument, step: Step) -> MidjourneyDocument:
     return _cleared(hold_lifted(doc) if doc.error.critical else doc, step)
 
 
-def _over(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
+def _call_failed(doc: MidjourneyDocument, record: Mapping[str, Any]) -> MidjourneyDocument:
     """Record the failure of the pending call, which is no longer pending."""
     return failed(doc.without("pending_call"), FAILURE_STATUS[_pending(doc).step], record)
 

@@ -124,7 +124,7 @@ class LookFile:
             found = os.fstat(file)
             if not _is_ours(found, stat.S_ISREG, 0o077) or found.st_size > MAX_BYTES:
                 return None
-            return parse(_whole(file, found.st_size))
+            return parse(_read_all(file, found.st_size))
         except OSError:
             return None
         finally:
@@ -239,7 +239,7 @@ def _is_ours(found: os.stat_result, kind: "Callable[[int], bool]", denied: int) 
     return kind(found.st_mode) and found.st_uid == os.geteuid() and not stat.S_IMODE(found.st_mode) & denied
 
 
-def _whole(file: int, size: int) -> bytes:
+def _read_all(file: int, size: int) -> bytes:
     data = b""
     while len(data) < size and (piece := os.read(file, size - len(data))):
         data += piece

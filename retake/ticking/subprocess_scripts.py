@@ -110,7 +110,7 @@ class SubprocessScripts:
             try:
                 return self._follow(process, _Lines(reading))
             finally:
-                _end(process.pid, signal.SIGKILL)  # whatever it has started and left behind
+                _signal_session(process.pid, signal.SIGKILL)  # whatever it has started and left behind
                 process.wait()
         finally:
             os.close(reading)
@@ -121,25 +121,25 @@ class SubprocessScripts:
         while process.poll() is None:
             output.relay_within(_SIGNAL_POLL_S)
             if time.monotonic() > end:
-                _end_politely(process)
+                _terminate(process)
                 output.relay_rest()
                 return ScriptResult(process.wait(), timed_out=True)
             if self._stopping() > asked:
                 asked = self._stopping()
-                _end(process.pid, signal.SIGKILL) if asked > 1 else os.kill(process.pid, signal.SIGTERM)
+                _signal_session(process.pid, signal.SIGKILL) if asked > 1 else os.kill(process.pid, signal.SIGTERM)
         output.relay_rest()
         return ScriptResult(process.wait(), stopped=asked > 0 and process.returncode != 0)
 
 
-def _end_politely(process: _ScriptProcess) -> None:
-    _end(process.pid, signal.SIGTERM)
+def _terminate(process: _ScriptProcess) -> None:
+    _signal_session(process.pid, signal.SIGTERM)
     end = time.monotonic() + _GRACE_S
     while process.poll() is None and time.monotonic() < end:
         time.sleep(_EXIT_POLL_S)
-    _end(process.pid, signal.SIGKILL)
+    _signal_session(process.pid, signal.SIGKILL)
 
 
-def _end(session: int, number: signal.Signals) -> None:
+def _signal_session(session: int, number: signal.Signals) -> None:
     """Send a signal to a script and everything that it started."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(session, number)
@@ -230,15 +230,15 @@ def _start(start: ScriptStart, work: Work | None, lease: Lease) -> tuple[int, _S
 
 def _process(start: ScriptStart, work: Work | None, output: int, lease: Lease) -> _ScriptProcess:
     if work is None or not _may_fork():
-        return _spawned(start, output)
+        return _spawn(start, output)
     with without_thread(lease):
-        return _forked(start, work, output) if _is_alone() else _spawned(start, output)
+        return _fork(start, work, output) if _is_alone() else _spawn(start, output)
 
 
 # --- a script that is started by its command ----------------------------------------------------------------------
 
 
-def _spawned(start: ScriptStart, output: int) -> _ScriptProcess:
+def _spawn(start: ScriptStart, output: int) -> _ScriptProcess:
     import subprocess
 
     return subprocess.Popen(
@@ -299,7 +299,7 @@ def _is_alone() -> bool:
     return False
 
 
-def _forked(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:
+def _fork(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:
     flush_streams()
     ready, begun = os.pipe()
     # Until the child has its own handlers: with the manager's it would count a signal and go on.
@@ -308,7 +308,7 @@ def _forked(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:
         try:
             pid = os.fork()
             if pid == 0:
-                _be_script(start, work, output, blocked)
+                _run_forked(start, work, output, blocked)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             os.close(begun)
@@ -318,7 +318,7 @@ def _forked(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:
     return _Fork(pid)
 
 
-def _be_script(start: ScriptStart, work: Work, output: int, blocked: Iterable[int]) -> NoReturn:
+def _run_forked(start: ScriptStart, work: Work, output: int, blocked: Iterable[int]) -> NoReturn:
     """Do in a forked child what the command does in a new process, and end.
 
     The manager's descriptors are closed, but its connections are not shut down: not by the garbage collector, since
@@ -330,9 +330,9 @@ def _be_script(start: ScriptStart, work: Work, output: int, blocked: Iterable[in
         os.setsid()
         _reset_signals()
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        _take_streams(output, start.fds)
-        _take_name(start)
-        _take_environ(start.environ)
+        _replace_streams(output, start.fds)
+        _set_process_name(start)
+        _replace_environ(start.environ)
         exit_code = contextvars.Context().run(_exit_code_of, lambda: work(start.arguments))
         flush_streams()
     finally:
@@ -360,7 +360,7 @@ def _reset_signals() -> None:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-def _take_streams(output: int, keep: Sequence[int]) -> None:
+def _replace_streams(output: int, keep: Sequence[int]) -> None:
     """Read from os.devnull, write to `output`, and close all other descriptors except `keep`."""
     nothing = os.open(os.devnull, os.O_RDONLY)
     sources = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in (nothing, output, output)]  # not one of 0, 1, 2
@@ -379,7 +379,7 @@ def _stream(fd: int, mode: str) -> TextIO:
     return cast(TextIO, stream)
 
 
-def _take_environ(environ: Mapping[str, str]) -> None:
+def _replace_environ(environ: Mapping[str, str]) -> None:
     for name in os.environ.keys() - environ.keys():
         del os.environ[name]
     os.environ.update(environ)
@@ -387,7 +387,7 @@ def _take_environ(environ: Mapping[str, str]) -> None:
         vars(tempfile)["tempdir"] = None  # it remembers the manager's TMPDIR
 
 
-def _take_name(start: ScriptStart) -> None:
+def _set_process_name(start: ScriptStart) -> None:
     """Show the script's command line and name in `ps`.
 
     The command line has no folders, and is cut to the length of the manager's. Of the name (`ps -o comm`) the kernel

@@ -189,19 +189,19 @@ class TickWatch:
         except StateError as error:
             _log.critical("no alert is raised or sent: %s", error)
             self._failures.append("the document")
-            self._document, state = BoardDocument({}), _mode_itself(self._bucket, self._clock)
+            self._document, state = BoardDocument({}), _stored_mode(self._bucket, self._clock)
         except ValueError as error:
             _log.warning("%s: the copy of the mode makes no sense (%s); mode/state.json holds", KEY, error)
             self._failures.append("the mode")
-            state = _mode_itself(self._bucket, self._clock)
+            state = _stored_mode(self._bucket, self._clock)
         zone, now = self._settings.timezone, self._clock.now()
         if mode_at(state, self._modes, zone, now).mode != FULL:  # do not hold ticks back because of an outdated copy
             with suppress(StateError):
-                state = _mode_itself(self._bucket, self._clock)
+                state = _stored_mode(self._bucket, self._clock)
         self._wrong, self._state = self._document.pipelines, state
         self._mode = mode_at(state, self._modes, zone, now)
         if send and self._document.due(self._clock.now()):
-            with _tolerant("what waits could not be sent", self._failures):
+            with _logging_errors("what waits could not be sent", self._failures):
                 self._send()
 
     def tick(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
@@ -251,7 +251,7 @@ class TickWatch:
 
     def interrupted(self, pipeline: str, at: str) -> None:
         """Raise the alert that a tick has found, `at` this time, that the previous one died."""
-        with _tolerant("an interrupted tick could not be told", self._failures):
+        with _logging_errors("an interrupted tick could not be told", self._failures):
             self._evaluate([Findings(pipeline, frozenset({"interrupted"}), (interrupted(at),))])
 
     def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool, why: str = "") -> None:
@@ -278,23 +278,23 @@ class TickWatch:
         Never raises. The next tick will find again what could not be saved.
         """
         work, failures, after = AfterWork(), self._failures, True
-        with _tolerant("what all pipelines share could not be looked at", failures):
+        with _logging_errors("what all pipelines share could not be looked at", failures):
             degraded_by_itself = self._modes.auto and self._mode.mode > 0
             after = self._worked or degraded_by_itself or self._document.shared_alerts
             if after:
                 work = self._after_work(self._mode)
-        with _tolerant("a report could not be made", failures):
+        with _logging_errors("a report could not be made", failures):
             self._make_reports()
-        with _tolerant("alerts could not be brought up to date", failures):
+        with _logging_errors("alerts could not be brought up to date", failures):
             looks = [*self._looks, *work.found, self._degraded(), *self._gone()]
             if self._document.wants_a_look or any(it.found for it in looks):
                 self._evaluate(looks)
-        with _tolerant("the metrics could not be written", failures):
+        with _logging_errors("the metrics could not be written", failures):
             work.finish()
-        with _tolerant("it could not be saved what the channels were sent", failures):
+        with _logging_errors("it could not be saved what the channels were sent", failures):
             if self._sender:
                 self._sender.wait(self._settings.tick_wait_seconds)
-        with _tolerant("what this tick saw could not be remembered", failures):
+        with _logging_errors("what this tick saw could not be remembered", failures):
             if self._look:
                 try:
                     due = _times(self._document, self._state, self._modes, self._settings, self._clock.now())
@@ -349,7 +349,7 @@ class TickWatch:
             self._document = BoardDocument.read(self._bucket)
 
 
-def _mode_itself(bucket: Bucket, clock: Clock) -> ModeState:
+def _stored_mode(bucket: Bucket, clock: Clock) -> ModeState:
     from retake.degraded.store import ModeStore
 
     return ModeStore(bucket, clock).read()
@@ -383,7 +383,7 @@ def _facts(runner: WatchedRunner) -> PipelineFacts | None:
 
 
 @contextmanager
-def _tolerant(what: str, failures: list[str]) -> Iterator[None]:
+def _logging_errors(what: str, failures: list[str]) -> Iterator[None]:
     """Log an error and note it in `failures`: trouble with alerts or figures must not change how a tick ends."""
     try:
         yield
