@@ -29,6 +29,7 @@ The result of a job whose run was cancelled or taken away meanwhile is not saved
 
 import random
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from logging import getLogger
 from typing import Any, NamedTuple
@@ -42,6 +43,7 @@ from retake.errors import (
     LeaseHeld,
     RetakeError,
     SettingsError,
+    StateError,
     Stopped,
     StorageError,
     error_record,
@@ -222,7 +224,7 @@ class Worker:
             outcome = self._give_up(run) if exhausted(run, self._max_resumes) else self._try(handle)
             try:
                 return self._save(run, outcome)
-            except UnknownRun as error:  # somebody has removed the run, which must not end the worker
+            except (UnknownRun, StateError) as error:  # somebody has removed or damaged it; the worker goes on
                 _log.error("%s ended %s (%s), which is not saved: %s", self._name, run.run_id, outcome.trigger, error)
                 return run
 
@@ -302,8 +304,8 @@ class Worker:
         return validation.mended_record(record)  # the message may be anything
 
     def _save(self, run: Run, outcome: Outcome) -> Run:
-        """Save the end of a run, or note it if the run was taken away. Return the run. Raises UnknownRun, StorageError,
-        LeaseHeld."""
+        """Save the end of a run, or note it if the run was taken away. Return the run. Raises UnknownRun, StateError,
+        StorageError, LeaseHeld."""
         trace_id = new_trace_id(run.run_id)
         for attempt in attempts(SAVE_PAUSES_S, self._clock.sleep):
             try:
@@ -322,8 +324,9 @@ class Worker:
         try:
             return self._move(run, outcome, trace_id)
         except StaleRun:
-            if any(event.trace_id == trace_id for event in self._ledger.events(run.run_id)):
-                return self._ledger.get(run.run_id)
+            with suppress(StateError):  # older events are missing
+                if any(event.trace_id == trace_id for event in self._ledger.events(run.run_id)):
+                    return self._ledger.get(run.run_id)
             raise
 
     def _move(self, run: Run, outcome: Outcome, trace_id: str) -> Run:

@@ -1,5 +1,6 @@
 """Runs whose documents somebody has damaged or removed: what becomes of the others, and of their workers."""
 
+import json
 import sqlite3
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from retake.runs.run_handle import RunHandle
 from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
 from retake.runs.sql_listing import SqlListing
 from retake.runs.states import RunStatus, Trigger
-from retake.runs.worker import Worker
+from retake.runs.worker import LATE, Worker
 from retake.testing.logs import CapturedLogs
 
 
@@ -56,6 +57,43 @@ def test_a_run_that_is_removed_while_it_is_worked_on_does_not_end_its_worker() -
     worker = Worker(ledger, job, RetryPolicy(max_retries=3), clock, name="host:1")
     assert worker.work(until_idle=True) == 2
     assert [(it.task_id, it.status) for it in ledger.runs()] == [("stays", RunStatus.SUCCEEDED)]
+
+
+def test_a_run_that_is_damaged_while_it_is_worked_on_does_not_end_its_worker() -> None:
+    bucket, clock = MemoryBucket(), FakeClock()
+    ledger = BucketLedger(bucket, clock)
+    for name in ("damaged", "sound"):
+        ledger.create_for_task(name, name, actor="shop")
+        clock.sleep(1)
+
+    def job(handle: RunHandle) -> None:
+        if handle.run.task_id == "damaged":
+            bucket.write(run_key(handle.run.run_id), b"{", ANY)
+
+    worker = Worker(ledger, job, RetryPolicy(max_retries=3), clock, name="host:1")
+    assert worker.work(until_idle=True) == 2
+    assert [(it.task_id, it.status) for it in ledger.runs()] == [("sound", RunStatus.SUCCEEDED)]
+
+
+def test_the_late_result_of_a_run_whose_older_events_are_missing_is_noted() -> None:
+    bucket, clock = MemoryBucket(), FakeClock()
+    ledger = BucketLedger(bucket, clock, max_events=4)
+    run = ledger.create_for_task("aurora", "aurora", actor="shop")
+
+    def job(handle: RunHandle) -> dict[str, int]:
+        for number in range(8):
+            handle.step_done(f"step {number}")
+        for entry in bucket.list("runs/events/"):
+            bucket.delete(entry.key)
+        ledger.move(ledger.get(run.run_id), Trigger.CANCEL_COMMAND, actor="operator")
+        return {"picture": 7}
+
+    worker = Worker(ledger, job, RetryPolicy(max_retries=3), clock, name="host:1")
+    ended = worker.work_once()
+    assert ended
+    assert ended.status is RunStatus.CANCELLED
+    last = json.loads(bucket.read(run_key(run.run_id))[0])["events"][-1]
+    assert (last["kind"], last["payload"]["results"]) == (LATE, [{"picture": 7}])
 
 
 ODD = [
