@@ -131,7 +131,7 @@ class AttemptStore:
                 self._insert(cursor, now, {**ended, "status": "failed", "finished_at": self.clock.now()})
             values = _given_up(now, row.step, shown_reason(error))
             saved = self._store.set(cursor, now, {**values, "current_job": 0})
-            self._tell(cursor, saved, now.current_job or 0)
+            self._add_message(cursor, saved, now.current_job or 0)
 
     def _insert(self, cursor: Cursor, row: PipelineRow, values: Mapping[str, Any] | None = None) -> Job:
         """Insert the next attempt of the running step; `values` override those of an attempt that has already ended."""
@@ -161,10 +161,10 @@ class AttemptStore:
             cursor.change(update(pipeline_jobs).where(pipeline_jobs.c.id == attempt.job.id).values(ended))
             saved = self._store.set(cursor, row, values(row))
             if saved.state != row.state:
-                self._tell(cursor, saved, attempt.job.id)
+                self._add_message(cursor, saved, attempt.job.id)
             return saved
 
-    def _tell(self, cursor: Cursor, row: PipelineRow, job_id: int) -> None:
+    def _add_message(self, cursor: Cursor, row: PipelineRow, job_id: int) -> None:
         if self._store.telling:
             pending = row.step is not None and row.state == states.pending(row.step)
             messages.record(cursor, row, messages.PENDING if pending else row.state, job_id, self.clock.now())

@@ -1,6 +1,5 @@
 """What operators and alerts look at: all pipelines in a few bounded queries, each using an index."""
 
-from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -78,8 +77,8 @@ def survey(cursor: Cursor) -> Survey:
         counts,
         at(states.FAILED),
         at(states.AWAITING_MANUAL),
-        tuple(_lost(cursor)) if running else (),
-        tuple(_capped(cursor)) if running else (),
+        _of_calls(cursor, _LOST, "survey lost") if running else (),
+        _of_calls(cursor, _CAPPED, "survey capped") if running else (),
     )
 
 
@@ -218,14 +217,8 @@ def _trouble(row: tuple[object, ...]) -> Trouble:
     return Trouble(pipeline_id, str(title), str(step or ""), occurrence, changed, text, str(code) if code else None)
 
 
-def _lost(cursor: Cursor) -> Iterator[Trouble]:
-    return _of_calls(cursor, _LOST, "survey lost")
-
-
-def _capped(cursor: Cursor) -> Iterator[Trouble]:
-    return _of_calls(cursor, _CAPPED, "survey capped")
-
-
-def _of_calls(cursor: Cursor, query: Select[tuple[object, ...]], name: str) -> Iterator[Trouble]:
-    for pipeline_id, title, step, number, at, error, code in cursor.readable(query, name=name):
-        yield Trouble(pipeline_id, title, step, f"{task_of(pipeline_id)} {number}", at, error or "", code)
+def _of_calls(cursor: Cursor, query: Select[tuple[object, ...]], name: str) -> tuple[Trouble, ...]:
+    return tuple(
+        Trouble(pipeline_id, title, step, f"{task_of(pipeline_id)} {number}", at, error or "", code)
+        for pipeline_id, title, step, number, at, error, code in cursor.readable(query, name=name)
+    )

@@ -85,16 +85,12 @@ async def _cancel_all() -> None:
     ends_at = asyncio.get_running_loop().time() + _GRACE_S
     cancelled: set[asyncio.Task[Any]] = set()
     patience_s = 0.0
-    while (left := _others()) and asyncio.get_running_loop().time() < ends_at:
+    while (left := asyncio.all_tasks() - {asyncio.current_task()}) and asyncio.get_running_loop().time() < ends_at:
         _, pending = await asyncio.wait(left, timeout=patience_s)
         for task in pending - cancelled:
             task.cancel()
         cancelled |= pending
         patience_s = _CLOSING_S
-
-
-def _others() -> set[asyncio.Task[Any]]:
-    return asyncio.all_tasks() - {asyncio.current_task()}
 
 
 def _note(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

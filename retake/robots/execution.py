@@ -78,10 +78,10 @@ class Execution:
         self._correlation_id, self._input_data, self._context = correlation_id, input_data, dict(context)
         self._done_already = done_already  # actions that the work itself performs, and the sink need not
         self.run = run
-        self._told: tuple[FollowUp, ...] | None = None  # with unlimited retries: what followed the first failure
+        self._first_follow_ups: tuple[FollowUp, ...] | None = None  # of the first failure, with unlimited retries
         self.attempts = 0
 
-    def tell(self, **context: Any) -> None:
+    def add_context(self, **context: Any) -> None:
         """Add `context` to the system context of later records."""
         self._context.update(context)
 
@@ -97,7 +97,7 @@ class Execution:
         self.attempts = tried.attempt
         if tried.error is None or not isinstance(tried.decision, Retry):
             return
-        endless = self._policy.retry.max_retries is None and self._told is None
+        endless = self._policy.retry.max_retries is None and self._first_follow_ups is None
         follows = self._follow_ups(tried.error, read_only_begins=False) if endless else ()
         actions = [retry_in(round(tried.decision.after_s, 3)), *(it.as_recovery_action() for it in follows)]
         record = self._record(tried.error, actions)
@@ -105,7 +105,7 @@ class Execution:
         self.run.tried(record)
         self._hand_in(follows, record)
         if endless:
-            self._told = follows
+            self._first_follow_ups = follows
 
     def failed(
         self,
@@ -121,7 +121,7 @@ class Execution:
         """
         if follows is None:
             found = self._follow_ups(error, read_only_begins=read_only_begins)
-            follows = tuple(action for action in found if action not in (self._told or ()))
+            follows = tuple(action for action in found if action not in (self._first_follow_ups or ()))
         follows = (*first, *follows)
         record = self._record(error, [action.as_recovery_action() for action in follows])
         self.run.failed(record)

@@ -212,7 +212,7 @@ class Robot:
                 verdict = step_validation.validate(value, allowed, rules)
             except (ValueError, ArithmeticError) as error:
                 raise RobotError(step_validation.OUT_OF_RANGE, f"{value!r:.60} is not a number on any grid") from error
-            execution.tell(value=str(verdict.value), nearest=str(verdict.nearest))
+            execution.add_context(value=str(verdict.value), nearest=str(verdict.nearest))
             verdict.passed()
             return verdict
 

@@ -24,7 +24,8 @@ def load_environment(folder: Path = Path(".")) -> dict[str, str]:
 def _variables(path: Path) -> Iterator[tuple[str, str]]:
     for it in parse_stream(io.StringIO(_text(path))):
         if it.error or (it.key is not None and not _is_variable(it)):
-            line = it.original.line + it.original.string.count("\n", 0, _leading_space(it.original.string))
+            text = it.original.string  # may begin with blank lines
+            line = it.original.line + text[: len(text) - len(text.lstrip())].count("\n")
             raise SettingsError(f"{path}, line {line}: not NAME=value; correct it, or take it out")
         if it.key is not None and it.value is not None:
             yield it.key, it.value
@@ -33,11 +34,6 @@ def _variables(path: Path) -> Iterator[tuple[str, str]]:
 def _is_variable(binding: Binding) -> bool:
     name, value = binding.key or "", binding.value
     return value is not None and "\0" not in value and name.isascii() and name.replace(".", "_").isidentifier()
-
-
-def _leading_space(text: str) -> int:
-    """Return the length of the white space at the beginning of `text`."""
-    return len(text) - len(text.lstrip())
 
 
 def _text(path: Path) -> str:

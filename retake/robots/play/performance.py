@@ -58,7 +58,7 @@ class _Play:
             Cache(states, timeline, policy.cache.ttl_s).put(CACHED, {"work": "work-0"})
         timeline.until(BEGINS)
         self._world = world_of(PlayStage(policy, self._robot, timeline, self._failures, states))
-        timeline.tell(f"the play begins: {BEGINS:%A, %Y-%m-%d, %H:%M} UTC, seed {seed}")
+        timeline.add(f"the play begins: {BEGINS:%A, %Y-%m-%d, %H:%M} UTC, seed {seed}")
 
     def played(self) -> Played:
         """Play to the end."""
@@ -74,25 +74,25 @@ class _Play:
 
     def _piece(self, number: int) -> Result[Any]:
         """Have the robot do its next piece of work, and what has become due since; return the last result."""
-        last = self._told(self._world.work(number))
+        last = self._with_outcome(self._world.work(number))
         return self._take_up_deferred() or last
 
     def _take_up_deferred(self) -> Result[Any] | None:
-        results = [self._told(it) for it in self._world.take_up_deferred()]
+        results = [self._with_outcome(it) for it in self._world.take_up_deferred()]
         return results[-1] if results else None
 
     def _next_due(self) -> datetime | None:
         found = [it.due_at for it in self._robot.deferrals.all()]
         return min([*found, *filter(None, [self._world.next_due()])], default=None)
 
-    def _told(self, result: Result[Any]) -> Result[Any]:
+    def _with_outcome(self, result: Result[Any]) -> Result[Any]:
         """Add to the timeline what a piece of work leaves to people and to the program around the robot."""
         timeline, escalation = self._timeline, self._policy.escalation
         timeline.check_breaker()
         for failure in result.failures:
             if steps := failure.record["details"]["system_context"].get("recovery"):
-                timeline.tell(f"recovery: {', '.join(it.replace('_', ' ') for it in steps)}")
+                timeline.add(f"recovery: {', '.join(it.replace('_', ' ') for it in steps)}")
             path = [it for it in escalation.path if it.when.holds_for(failure.error)] if escalation else []
             if path:
-                timeline.tell(f"escalation path: {', '.join(map(action_in_words, path))}")
+                timeline.add(f"escalation path: {', '.join(map(action_in_words, path))}")
         return result

@@ -58,14 +58,14 @@ class PlayTimeline:
             why = f": the breaker {self._breaker.name} is open" if self._breaker and self._state.open_until else ""
         self._announced = None
         if seconds > 0:
-            self.tell(f"waits {length(round(seconds, 2))}{why}", wait_s=round(seconds, 3))
+            self.add(f"waits {length(round(seconds, 2))}{why}", wait_s=round(seconds, 3))
         self._clock.sleep(seconds)
 
     def until(self, moment: datetime) -> None:
         """Advance the clock while no robot is waiting."""
         self._clock.sleep((moment - self.now()).total_seconds())
 
-    def tell(self, what: str, **fields: Any) -> None:
+    def add(self, what: str, **fields: Any) -> None:
         """Add an event; `fields` are those of PlayedEvent."""
         at_s = round((self.now() - BEGINS).total_seconds(), 3)
         self.events.append(PlayedEvent(at_s, what, **fields))
@@ -73,11 +73,11 @@ class PlayTimeline:
     def begin(self, what: str) -> None:
         """Add the beginning of a piece of work."""
         self._piece = len(self.events)
-        self.tell(what)
+        self.add(what)
 
     def failed(self, attempt: int, code: str, what: str) -> None:
         """Add a failed attempt."""
-        self.tell(what, attempt=attempt, error_code=code)
+        self.add(what, attempt=attempt, error_code=code)
 
     def failed_as_recorded(self, record: Record) -> None:
         """Add the failed attempt in this record, unless it was added when it happened."""
@@ -96,7 +96,7 @@ class PlayTimeline:
             usual_s = min(retry.backoff.delay_s(record["details"]["retry_count"] + 1), retry.ceiling_s or LONGEST_S)
             self._announced = f" ({usual_s:g} s ± {retry.jitter_percent:g} %)" if retry.jitter_percent else ""
         else:
-            self.tell("tries again at once", wait_s=0.0)
+            self.add("tries again at once", wait_s=0.0)
 
     def watch(self, breaker: Breaker) -> None:
         """From now on add when this breaker opens, half-opens and closes."""
@@ -114,11 +114,11 @@ class PlayTimeline:
                 if before.open_until
                 else f"{count(policy.failures, 'failure')} within {length(policy.window_s)}"
             )
-            self.tell(f"the breaker {name} opens for {length(policy.open_s)}: {why}")
+            self.add(f"the breaker {name} opens for {length(policy.open_s)}: {why}")
         elif now.probe and not before.probe:
-            self.tell(f"the breaker {name} is half-open: the next call is its probe")
+            self.add(f"the breaker {name} is half-open: the next call is its probe")
         elif before.open_until and not now.open_until:
-            self.tell(f"the breaker {name} closes")
+            self.add(f"the breaker {name} closes")
 
 
 class PlaySink:
@@ -136,15 +136,15 @@ class PlaySink:
         if "statistics" not in record["details"]["system_context"]:  # the calls of a batch have been added already
             self._timeline.failed_as_recorded(record)
         self._timeline.check_breaker()
-        self._timeline.tell(action_in_words(action), action=action.do.value)
+        self._timeline.add(action_in_words(action), action=action.do.value)
         self._alerts.carry_out(action, record)
-        self._tell_sent()
+        self._add_sent()
 
     def recovered(self, robot_id: str) -> None:
         """Add which channels are told that an alert is over."""
         self._timeline.check_breaker()
         self._alerts.recovered(robot_id)
-        self._tell_sent()
+        self._add_sent()
 
     def _send(
         self, channel: AlertChannel, secret: str, message: Message, seconds: float, done: tuple[str, ...]
@@ -152,12 +152,12 @@ class PlaySink:
         self._sent.append((channel, message))
         return Sent(Ending.DELIVERED)
 
-    def _tell_sent(self) -> None:
+    def _add_sent(self) -> None:
         self._alerts.wait(10)
         sent, self._sent = sorted(self._sent, key=lambda it: self._channels.index(it[0].name)), []
         for channel, message in sent:
             kind = f" ({channel.kind})" if channel.kind != channel.name else ""
-            self._timeline.tell(f"alert to {channel.name}{kind}: {message.headline}")
+            self._timeline.add(f"alert to {channel.name}{kind}: {message.headline}")
 
 
 class _SenderClock:

@@ -94,7 +94,7 @@ class CallingWorld:
         )
         if result.cached_age_s is not None:
             age = length(60 * round(result.cached_age_s / 60))
-            self._timeline.tell(f"returns the result of {age} ago from the cache, for reading only")
+            self._timeline.add(f"returns the result of {age} ago from the cache, for reading only")
         self._deliver()
         return result
 
@@ -123,34 +123,34 @@ class CallingWorld:
         failure, policy = self._stage.failures.take(), self._stage.policy
         error = self._stage.error(failure.code) if failure else None
         if self._snapshots and self._snapshots.take({"work": name}):
-            self._timeline.tell("takes a snapshot, and replicates it elsewhere")
+            self._timeline.add("takes a snapshot, and replicates it elsewhere")
         with self._lock():
             if self._stores:
                 self._store(self._stores, f"{name}.{call.attempt}", error)
             if policy.compensation and policy.compensation.after == "partial_setup" and not self._half_done:
                 self._half_done = True
-                self._timeline.tell("sets the first of two values")
+                self._timeline.add("sets the first of two values")
             if policy.consistency and policy.consistency.saga:
                 self._link(call, name, error)
             else:
                 self._end(call, error, "sets the second one: done" if self._half_done else "succeeds")
         if self._stores and (copied := self._stores.sync()):
-            self._timeline.tell(f"{count(copied, 'buffered value')} copied to the main store")
+            self._timeline.add(f"{count(copied, 'buffered value')} copied to the main store")
         return {"work": name}
 
     def _end(self, call: Call, error: CodedError | None, done: str) -> None:
         if error:
             self._timeline.failed(call.attempt, error.code, f"fails: {error}")
             raise error
-        self._timeline.tell(done, attempt=call.attempt)
+        self._timeline.add(done, attempt=call.attempt)
 
     def _link(self, call: Call, name: str, error: CodedError | None) -> None:
         """Do both steps of a saga; the second one fails as ordered."""
         steps = [
             SagaStep(
                 "reserve",
-                lambda: self._timeline.tell("reserves both items, step 1 of the saga"),
-                lambda: self._timeline.tell("releases them: the saga is undone"),
+                lambda: self._timeline.add("reserves both items, step 1 of the saga"),
+                lambda: self._timeline.add("releases them: the saga is undone"),
             ),
             SagaStep("link", lambda: self._end(call, error, "links them, step 2 of the saga"), lambda: None),
         ]
@@ -159,10 +159,10 @@ class CallingWorld:
             self._outbox.put(name, {"linked": name})
 
     def _deliver(self) -> None:
-        self._outbox.deliver(lambda message: self._timeline.tell(f"the outbox delivers: {message['linked']} is linked"))
+        self._outbox.deliver(lambda message: self._timeline.add(f"the outbox delivers: {message['linked']} is linked"))
 
     def _validate(self) -> None:
-        self._timeline.tell("validates the data")
+        self._timeline.add("validates the data")
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
@@ -172,11 +172,11 @@ class CallingWorld:
             return
         locks = Locks(self._stage.states, self._timeline, wait_s=rules.wait_s, break_after_s=rules.break_after_s)
         with locks.write("values", self._stage.policy.id) as version:
-            self._timeline.tell(f"takes the lock of the values for writing, version {version}")
+            self._timeline.add(f"takes the lock of the values for writing, version {version}")
             try:
                 yield
             finally:
-                self._timeline.tell("releases the lock")
+                self._timeline.add("releases the lock")
 
     def _store(self, stores: Stores, key: str, error: CodedError | None) -> None:
         """Store a value, in a lower store if the main one is unreachable. Other errors leave no value to store."""
@@ -184,7 +184,7 @@ class CallingWorld:
             return
         self._away = error
         if (name := stores.put(key, {"value": key})) and error:
-            self._timeline.tell(f"{name} takes the value instead, for later")
+            self._timeline.add(f"{name} takes the value instead, for later")
 
     def _put_into(self, name: str) -> Callable[[str, Any], None]:
         def put(key: str, value: Any) -> None:
@@ -215,10 +215,10 @@ class CreatingWorld(CallingWorld):
         key = None if self._policy.key_from_data else name
         result = self._stage.robot.create(self._parts, {"item": name}, correlation_id=name, key=key)
         if result.value and result.value.how is not creation.How.MADE:
-            self._timeline.tell("returns the existing item", attempt=result.attempts, action=Do.RETURN_EXISTING.value)
+            self._timeline.add("returns the existing item", attempt=result.attempts, action=Do.RETURN_EXISTING.value)
         elif result.failures and not result.attempts:
             error = result.failures[0].error
-            self._timeline.tell(f"is refused: {error}", error_code=error.code)
+            self._timeline.add(f"is refused: {error}", error_code=error.code)
         return result
 
     def next_due(self) -> datetime | None:
@@ -236,11 +236,11 @@ class CreatingWorld(CallingWorld):
     def _roll_back(self, key: str) -> None:
         if key in self._items:
             self._items.remove(key)
-            self._timeline.tell("rolls the item back: nobody has confirmed it", action=Do.ROLL_BACK.value)
+            self._timeline.add("rolls the item back: nobody has confirmed it", action=Do.ROLL_BACK.value)
 
     def _find(self, key: str, data: Mapping[str, Any]) -> str | None:
         there = key in self._items
-        self._timeline.tell(f"looks for the item: it {'exists' if there else 'does not exist'}")
+        self._timeline.add(f"looks for the item: it {'exists' if there else 'does not exist'}")
         return key if there else None
 
     def _make(self, key: str, data: Mapping[str, Any], call: Call) -> str:
@@ -250,15 +250,15 @@ class CreatingWorld(CallingWorld):
             error = self._stage.error(failure.code)
             if error.code in self._policy.duplicate_codes:  # another program was faster
                 self._items.add(key)
-                self._timeline.tell(f"is refused: {error}", error_code=error.code)
+                self._timeline.add(f"is refused: {error}", error_code=error.code)
             else:
                 self._timeline.failed(call.attempt, error.code, f"fails to create it: {error}")
             raise error
         self._items.add(key)
         if self._parts.finish:
-            self._timeline.tell("creates it")
+            self._timeline.add("creates it")
         else:
-            self._timeline.tell("creates it", attempt=call.attempt)
+            self._timeline.add("creates it", attempt=call.attempt)
         return key
 
     def _finish(self, item: str, data: Mapping[str, Any]) -> None:
@@ -268,10 +268,10 @@ class CreatingWorld(CallingWorld):
             error = self._stage.error(failure.code)
             self._timeline.failed(attempt, error.code, f"fails to finish it: {error}")
             raise error
-        self._timeline.tell("finishes it", attempt=attempt)
+        self._timeline.add("finishes it", attempt=attempt)
 
     def _mark(self, item: str, error: CodedError) -> None:
-        self._timeline.tell("marks the item as incorrect", action=Do.MARK.value)
+        self._timeline.add("marks the item as incorrect", action=Do.MARK.value)
 
 
 class MeasuringWorld(CallingWorld):
@@ -283,7 +283,7 @@ class MeasuringWorld(CallingWorld):
         self._timeline.begin(f"begins {name}, on the grid {_GRID_IN_WORDS}")
         result = self._stage.robot.validate(self._measure, _GRID, correlation_id=name)
         if (verdict := result.value) and verdict.code:
-            self._timeline.tell(f"{verdict.value} passes ({verdict.finding})", attempt=result.attempts)
+            self._timeline.add(f"{verdict.value} passes ({verdict.finding})", attempt=result.attempts)
         return result
 
     def _measure(self, call: Call) -> int:
@@ -291,7 +291,7 @@ class MeasuringWorld(CallingWorld):
         failure = self._stage.failures.take()
         if failure and failure.code in _MEASURED:
             value = _MEASURED[failure.code]
-            self._timeline.tell(f"measures {value}")
+            self._timeline.add(f"measures {value}")
             return value
         self._end(call, self._stage.error(failure.code) if failure else None, "measures 120: an allowed value")
         return 120
@@ -316,7 +316,7 @@ class BatchWorld(CallingWorld):
         if result.value:
             it = result.value.statistics
             rolled_back = f", {it.rolled_back} rolled back" if it.rolled_back else ""
-            self._timeline.tell(f"ends the batch: {it.created} created, {it.failed} failed{rolled_back}")
+            self._timeline.add(f"ends the batch: {it.created} created, {it.failed} failed{rolled_back}")
         return result
 
     def _find(self, item: batch.Item) -> str | None:
@@ -329,19 +329,19 @@ class BatchWorld(CallingWorld):
             error = self._stage.error(failure.code)
             self._timeline.failed(load.attempt, error.code, f"{what}: {error}")
             if self._stage.policy.batch and error.code in self._stage.policy.batch.split_after and size > 1:
-                self._timeline.tell("retries them in two halves", action=Do.SPLIT_BATCH.value)
+                self._timeline.add("retries them in two halves", action=Do.SPLIT_BATCH.value)
             raise error
         answers = self._answers([it.key for it in load.items])
         failed = {key: it for key, it in answers.items() if isinstance(it, CodedError)}
         self._items |= answers.keys() - failed.keys()
         if not failed:
-            self._timeline.tell(f"{what}: created", attempt=load.attempt)
+            self._timeline.add(f"{what}: created", attempt=load.attempt)
             return answers
         first = next(iter(failed.values()))
         about = next(iter(failed)) if len(failed) == 1 else f"{len(failed)} of them"
         which = f"{about} failed: " if size > 1 else ""
         self._timeline.failed(load.attempt, first.code, f"{what}: {which}{first}")
-        self._tell_given_up(failed)
+        self._add_given_up(failed)
         return answers
 
     def _answers(self, keys: list[str]) -> dict[str, Answer[str]]:
@@ -360,7 +360,7 @@ class BatchWorld(CallingWorld):
         policy = self._stage.policy.item_retry
         return policy is None or isinstance(policy.decide(error, self._tries[key], lambda: 0.5), GiveUp)
 
-    def _tell_given_up(self, failed: Mapping[str, CodedError]) -> None:
+    def _add_given_up(self, failed: Mapping[str, CodedError]) -> None:
         for key, error in failed.items():
             for action in self._stage.policy.last_failure.actions:
                 if (
@@ -368,8 +368,8 @@ class BatchWorld(CallingWorld):
                     and action.when.holds_for(error)
                     and self._is_given_up(key, error)
                 ):
-                    self._timeline.tell(f"continues without {key}", action=action.do.value)
+                    self._timeline.add(f"continues without {key}", action=action.do.value)
 
     def _undo(self, item: batch.Item, made: str) -> None:
         self._items.discard(item.key)
-        self._timeline.tell(f"rolls {item.key} back: too many of the batch have failed")
+        self._timeline.add(f"rolls {item.key} back: too many of the batch have failed")
