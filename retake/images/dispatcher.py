@@ -60,7 +60,7 @@ class Dispatcher:
 
     @property
     def mode(self) -> Literal["active", "idle"]:
-        """ "idle" if no job was made or asked for within `idle_after_seconds`; cycles are then rarer."""
+        """The mode: "idle" if no job was made or asked for within `idle_after_seconds`, which makes cycles rarer."""
         return "active" if self._monotonic() < self._active_until else "idle"
 
     @property

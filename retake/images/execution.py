@@ -228,7 +228,7 @@ class JobExecution:
             raise lost  # sending it again would meet the same error
         return calls.followed(prompt_id, events) if state.running else state
 
-    # --- what goes in, and what comes out ---------------------------------------------------------------------------
+    # --- inputs and output ------------------------------------------------------------------------------------------
 
     def _graph(self, calls: ServerCalls, attempt: int) -> Graph:
         job, graphs = self._job, self._room.graphs

@@ -99,7 +99,7 @@ def worker_app(settings: ImagesSettings, store: JobStore, worker: QueueWorker) -
 def _add_jobs(router: APIRouter, store: JobStore, worker: QueueWorker, per_minute: int) -> None:
     @router.post("/CreateImageFromPrompt", status_code=202, response_model=AcceptedAnswer, responses=_MAKING)
     def create(body: schema.JobBody, acting: Acting, idempotency_key: Key = None) -> Response:
-        """Make a picture here, in turn."""
+        """Order a picture from this worker, which makes one at a time."""
         check_acts_for(acting, body.userId)
         key = idempotency_key or ""
         job_id = store.known(body.userId, key)

@@ -126,7 +126,7 @@ class Broker:
         RabbitMQ marks them as redelivered, and consumers do not get them in the meantime. A message that has been
         browsed many times moves to the end of the queue.
         """
-        long_s = self._timeout_s * (limit + 3)  # each message has the time of a call
+        long_s = self._timeout_s * (limit + 3)  # each message may take as long as a call
         channel, messages = self._ask(lambda: held(self._open(), queue, limit), long_s)
         self._ask(lambda: give_back(self._open(), queue, channel, messages), long_s)
         return [browsed(message) for message in messages]
@@ -137,7 +137,7 @@ class Broker:
 
         Those have left the queue. If `take` raises, that message and all behind it stay. Raises BrokerAway.
         """
-        long_s = self._timeout_s * (limit + 3)  # each message has the time of a call
+        long_s = self._timeout_s * (limit + 3)  # each message may take as long as a call
         channel, messages = self._ask(lambda: held(self._open(), queue, limit), long_s)
         done: list[bytes] = []
         try:

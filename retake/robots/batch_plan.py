@@ -93,7 +93,7 @@ class BatchPlan(NamedTuple, Generic[T]):
     loads: tuple[BatchLoad, ...]
     ended: Mapping[str, EndedItem[T]]
     began: datetime
-    sent: frozenset[str] = frozenset()  # keys that were part of a call and may exist, whatever the answer was
+    sent: frozenset[str] = frozenset()  # keys that were part of a call, and may exist no matter how it was answered
     verified: bool = False  # failed items have been looked up
     kept: frozenset[str] = frozenset()  # created, but could not be rolled back
     tally: BatchTally = BatchTally()

@@ -1,7 +1,7 @@
 """An outbox: messages that are delivered at least once, in order (docs/protocol.md, section "NR.NSI.8").
 
     outbox = Outbox(store, clock)
-    outbox.put("link-7", {"stock": 1, "scrap": 2})    # together with the change that it is about
+    outbox.put("link-7", {"stock": 1, "scrap": 2})    # together with the change that it announces
     outbox.deliver(post)                              # periodically, from any process
 
 `put` a message before the change that it announces is finished, and repeat both after a crash: the id makes them one

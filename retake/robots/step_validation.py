@@ -1,7 +1,7 @@
 """Validation of a number against a grid of steps (docs/protocol.md, section "NR.NSI.7").
 
-Values are compared as the decimal numbers that are written: 0.3 lies on a grid of 0.1. Value, step and range must have
-the same unit.
+Values are compared as decimal numbers, as written: 0.3 lies on a grid of 0.1. Value, step and range must have the same
+unit.
 
     lengths = grid(0, 100, 0.5)
     validate(3.2, lengths, rules).nearest    # Decimal("3.0")

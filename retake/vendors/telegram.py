@@ -158,7 +158,7 @@ class TelegramBot:
         self._call("setWebhook", {"url": url, "secret_token": secret, "allowed_updates": list(UPDATES)})
 
     def delete_webhook(self) -> None:
-        """Have updates kept for `updates`. None is dropped."""
+        """Delete the webhook, so that updates are kept for `updates`. None is dropped."""
         self._call("deleteWebhook", {})
 
     def close(self) -> None:

@@ -41,7 +41,7 @@ class PlayTimeline:
         self.events: list[PlayedEvent] = []
         self._retry = retry
         self._clock = FakeClock(BEGINS - CACHE_AGE)
-        self._piece = 0  # the event with which the present piece of work began
+        self._piece = 0  # index of the event with which the current piece of work began
         self._announced: str | None = None  # the reason for the next wait; None: no wait was announced
         self._breaker: Breaker | None = None
         self._state = BreakerState()
