@@ -11,7 +11,7 @@ run_record.py       the same work as a run on a ledger, for metrics
 action_sink.py      ActionSink: receives the actions that follow a failure
 deferred.py         work that is due again later
 chain.py            robots that work one after another, until one fails fast
-protocol.py         the policies for creation and batches that a robot's policy implies
+protocol.py         what a robot's policy implies: policies for creation and batches, the longest deferral
 creation.py         Creator: an item that is requested twice is created once
 idempotency.py      key_of: the idempotency key of data
 read_only.py        the mode in which a creator only looks up items

@@ -29,17 +29,21 @@ class Deferred(NamedTuple):
     code: str  # of its last error
     taken_until: datetime | None = None  # a taker is working on it
 
-    def is_due(self, now: datetime) -> bool:
+    def is_due(self, now: datetime, longest_s: float) -> bool:
+        """Return whether it is due and not taken; `longest_s` is the longest time for which work is deferred."""
         taken = self.taken_until is not None and is_ahead(self.taken_until, now, longest_s=LEASE_S)
-        return self.due_at <= now and not taken
+        return not taken and not is_ahead(self.due_at, now, longest_s=longest_s)
 
 
 class Deferrals:
-    """The deferred work of one robot. Every method may raise StateError, StorageError."""
+    """The deferred work of one robot, each piece deferred for at most `longest_s` seconds.
 
-    def __init__(self, states: StateStore, robot_id: str, clock: Clock) -> None:
+    Every method may raise StateError, StorageError.
+    """
+
+    def __init__(self, states: StateStore, robot_id: str, clock: Clock, longest_s: float) -> None:
         self._cell = StateCell(states, f"{robot_id}.deferred", decoded, encoded)
-        self._clock = clock
+        self._clock, self._longest_s = clock, longest_s
 
     def put(self, correlation_id: str, input_data: Mapping[str, Any], after_s: float, code: str) -> Deferred:
         """Defer a piece of work for `after_s` seconds. Work with the same id and data is deferred again.
@@ -64,7 +68,7 @@ class Deferrals:
 
     def due(self, now: datetime) -> list[Deferred]:
         """Return the work that is due at `now` and not taken."""
-        return [it for it in self.all() if it.is_due(now)]
+        return [it for it in self.all() if it.is_due(now, self._longest_s)]
 
     def take(self, key: str) -> Deferred | None:
         """Take a piece of work for an hour. Return None if it is no longer due or somebody else has taken it."""
@@ -72,7 +76,7 @@ class Deferrals:
 
         def step(known: Mapping[str, Deferred]) -> tuple[Mapping[str, Deferred], Deferred | None]:
             it = known.get(key)
-            if it is None or not it.is_due(now):
+            if it is None or not it.is_due(now, self._longest_s):
                 return known, None
             taken = it._replace(taken_until=now + timedelta(seconds=LEASE_S))
             return {**known, key: taken}, taken

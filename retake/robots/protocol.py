@@ -1,4 +1,4 @@
-"""The policies for creation and batches that a robot's policy implies."""
+"""What a robot's policy implies: its policies for creation and batches, and the longest deferral of its work."""
 
 from collections.abc import Iterable
 
@@ -8,6 +8,7 @@ from retake.robots.creation import CreationPolicy
 from retake.robots.follow_ups import Do, FollowUp
 from retake.robots.idempotency import key_of
 from retake.robots.policies import RobotPolicy
+from retake.robots.recovery import CORRECTED_RETRY_S
 
 
 def creation_policy(policy: RobotPolicy) -> CreationPolicy:
@@ -53,6 +54,11 @@ def batch_policy(policy: RobotPolicy) -> BatchPolicy:
         split_codes=frozenset(policy.batch.split_after),
         check_before_retry=policy.idempotency is None or policy.idempotency.check_before_retry,
     )
+
+
+def longest_deferral_s(policy: RobotPolicy) -> float:
+    """Return the longest time in seconds for which the robot defers work."""
+    return max([CORRECTED_RETRY_S, *(action.after_s for action in _named(policy, Do.DEFERRED_RETRY))])
 
 
 def _named(policy: RobotPolicy, do: Do) -> list[FollowUp]:

@@ -25,7 +25,7 @@ from retake.robots.degraded import RobotDegraded, may_run
 from retake.robots.execution import Execution, Failure, Ports
 from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
-from retake.robots.protocol import batch_policy, creation_policy, keyed
+from retake.robots.protocol import batch_policy, creation_policy, keyed, longest_deferral_s
 from retake.robots.read_only import ReadOnly
 from retake.robots.run_record import RobotRun
 from retake.robots.sections import CACHED_BY_DEFAULT
@@ -73,7 +73,7 @@ class Robot:
     def __init__(self, policy: RobotPolicy, ports: Ports) -> None:
         self.policy, self._ports = policy, ports
         self._states = ports.states or MemoryStateStore()
-        self.deferrals = Deferrals(self._states, policy.id, ports.clock)
+        self.deferrals = Deferrals(self._states, policy.id, ports.clock, longest_deferral_s(policy))
         self._breaker = policy.breaker and Breaker(
             policy.breaker.name, self._states, policy.breaker.policy, clock=ports.clock, owner=ports.owner
         )

@@ -149,6 +149,13 @@ def test_what_a_process_died_at_whose_clock_was_ahead_is_due_too(
     assert len(fetcher().robot.run_due(lambda it, call: "done")) == 1
 
 
+def test_work_deferred_by_a_clock_that_was_ahead_is_due(fetcher: Callable[[], Workshop], clock: FakeClock) -> None:
+    clock.sleep(30 * 24 * 3600)
+    fail(fetcher())
+    clock.moment -= timedelta(days=30)
+    assert len(fetcher().robot.run_due(lambda it, call: "done")) == 1
+
+
 @pytest.mark.parametrize("error", [Stopped("asked to"), ZeroDivisionError("a bug")])
 def test_what_was_not_done_stays_due(fetcher: Callable[[], Workshop], clock: FakeClock, error: Exception) -> None:
     fail(fetcher())
