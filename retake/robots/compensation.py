@@ -66,6 +66,7 @@ class Unconfirmed:
         stays due and the others are still rolled back; the first error is raised at the end. Only Stopped and LeaseLost
         are raised at once.
         """
+        self._restart_wrong()
         done, errors = list[Doubt](), list[Exception]()
         for doubt in self.due():
             if not self.has(doubt.key):
@@ -82,6 +83,15 @@ class Unconfirmed:
         if errors:
             raise errors[0]
         return done
+
+    def _restart_wrong(self) -> None:
+        """Let the time of items count from now that were begun by a clock far ahead, as their age is unknown."""
+        now = self._clock.now()
+        latest = now + timedelta(seconds=self._after_s)
+        if any(doubt.since > latest for doubt in self.all()):
+            self._cell.update(
+                lambda doubts: {key: it._replace(since=now) if it.since > latest else it for key, it in doubts.items()}
+            )
 
     def _rolled_back(self, doubt: Doubt) -> None:
         """Forget the item, unless its creation has started over in the meantime."""

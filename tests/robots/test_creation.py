@@ -451,6 +451,17 @@ def test_what_is_begun_anew_while_it_is_rolled_back_stays_in_doubt() -> None:
     assert [doubt.since for doubt in unconfirmed.all()] == [clock.now()]
 
 
+def test_an_item_begun_by_a_clock_that_was_ahead_is_rolled_back_in_time() -> None:
+    clock = FakeClock()
+    unconfirmed = Unconfirmed(MemoryStateStore(), "items", clock, 60)
+    clock.sleep(1000)
+    unconfirmed.begun("a")
+    clock.moment -= timedelta(seconds=1000)
+    assert unconfirmed.roll_back_due(lambda key: None) == []
+    clock.sleep(60)
+    assert [doubt.key for doubt in unconfirmed.roll_back_due(lambda key: None)] == ["a"]
+
+
 def test_a_duplicate_of_somebody_elses_is_in_no_doubt(finishing: Scene) -> None:
     finishing.there.plan = [DUPLICATE]
     find = finishing.there.find
