@@ -17,10 +17,10 @@ from retake.serving.body import (
     Receive,
     Send,
     TooLarge,
-    announces_more,
     bearer,
+    exceeds_limit,
     refuse,
-    same,
+    secret_matches,
     with_whole_body,
 )
 
@@ -61,7 +61,7 @@ class AccessGate:
 
     def _user_of(self, given: bytes) -> str | None:
         """Return the user whose key this is, or None. Every key is compared, each in constant time."""
-        found = [user for user, key in self._keys if same(given, key)]
+        found = [user for user, key in self._keys if secret_matches(given, key)]
         return found[0] if found else None
 
 
@@ -104,7 +104,7 @@ async def bounded_chunks(headers: Any, receive: Receive, limit: int) -> AsyncGen
 
     The client has BODY_S seconds, plus the time that what it has sent takes at MIN_BYTES_PER_S bytes per second.
     """
-    if announces_more(headers.get("content-length", "0"), limit):
+    if exceeds_limit(headers.get("content-length", "0"), limit):
         raise BodyRefused(413, f"the body is larger than {limit} bytes")
     size, loop = 0, asyncio.get_running_loop()
     began = loop.time()

@@ -9,7 +9,7 @@ from retake.serving.body import (
     TooLarge,
     bearer,
     refuse,
-    same,
+    secret_matches,
     with_whole_body,
 )
 
@@ -33,11 +33,11 @@ class Gatekeeper:
         if scope["type"] != "http":
             return await self._application(scope, receive, send)
         headers, path = dict(scope["headers"]), scope["path"]
-        hooked = path == self._hook
-        if (path == self._prefix or path.startswith(f"{self._prefix}/")) and not same(bearer(headers), self._key):
+        hooked, needs_key = path == self._hook, path == self._prefix or path.startswith(f"{self._prefix}/")
+        if needs_key and not secret_matches(bearer(headers), self._key):
             unauthorized = "the header Authorization: Bearer does not have the key of MUSIC_API_KEY"
             return await refuse(send, 401, unauthorized, (b"www-authenticate", b"Bearer"))
-        if hooked and not same(headers.get(b"x-telegram-bot-api-secret-token", b""), self._hook_secret):
+        if hooked and not secret_matches(headers.get(b"x-telegram-bot-api-secret-token", b""), self._hook_secret):
             return await refuse(send, 403, "the header X-Telegram-Bot-Api-Secret-Token is missing or wrong")
         try:
             await with_whole_body(self._application, scope, receive, send, MAX_UPDATE_BYTES if hooked else LARGEST_BODY)

@@ -65,7 +65,7 @@ def address_of(url: str) -> Address:
     return Address(url, place, None if "heartbeat" in asked else HEARTBEAT_S)
 
 
-def trouble(address: Address, error: BaseException, timeout_s: float) -> BrokerAway:
+def connect_error(address: Address, error: BaseException, timeout_s: float) -> BrokerAway:
     """Return the error for people that a failed attempt to connect amounts to."""
     if isinstance(error, BrokerAway):
         return error

@@ -16,7 +16,7 @@ from aio_pika.abc import AbstractChannel, AbstractConnection
 from aio_pika.connection import make_url
 
 from retake.rabbit import properties
-from retake.rabbit.address import Address, BrokerAway, trouble
+from retake.rabbit.address import Address, BrokerAway, connect_error
 from retake.rabbit.topology import Topology
 
 BASE_PAUSE_S = 0.2
@@ -57,7 +57,7 @@ class RabbitConnection:
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  libraries raise many kinds
                 _reraise_own(error)
                 failures += 1
-                self._on_change(trouble(self.address, error, self.timeout_s))
+                self._on_change(connect_error(self.address, error, self.timeout_s))
             else:
                 failures = 0
                 self._ready.set()

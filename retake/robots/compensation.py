@@ -12,18 +12,12 @@ from retake.errors import LeaseLost, Stopped
 from retake.retrying.state_store import Raw, StateCell, StateStore
 
 
-class Doubt(NamedTuple):
-    """An unconfirmed item."""
+class UnconfirmedItem(NamedTuple):
+    """An item that is neither confirmed nor rolled back."""
 
     key: str  # its idempotency key
     since: datetime  # when its creation began
     code: str | None = None  # of the error that kept it from being finished; None: unknown
-
-
-def due(doubts: Mapping[str, Doubt], now: datetime, after_s: float) -> list[Doubt]:
-    """Return the items to roll back, oldest first."""
-    before = now - timedelta(seconds=after_s)
-    return sorted((doubt for doubt in doubts.values() if doubt.since <= before), key=lambda doubt: doubt.since)
 
 
 class Unconfirmed:
@@ -36,30 +30,31 @@ class Unconfirmed:
 
     def begun(self, key: str) -> None:
         """Record that the creation of the item begins. The time until its rollback counts from here."""
-        doubt = Doubt(key, self._clock.now())
-        self._cell.update(lambda doubts: {**doubts, key: doubt})
+        item = UnconfirmedItem(key, self._clock.now())
+        self._cell.update(lambda items: {**items, key: item})
 
     def failed(self, key: str, code: str) -> None:
         """Record that the item was created but could not be finished."""
-        doubt = Doubt(key, self._clock.now(), code)
-        self._cell.update(lambda doubts: {**doubts, key: doubts.get(key, doubt)._replace(code=code)})
+        item = UnconfirmedItem(key, self._clock.now(), code)
+        self._cell.update(lambda items: {**items, key: items.get(key, item)._replace(code=code)})
 
     def confirm(self, key: str) -> None:
         """Record that the item is correct: finished, or checked by a person."""
-        self._cell.update(lambda doubts: {name: it for name, it in doubts.items() if name != key})
+        self._cell.update(lambda items: {name: it for name, it in items.items() if name != key})
 
     def has(self, key: str) -> bool:
         return key in self._cell.get()
 
-    def all(self) -> list[Doubt]:
+    def all(self) -> list[UnconfirmedItem]:
         """Return all unconfirmed items, oldest first."""
-        return sorted(self._cell.get().values(), key=lambda doubt: doubt.since)
+        return sorted(self._cell.get().values(), key=lambda item: item.since)
 
-    def due(self) -> list[Doubt]:
+    def due(self) -> list[UnconfirmedItem]:
         """Return the items whose time is up, oldest first."""
-        return due(self._cell.get(), self._clock.now(), self._after_s)
+        before = self._clock.now() - timedelta(seconds=self._after_s)
+        return [item for item in self.all() if item.since <= before]
 
-    def roll_back_due(self, undo: Callable[[str], None]) -> list[Doubt]:
+    def roll_back_due(self, undo: Callable[[str], None]) -> list[UnconfirmedItem]:
         """Roll back the items whose time is up, and return them.
 
         `undo(key)` may be called for an item that was never created or is already rolled back. If it fails, the item
@@ -67,19 +62,19 @@ class Unconfirmed:
         are raised at once.
         """
         self._restart_wrong()
-        done, errors = list[Doubt](), list[Exception]()
-        for doubt in self.due():
-            if not self.has(doubt.key):
+        done, errors = list[UnconfirmedItem](), list[Exception]()
+        for item in self.due():
+            if not self.has(item.key):
                 continue  # confirmed in the meantime
             try:
-                undo(doubt.key)
+                undo(item.key)
             except (Stopped, LeaseLost):
                 raise
             except Exception as error:  # noqa: BLE001  raised below
                 errors.append(error)
                 continue
-            self._rolled_back(doubt)
-            done.append(doubt)
+            self._rolled_back(item)
+            done.append(item)
         if errors:
             raise errors[0]
         return done
@@ -88,31 +83,31 @@ class Unconfirmed:
         """Let the time of items count from now that were begun by a clock far ahead, as their age is unknown."""
         now = self._clock.now()
         latest = now + timedelta(seconds=self._after_s)
-        if any(doubt.since > latest for doubt in self.all()):
+        if any(item.since > latest for item in self.all()):
             self._cell.update(
-                lambda doubts: {key: it._replace(since=now) if it.since > latest else it for key, it in doubts.items()}
+                lambda items: {key: it._replace(since=now) if it.since > latest else it for key, it in items.items()}
             )
 
-    def _rolled_back(self, doubt: Doubt) -> None:
+    def _rolled_back(self, item: UnconfirmedItem) -> None:
         """Forget the item, unless its creation has started over in the meantime."""
-        known = doubt.key, doubt.since
-        self._cell.update(lambda doubts: {key: it for key, it in doubts.items() if (key, it.since) != known})
+        known = item.key, item.since
+        self._cell.update(lambda items: {key: it for key, it in items.items() if (key, it.since) != known})
 
 
-def encoded(doubts: Mapping[str, Doubt]) -> Raw:
-    return {key: {"since": stamp(doubt.since), "code": doubt.code} for key, doubt in doubts.items()}
+def encoded(items: Mapping[str, UnconfirmedItem]) -> Raw:
+    return {key: {"since": stamp(item.since), "code": item.code} for key, item in items.items()}
 
 
-def decoded(raw: Raw | None) -> Mapping[str, Doubt]:
+def decoded(raw: Raw | None) -> Mapping[str, UnconfirmedItem]:
     """Decode a stored state. Raises ValueError, naming the field."""
-    return {key: _doubt(key, value) for key, value in (raw or {}).items()}
+    return {key: _item(key, value) for key, value in (raw or {}).items()}
 
 
-def _doubt(key: str, value: Any) -> Doubt:
+def _item(key: str, value: Any) -> UnconfirmedItem:
     try:
         since, code = parse_stamp(value["since"]), value["code"]
     except (TypeError, KeyError, ValueError) as error:
         raise ValueError(f'{key}: is not {{"since", "code"}}') from error
     if not isinstance(code, str | None):
         raise ValueError(f"{key}: code: is not text")  # noqa: TRY004  a document's fault, not a caller's
-    return Doubt(key, since, code)
+    return UnconfirmedItem(key, since, code)

@@ -25,7 +25,7 @@ class TooLarge(Exception):
     """The body exceeds its limit."""
 
 
-def announces_more(content_length: str, limit: int) -> bool:
+def exceeds_limit(content_length: str, limit: int) -> bool:
     """Return whether a Content-Length exceeds `limit`, or is not a number."""
     plain = content_length.isascii() and content_length.isdigit() and len(content_length) <= 15
     return not plain or int(content_length) > limit
@@ -36,7 +36,7 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit: int
 
     Raises TooLarge as soon as the body is known to exceed `limit`, and TimeoutError after BODY_S seconds.
     """
-    if announces_more(headers.get(b"content-length", b"0").decode("latin-1"), limit):
+    if exceeds_limit(headers.get(b"content-length", b"0").decode("latin-1"), limit):
         raise TooLarge
     parts, size = [], 0
     async with asyncio.timeout(BODY_S):
@@ -83,7 +83,7 @@ def bearer(headers: Mapping[bytes, bytes]) -> bytes:
     return given.strip(b" ") if scheme.lower() == b"bearer" else b""
 
 
-def same(given: bytes, secret: bytes) -> bool:
+def secret_matches(given: bytes, secret: bytes) -> bool:
     """Compare in constant time. An empty secret equals nothing."""
     return bool(secret) and hmac.compare_digest(given, secret)
 

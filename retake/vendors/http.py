@@ -165,7 +165,7 @@ def check_route(*urls: str) -> None:
 
     Raises SettingsError, which names the variable but not its value: a proxy's URL may contain a password.
     """
-    if not directly():
+    if not is_direct():
         from retake.vendors.route import check_proxies
 
         check_proxies(*urls)
@@ -181,7 +181,7 @@ TRUST_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL
 """The variables that name trusted certificates; the first one that is set counts. Those of requests, then OpenSSL's."""
 
 
-def directly() -> bool:
+def is_direct() -> bool:
     """Return whether there is certainly no proxy. Systems other than Linux have proxy settings besides the
     environment."""
     names = (name.lower() for name, value in os.environ.items() if value)
@@ -275,7 +275,7 @@ def reply_of(response: OpenAnswer, limit: int | IntoFile) -> Reply:
         raise
 
 
-def no_address(url: str) -> NoReply:
+def invalid_url(url: str) -> NoReply:
     return NoReply(Code.CONFIGURATION, f"{bare(url)!r} is not a valid URL, or the proxy is not", sent=False)
 
 

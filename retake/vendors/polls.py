@@ -18,7 +18,7 @@ import h11
 
 from retake.errors import Code
 from retake.vendors.answers import NoReply, Reply
-from retake.vendors.http import CONNECT_TIMEOUT_S, Cutter, bare, directly, in_time, logged, reply_of
+from retake.vendors.http import CONNECT_TIMEOUT_S, Cutter, bare, in_time, is_direct, logged, reply_of
 
 if TYPE_CHECKING:
     from ssl import SSLContext
@@ -43,7 +43,7 @@ class _Query(NamedTuple):
 
 def can_ask(url: str, content: Mapping[str, Any]) -> bool:
     """Return whether `ask` supports this URL and this content ("json", "params")."""
-    return not content.get("params") and not content.keys() - {"json", "params"} and is_plain(url) and directly()
+    return not content.get("params") and not content.keys() - {"json", "params"} and is_plain(url) and is_direct()
 
 
 def is_plain(url: str) -> bool:

@@ -22,10 +22,10 @@ from retake.vendors.http import (
     Cutter,
     IntoFile,
     bare,
-    directly,
     in_time,
+    invalid_url,
+    is_direct,
     logged,
-    no_address,
     reply_of,
 )
 
@@ -71,10 +71,10 @@ def send(
         given = settings.get_adapter(prepared.url or "")
         how: Any = settings.merge_environment_settings(prepared.url, {}, True, None, None)
     except (requests.RequestException, ValueError):
-        raise no_address(url) from None
+        raise invalid_url(url) from None
     # The total time ends a call; the timeout of each read ends an abandoned thread, and a call on a caller's session.
     how["timeout"] = (min(CONNECT_TIMEOUT_S, timeout_s), timeout_s + (_BEHIND_S if session is None else 0))
-    tls = trusted() if (prepared.url or "").lower().startswith("https:") or not directly() else None
+    tls = trusted() if (prepared.url or "").lower().startswith("https:") or not is_direct() else None
 
     def work(cutter: Cutter) -> Reply:
         # Not session.send, which reads the body of a redirect that it does not follow, and fails on a bad body as if
@@ -100,7 +100,7 @@ def _unauthenticated(request: requests.PreparedRequest) -> requests.PreparedRequ
 def _no_reply(error: Exception, url: str, timeout_s: float, *, maybe_sent: bool) -> NoReply:
     """Return the meaning of `error`. Only without a connection is it certain that nothing was sent."""
     if isinstance(error, _NOT_A_URL):  # for example, a host name that cannot be looked up
-        return no_address(url)
+        return invalid_url(url)
     if isinstance(error, requests.ConnectTimeout):
         return NoReply(Code.TIMEOUT, f"no connection to {bare(url)} in time", sent=False)
     refusal = _new_connection_error(error)
