@@ -3,7 +3,7 @@
 from retake.console import consent
 from retake.console.answer import Answer
 from retake.console.command_context import CommandContext
-from retake.console.ordering import ordered
+from retake.console.ordering import order
 from retake.console.several import command_for_each
 from retake.operations.port import Verb
 
@@ -17,4 +17,4 @@ def command(context: CommandContext, run: str, yes: bool) -> Answer:
     Everything made for a generation is kept in dead_letters/, from where it can be requeued. It does not count as
     failed. A task in flight at a vendor stays paid for, and its result is not fetched.
     """
-    return ordered(context, Verb.CANCEL, run, yes=yes)
+    return order(context, Verb.CANCEL, run, yes=yes)

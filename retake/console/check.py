@@ -23,7 +23,7 @@ _TONES = {Severity.ERROR: Tone.BAD, Severity.WARNING: Tone.WARN, Severity.NOTE: 
 IMAGES = "images"
 """What `--channel` names the image-job service by."""
 
-SHOWN = 20
+MAX_SHOWN = 20
 """Findings of one code that people are shown; a program gets all of them."""
 
 
@@ -44,10 +44,10 @@ def command(context: CommandContext, media: bool, repair: bool) -> Answer:
         65  something does not; what to do is with each finding
         75  not everything could be looked at
     """
-    with progress_on(sys.stderr) as progress, _findings_alone():
+    with progress_on(sys.stderr) as progress, _without_warnings():
         reports = []
         if context.channel != IMAGES:
-            with _images_alone_offered(context):
+            with _images_hint(context):
                 reports.append(check_bucket(context.operations, media=media, repair=repair, progress=progress))
         if context.channel == IMAGES or (context.channel is None and _serves_images(context)):
             reports.append(_image_jobs(context, repair=repair, progress=progress))
@@ -55,7 +55,7 @@ def command(context: CommandContext, media: bool, repair: bool) -> Answer:
 
 
 @contextmanager
-def _images_alone_offered(context: CommandContext) -> Iterator[None]:
+def _images_hint(context: CommandContext) -> Iterator[None]:
     """Say how the image jobs are checked alone where the bucket of the pipelines cannot be: there may be none."""
     try:
         yield
@@ -82,7 +82,7 @@ def _image_jobs(context: CommandContext, *, repair: bool, progress: Progress) ->
 
 
 @contextmanager
-def _findings_alone() -> Iterator[None]:
+def _without_warnings() -> Iterator[None]:
     """Log no warnings: what those that are called would warn of is among the findings, and once."""
     logger = getLogger("retake")
     before = logger.level
@@ -120,9 +120,9 @@ def answer(report: CheckReport) -> Answer:
     shown: Counter[str] = Counter()
     for it in report.findings:
         shown[it.code] += 1
-        if shown[it.code] <= SHOWN:
+        if shown[it.code] <= MAX_SHOWN:
             blocks += _blocks(it)
-    blocks += [Sentence(f"… and {n - SHOWN} more {code}") for code, n in shown.items() if n > SHOWN]
+    blocks += [Sentence(f"… and {n - MAX_SHOWN} more {code}") for code, n in shown.items() if n > MAX_SHOWN]
     return Answer(report.document(), blocks, report.exit_code)
 
 

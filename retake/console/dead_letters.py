@@ -74,11 +74,11 @@ def requeue_letter(context: CommandContext, letter_id: str) -> Answer:
     Everything before that step is kept and not paid for again. One generation is under way at a time, in each of the
     CHANNELS: of several the first is requeued, and the others are refused until it has ended.
     """
-    from retake.console.ordering import ordered_of
+    from retake.console.ordering import order_target
     from retake.operations.orders import Target
 
     it = letters.find_letter(context.operations, letter_id)
-    return ordered_of(context, Verb.REQUEUE, Target(it.pipeline, it.letter.id, None))
+    return order_target(context, Verb.REQUEUE, Target(it.pipeline, it.letter.id, None))
 
 
 @command_for_each("drop", "letter_id", "ID")

@@ -59,7 +59,7 @@ def examine(context: CommandContext, *, offline: bool, test_request: bool) -> It
         yield ffmpeg_check(settings)
     music = _with_music(context)
     unusable = [*_music_settings(context)] if music else []
-    yield from unusable or _stored(context)  # which opens what the settings of music name, too
+    yield from unusable or _store_findings(context)  # which opens what the settings of music name, too
     if offline:
         yield ok("vendors", f"not asked (--offline{', and so without --test-request' if test_request else ''})")
     elif story:
@@ -97,7 +97,7 @@ def _music(context: CommandContext, *, offline: bool, test_request: bool) -> Ite
         yield from checks.vendor_checks(clients, test_request=test_request)
 
 
-def _stored(context: CommandContext) -> Iterator[Finding]:
+def _store_findings(context: CommandContext) -> Iterator[Finding]:
     """What is in the bucket and on the ledger. If the bucket does not answer, nothing else can be checked."""
     try:
         operations = context.operations

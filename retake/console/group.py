@@ -14,7 +14,7 @@ AS_JSON = "retake.json"
 CHANNEL = "retake.channel"
 """What options before the command's name are kept as, in the context's `meta`, which its commands see."""
 
-_WHOLE = 1000
+_MAX_HELP_LENGTH = 1000
 """Characters that no sentence of help has."""
 
 
@@ -26,14 +26,14 @@ class CommandGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
-            ctx.fail(f"No such command {name!r}.{_alike(name, self.list_commands(ctx))}")
+            ctx.fail(f"No such command {name!r}.{_suggestion(name, self.list_commands(ctx))}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Each with its whole first sentence, which click would cut at the edge of the terminal."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, it.get_short_help_str(limit=_WHOLE)) for name, it in commands if it])
+            formatter.write_dl([(name, it.get_short_help_str(limit=_MAX_HELP_LENGTH)) for name, it in commands if it])
 
 
 class RootGroup(CommandGroup):
@@ -70,7 +70,7 @@ def _asks_for_json(args: Sequence[str]) -> bool:
     return "--json" in (args[: args.index("--")] if "--" in args else args)
 
 
-def _alike(name: str, known: Sequence[str]) -> str:
+def _suggestion(name: str, known: Sequence[str]) -> str:
     from difflib import get_close_matches
 
     found = get_close_matches(name.lower(), known, n=3, cutoff=0.6) or [it for it in known if it.startswith(name)]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from retake.images.presence import WorkerPresence
     from retake.images.start import ImageServices
 
-_LONGEST = 200  # characters of a foreign text in a table
+_MAX_TEXT_LENGTH = 200  # characters of a foreign text in a table
 _NOTHING_MORE = "there is nothing more to do"
 
 
@@ -37,7 +37,7 @@ def status(context: CommandContext) -> Answer:
         "sets": found.sets,
         "queues": found.queues,
         "dead_messages": found.dead_messages,
-        "workers": None if found.workers is None else [_shown(it) for it in found.workers],
+        "workers": None if found.workers is None else [_worker_document(it) for it in found.workers],
         "comfyui": [{"url": url, "alive": alive} for url, alive in found.comfyui.items()],
         "trouble": found.trouble,
     }
@@ -81,7 +81,7 @@ def list_dead(context: CommandContext, limit: int = 50) -> Answer:
             it.name,
             it.queue,
             Cell(it.job.status if it.job else "gone", Tone.BAD if it.job else Tone.FAINT),
-            one_line(it.job.error if it.job else "")[:_LONGEST],
+            one_line(it.job.error if it.job else "")[:_MAX_TEXT_LENGTH],
         )
         for it in found
     ]
@@ -179,7 +179,7 @@ def _dead(context: CommandContext) -> "Iterator[DeadMessages]":
         yield DeadMessages(services.store, services.broker, services.table)
 
 
-def _shown(worker: "WorkerPresence") -> dict[str, Any]:
+def _worker_document(worker: "WorkerPresence") -> dict[str, Any]:
     told = {"job": worker.job or None, "comfyui": list(worker.comfyui), "waits": worker.waits or None}
     return {**worker._asdict(), **told}
 
@@ -215,7 +215,7 @@ def _document(it: "DeadMessage") -> dict[str, Any]:
         "status": job.status if job else None,
         "error": job.error if job else None,
         "user_id": job.user_id if job else None,
-        "body": one_line(it.body.decode(errors="replace"))[:_LONGEST],
+        "body": one_line(it.body.decode(errors="replace"))[:_MAX_TEXT_LENGTH],
     }
 
 

@@ -29,7 +29,7 @@ STORES = {
 }
 """The environment variables that stores read, and what they are for."""
 
-_NAMED = 3  # files that a refusal names
+_LISTED = 3  # files that a refusal names
 
 
 @click.command("init", context_settings=CONTEXT)
@@ -82,9 +82,9 @@ def _files(folder: Path) -> Mapping[str, bytes]:
 def _check_free(folder: Path, files: Mapping[str, bytes]) -> None:
     taken = [name for name in sorted(files) if os.path.lexists(folder / name)]
     if taken:
-        more = f" and {len(taken) - _NAMED} more" if len(taken) > _NAMED else ""
+        named = ", ".join(taken[:_LISTED]) + (f" and {len(taken) - _LISTED} more" if len(taken) > _LISTED else "")
         raise Refusal(
-            f"{folder} already has {', '.join(taken[:_NAMED])}{more}, and nothing is overwritten: nothing was written. "
+            f"{folder} already has {named}, and nothing is overwritten: nothing was written. "
             "Move them away, or name another folder"
         )
 

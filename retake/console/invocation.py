@@ -33,7 +33,7 @@ def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Comman
         def run(as_json: bool, channel: str | None, **options: Any) -> int:
             every_s = watch.seconds(click.get_current_context())
             if every_s is not None:
-                return _watched(lambda context: work(context, **options), channel, every_s, as_json=as_json)
+                return _watch(lambda context: work(context, **options), channel, every_s, as_json=as_json)
             context = CommandContext(dict(os.environ), channel=channel, as_text=not as_json)
             return answered(lambda: work(context, **options), as_json=as_json)
 
@@ -67,7 +67,7 @@ _WITH_CHANNEL = click.option(
 )
 
 
-def _watched(work: Callable[[CommandContext], Answer], channel: str | None, every_s: float, *, as_json: bool) -> int:
+def _watch(work: Callable[[CommandContext], Answer], channel: str | None, every_s: float, *, as_json: bool) -> int:
     """Answer again and again, each time in a context of its own: settings may change, a connection may be lost."""
     looks = 0
 

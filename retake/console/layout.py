@@ -11,30 +11,30 @@ from collections.abc import Iterator, Sequence
 GAP = 2
 """Columns between two columns of a table."""
 
-BRIEF = 80
+MAX_BRIEF = 80
 """So many characters of a brief cell are shown on a terminal: the status of a vendor's answer is among them."""
 
-_LEAST = 14  # columns that a cell of words is folded to at most, unless it is shorter
+_MIN_WORD_WIDTH = 14  # columns that a cell of words is folded to at most, unless it is shorter
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?: ?UTC|Z)?|\d\d:\d\d:\d\d")
 _ID = re.compile(r"(?<!\S)(?=[a-z_-]*\d)[0-9a-z_-]{8,40}(?![^\s,;:.)])")  # of a run, a generation, a task: 36 signs
 _GLUE = "\N{NO-BREAK SPACE}"  # stands for a space at which nothing is folded; a text may have some of its own
-_SECOND = "\0"  # follows a sign of two columns while lines are made, for textwrap counts signs
+_FILLER = "\0"  # follows a sign of two columns while lines are made, for textwrap counts signs
 
 
 def fold(text: str, width: int) -> list[str]:
     """Return `text` in lines of `width` columns at most, but for a time or an id, which stays whole."""
     glued = _TIME.sub(lambda time: time[0].replace(" ", _GLUE), text)
-    filler = "" if text.isascii() or _SECOND in text else _SECOND
+    filler = "" if text.isascii() or _FILLER in text else _FILLER
     if filler:
         glued = "".join(sign + filler * (columns_of(sign) - 1) for sign in glued)
     lines: list[str] = []
     for line in textwrap.wrap(glued, max(1, width), break_long_words=False, break_on_hyphens=False) or [""]:
         whole = line.replace(filler, "") if filler else line
-        lines += _parted(whole.replace(_GLUE, " "), max(1, width))
+        lines += _split(whole.replace(_GLUE, " "), max(1, width))
     return lines
 
 
-def _parted(line: str, width: int) -> Iterator[str]:
+def _split(line: str, width: int) -> Iterator[str]:
     """A word that is too long for a line is broken, unless it is a time or an id."""
     if columns_of(line) <= width or _TIME.search(line) or _ID.search(line):
         yield line
@@ -52,7 +52,7 @@ def widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
     """Return how wide the columns of a table are, in which they all have room; None where it would be no table any
     more. `columns` are the texts of each, its name first."""
     natural = [max(map(columns_of, column)) for column in columns]
-    least = [min(full, _least(column)) for full, column in zip(natural, columns, strict=True)]
+    least = [min(full, _min_width(column)) for full, column in zip(natural, columns, strict=True)]
     room -= GAP * (len(columns) - 1)
     if sum(least) > room:
         return None
@@ -65,14 +65,14 @@ def widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
     return chosen
 
 
-def _least(column: Sequence[str]) -> int:
+def _min_width(column: Sequence[str]) -> int:
     """How narrow a column may become: its name, its times, its ids and its shorter words stay whole."""
     whole = [columns_of(it[0]) for text in column for kind in (_TIME, _ID) for it in kind.finditer(text)]
-    words = [min(columns_of(word), _LEAST) for text in column for word in text.split()]
+    words = [min(columns_of(word), _MIN_WORD_WIDTH) for text in column for word in text.split()]
     return max([1, *whole, *words])
 
 
-def cut(text: str, limit: int = BRIEF) -> str:
+def cut(text: str, limit: int = MAX_BRIEF) -> str:
     """Return `text`, shortened."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 

@@ -66,7 +66,7 @@ def list_pipelines(context: CommandContext, state: str | None = None, limit: int
 @click.argument("pipeline_id", metavar="ID")
 def show_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
     """Show one pipeline: how it stands, its attempts, what was paid for, and what was told on Telegram."""
-    store, row = _named(context, pipeline_id)
+    store, row = _find(context, pipeline_id)
     jobs = store.jobs(row.id)
     evidence = _operations(context).evidence(row.task_id)
     told = _messages(store, row.id)
@@ -80,7 +80,7 @@ def show_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
     }
     now = context.clock.now()
     blocks: list[Block] = [Heading(f"{row.task_id}: {row.track_title}"), Facts(_facts(row, now)), *_jobs(jobs, now)]
-    blocks += [*_paid(evidence.calls), *_told(told, now), *_texts(row)]
+    blocks += [*_paid(evidence.calls), *_telegram(told, now), *_texts(row)]
     return Answer(document, blocks)
 
 
@@ -146,7 +146,7 @@ for each in (list_pipelines, show_pipeline, retry_pipeline, cancel_pipeline, res
 _GOES_ON = "the music service goes on with it"
 
 
-def _named(context: CommandContext, text: str) -> "tuple[PipelineStore, PipelineRow]":
+def _find(context: CommandContext, text: str) -> "tuple[PipelineStore, PipelineRow]":
     """Return the pipeline that "7" or "music-7" names, and where it was read. Raises Refusal, StateError,
     StorageError."""
     from retake.music.rows import pipeline_of_task, task_of
@@ -185,7 +185,7 @@ def _write(context: CommandContext, pipeline_id: str) -> "tuple[PipelineActions,
     number too."""
     from retake.music.operations import open_actions
 
-    _, row = _named(context, pipeline_id)
+    _, row = _find(context, pipeline_id)
     return open_actions(context.music, context.clock), row.id
 
 
@@ -253,7 +253,7 @@ def _messages(store: "PipelineStore", pipeline_id: int) -> list["TelegramMessage
         return messages_of(cursor, pipeline_id)
 
 
-def _told(told: Sequence["TelegramMessage"], now: datetime) -> list[Block]:
+def _telegram(told: Sequence["TelegramMessage"], now: datetime) -> list[Block]:
     if not told:
         return []
     rows = [

@@ -7,12 +7,12 @@ from retake.operations.orders import Target, carry_out, loss, plan_order, target
 from retake.operations.port import Verb
 
 
-def ordered(context: CommandContext, verb: Verb, text: str, *, yes: bool = True) -> Answer:
+def order(context: CommandContext, verb: Verb, text: str, *, yes: bool = True) -> Answer:
     """Do `verb` to what `text` names. What would be lost by it the operator must agree to. Raises Refusal."""
-    return ordered_of(context, verb, target(context.operations, text), yes=yes)
+    return order_target(context, verb, target(context.operations, text), yes=yes)
 
 
-def ordered_of(context: CommandContext, verb: Verb, meant: Target, *, yes: bool = True) -> Answer:
+def order_target(context: CommandContext, verb: Verb, meant: Target, *, yes: bool = True) -> Answer:
     """Do `verb` to what is meant. An order that does not fit is refused whoever is at work."""
     plan = plan_order(meant, verb)
     if lost := loss(meant, plan):

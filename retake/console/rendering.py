@@ -17,7 +17,7 @@ from retake.logs import forget_unwritten
 if TYPE_CHECKING:
     from rich.console import Console
 
-_PLAINER = {
+_ASCII_FORMS = {
     **dict.fromkeys("«»„“”", '"'),
     **dict.fromkeys("–—−", "-"),
     "…": "...",
@@ -26,29 +26,28 @@ _PLAINER = {
     "→": "->",
     "✓": "ok",
     "✗": "x",
-    "!": "!",
     "’": "'",
     "\u00a0": " ",
 }
 """Our own signs, for a stream that has no other than ASCII's."""
 
 
-def _plainer(error: UnicodeError) -> tuple[str, int]:
+def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
     """What stands for the characters that the stream's encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]
-    shown = (_PLAINER.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in lacking)
+    shown = (_ASCII_FORMS.get(sign) or sign.encode("ascii", "backslashreplace").decode() for sign in lacking)
     return "".join(shown), error.end
 
 
-codecs.register_error("retake.plainer", _plainer)
+codecs.register_error("retake.plainer", _replace_unencodable)
 
 
 def show(answer: Answer, stream: TextIO, *, as_json: bool, indent: int | None = 2) -> None:
     """Write `answer` to `stream`, as fits it. JSON is indented by `indent`, or on one line without it. Raises
     BrokenPipeError if nobody reads it any more."""
-    _forgive(stream)
+    _tolerate_encoding(stream)
     if as_json:
         unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
         stream.write(json_lines(json.dumps(answer.document, ensure_ascii=not unicode, indent=indent)) + "\n")
@@ -61,7 +60,7 @@ def show(answer: Answer, stream: TextIO, *, as_json: bool, indent: int | None = 
 
 def complain(message: str, stream: TextIO) -> None:
     """Tell a person, on stderr, what went wrong. Where that cannot be written, the exit code says it alone."""
-    _forgive(stream)
+    _tolerate_encoding(stream)
     try:
         for number, line in enumerate(message.splitlines() or [""]):
             stream.write(f"{'  ' if number else 'error: '}{one_line(line)}\n")
@@ -70,7 +69,7 @@ def complain(message: str, stream: TextIO) -> None:
         forget_unwritten(stream, for_good=isinstance(error, BrokenPipeError))
 
 
-def _forgive(stream: TextIO) -> None:
+def _tolerate_encoding(stream: TextIO) -> None:
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure:
         reconfigure(errors="retake.plainer")
@@ -116,7 +115,7 @@ def _show_on_terminal(blocks: Sequence[Block], stream: TextIO) -> None:
     from rich.text import Text
 
     console = Console(file=stream, highlight=False, emoji=False, markup=False)
-    for number, block in enumerate(_drawn(blocks)):
+    for number, block in enumerate(_rendered(blocks)):
         match block:
             case Heading(text):
                 console.print(*([] if not number else ["\n"]), Text(one_line(text), "bold"), sep="")
@@ -131,7 +130,7 @@ def _show_on_terminal(blocks: Sequence[Block], stream: TextIO) -> None:
                 console.print(Text(several_lines(text.rstrip("\n"))), soft_wrap=True)
 
 
-def _drawn(blocks: Sequence[Block]) -> Iterator[Block]:
+def _rendered(blocks: Sequence[Block]) -> Iterator[Block]:
     for block in blocks:
         if isinstance(block, Markdown):
             from retake.console.rendered import blocks_of

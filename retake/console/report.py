@@ -44,7 +44,7 @@ def lines(report: Report) -> list[str]:
         section("Time to recovery", _recovery(report.incident)),
         section("Actions taken", _actions(report.incident)),
         section("Paid", _paid(report.history.evidence.calls)),
-        section("Recommendations", _recommended(report.advice)),
+        section("Recommendations", _recommendations(report.advice)),
         [f"Made by `python -m retake report` at {stamp(report.now)}. All times are UTC."],
     ]
     return [line for part in parts for line in part]
@@ -155,5 +155,5 @@ def _paid(calls: Sequence[Call]) -> list[str]:
     return [f"{_cost(calls)}:", "", *table(("Asked", "Step", "Outcome", "Possible duplicate", "USD"), rows)]
 
 
-def _recommended(advice: Sequence[str]) -> list[str]:
+def _recommendations(advice: Sequence[str]) -> list[str]:
     return [f"- {sentence(it)}" for it in advice] or ["None: the settings in place were enough."]

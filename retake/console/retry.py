@@ -2,7 +2,7 @@
 
 from retake.console.answer import Answer
 from retake.console.command_context import CommandContext
-from retake.console.ordering import ordered
+from retake.console.ordering import order
 from retake.console.several import command_for_each
 from retake.operations.port import Verb
 
@@ -17,4 +17,4 @@ def command(context: CommandContext, run: str) -> Answer:
     generation is requeued from its dead letter, at the step that failed. A failed run of another pipeline is queued
     once more.
     """
-    return ordered(context, Verb.RETRY, run)
+    return order(context, Verb.RETRY, run)

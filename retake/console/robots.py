@@ -25,8 +25,8 @@ from retake.robots.wording import modes_of, repeats_in_brief, waits_of
 from retake.settings.reader import DEFAULT_FILE, no_such_file
 from retake.settings.schema import closest, did_you_mean, read_table
 
-_FAULTS_SHOWN = 100
-_OF_THE_PROTOCOL = {
+_MAX_FAULTS = 100
+_PROTOCOL_CHANNELS = {
     "slack": {"kind": "slack"},
     "email": {"kind": "email", "host": "localhost", "from": "retake", "to": ["operators"]},
     "pagerduty": {"kind": "pagerduty"},
@@ -97,8 +97,8 @@ def check_files(context: CommandContext, files: Sequence[str]) -> Answer:
     document = {"files": [str(it) for it in paths], "faults": [it._asdict() for it in faults]}
     if not faults:
         return Answer(document, [Sentence(f"{count(len(paths), 'policy file')} checked: no fault.", Tone.GOOD)])
-    blocks: list[Block] = [Sentence(str(it), Tone.BAD) for it in faults[:_FAULTS_SHOWN]]
-    if more := len(faults) - _FAULTS_SHOWN:
+    blocks: list[Block] = [Sentence(str(it), Tone.BAD) for it in faults[:_MAX_FAULTS]]
+    if more := len(faults) - _MAX_FAULTS:
         blocks += [Sentence(f"and {more} more; --json has all of them")] if more > 0 else []
     blocks.append(Heading(f"{count(len(faults), 'fault')} in {len({it.file for it in faults})} of {len(paths)} files."))
     return Answer(document, blocks, 65)
@@ -139,7 +139,7 @@ def play_robot(
     alerts = _alerts(context)
     with _quiet():
         played = play(policy, failures, seed=chosen, alerts=alerts or _protocol_channels())
-    return Answer(played.document(), _told(policy, played, chosen, own_channels=alerts is not None))
+    return Answer(played.document(), _blocks(policy, played, chosen, own_channels=alerts is not None))
 
 
 for each in (list_robots, show_robot, check_files, play_robot):
@@ -171,7 +171,7 @@ def _alerts(context: CommandContext) -> AlertSettings | None:
 
 
 def _protocol_channels() -> AlertSettings:
-    settings: AlertSettings = read_table(ALERTS, {"channels": _OF_THE_PROTOCOL}, "ALERTS", [])
+    settings: AlertSettings = read_table(ALERTS, {"channels": _PROTOCOL_CHANNELS}, "ALERTS", [])
     return settings
 
 
@@ -185,7 +185,7 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _told(policy: RobotPolicy, played: Played, seed: int, *, own_channels: bool) -> list[Block]:
+def _blocks(policy: RobotPolicy, played: Played, seed: int, *, own_channels: bool) -> list[Block]:
     channels = "those of ALERTS.channels" if own_channels else "Slack, e-mail, PagerDuty, SMS: ALERTS.channels has none"
     rows = [_event_row(it) for it in played.timeline]
     took = clock_of(played.timeline[-1].at_s)

@@ -49,10 +49,10 @@ def _blocks(past: History, now: datetime) -> list[Block]:
     if last.error_code:
         facts.append(("last error", Cell(code_of(last.error_code), Tone.WARN)))
     title = f"{last.pipeline} {last.task_id}".strip()
-    return [Heading(title), Facts(facts), *_happened(past, now), *_paid(past.evidence.calls), *_files(past)]
+    return [Heading(title), Facts(facts), *_timeline(past, now), *_paid(past.evidence.calls), *_files(past)]
 
 
-def _happened(past: History, now: datetime) -> list[Block]:
+def _timeline(past: History, now: datetime) -> list[Block]:
     rows: list[tuple[str | Cell, ...]] = []
     for it in past.entries:
         tone = Tone.BAD if it.status == RunStatus.FAILED else Tone.WARN if it.error else Tone.PLAIN

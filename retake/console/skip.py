@@ -2,7 +2,7 @@
 
 from retake.console.answer import Answer
 from retake.console.command_context import CommandContext
-from retake.console.ordering import ordered
+from retake.console.ordering import order
 from retake.console.several import command_for_each
 from retake.operations.port import Verb
 
@@ -16,4 +16,4 @@ def command(context: CommandContext, run: str) -> Answer:
     skipped. A held paid call is not made again: the generation then ends as one whose attempts are used up. The text
     cannot be skipped.
     """
-    return ordered(context, Verb.SKIP, run)
+    return order(context, Verb.SKIP, run)

@@ -15,7 +15,7 @@ from retake.operations.spend import as_document, plan_latest_day, spend_report
 from retake.operations.words import usd
 from retake.plural import count
 
-SHOWN = 20
+MAX_SHOWN = 20
 """How many generations are shown; JSON has all of them."""
 
 
@@ -42,13 +42,13 @@ def command(context: CommandContext, days: int = 30, latest_day: date | None = N
     No call counts on a day before the latest on record. Where a clock was once far ahead, --latest-day corrects that.
     """
     if latest_day:
-        return _corrected(context, latest_day, yes=yes)
+        return _correct(context, latest_day, yes=yes)
     report = spend_report(context.operations, days)
-    document = as_document(report, SHOWN if context.as_text else None)
+    document = as_document(report, MAX_SHOWN if context.as_text else None)
     return Answer(document, _blocks(document, report.number))
 
 
-def _corrected(context: CommandContext, latest_day: date, *, yes: bool) -> Answer:
+def _correct(context: CommandContext, latest_day: date, *, yes: bool) -> Answer:
     """Make that day the latest on record. Raises Refusal."""
     plan = plan_latest_day(context.operations, latest_day)
     consent.obtain(f"this counts what is on record of later days ({plan.sums}) on {plan.day}", yes=yes)
@@ -74,7 +74,7 @@ def _blocks(document: Mapping[str, Any], generations: int) -> list[Block]:
             Heading("By step"), _table("step", document["by_step"], {}),
             Heading("By generation"), _by_generation(document["by_generation"], many),
         ]  # fmt: skip
-        if (more := generations - SHOWN) > 0:
+        if (more := generations - MAX_SHOWN) > 0:
             blocks.append(Sentence(f"and {more} more; --json has all of them", Tone.FAINT))
     return blocks
 
@@ -117,7 +117,7 @@ def _today(today: Mapping[str, Any]) -> str:
 
 
 def _by_generation(rows: list[dict[str, Any]], many: bool) -> Table:
-    shown = [{**row, "channel": row["channel"] or ""} for row in rows[:SHOWN]]
+    shown = [{**row, "channel": row["channel"] or ""} for row in rows[:MAX_SHOWN]]
     return _table("generation_id", shown, {**({"channel": "channel"} if many else {}), "outcome": "outcome"})
 
 

@@ -22,10 +22,10 @@ def command(context: CommandContext, yes: bool) -> Answer:
     done = unlock(plan)
     if not done.then:  # the lease was free
         return Answer(done.document, [*done_lines(done.document["what"]), Sentence(GOES_ON)])
-    return Answer(done.document, [*done_lines(done.document["what"], done.then), *_told(done.lowered)])
+    return Answer(done.document, [*done_lines(done.document["what"], done.then), *_follow_up(done.lowered)])
 
 
-def _told(lowered: bool | None) -> list[Block]:
+def _follow_up(lowered: bool | None) -> list[Block]:
     if lowered is None:
         return [Sentence("One of the documents is invalid; `status` says which.", Tone.WARN)]
     return [Sentence(f"{'processing_lock is lowered. ' if lowered else ''}{GOES_ON}")]

@@ -15,12 +15,12 @@ from retake.exit_codes import ExitCode
 from retake.option_values import Seconds
 
 _FINAL = (ExitCode.BUG, ExitCode.CONFIG, ExitCode.INTERRUPTED)
-_KEPT = "retake.watch"
-_CLEARED = "\x1b[H\x1b[2J\x1b[3J"
+_META_KEY = "retake.watch"
+_CLEAR_SCREEN = "\x1b[H\x1b[2J\x1b[3J"
 
 
 def _keep(ctx: click.Context, _: click.Parameter, value: float | None) -> None:
-    ctx.meta[_KEPT] = value
+    ctx.meta[_META_KEY] = value
 
 
 option: Callable[[Any], Any] = click.option(
@@ -36,7 +36,7 @@ option: Callable[[Any], Any] = click.option(
 
 def seconds(ctx: click.Context) -> float | None:
     """Return how often to look; None: once."""
-    value: float | None = ctx.meta.get(_KEPT)
+    value: float | None = ctx.meta.get(_META_KEY)
     return value
 
 
@@ -60,4 +60,4 @@ def make_room(stream: TextIO, *, first: bool) -> None:
     if not stream.isatty():
         stream.write("" if first else "\n")
     elif os.environ.get("TERM", "dumb") != "dumb":
-        stream.write(_CLEARED)
+        stream.write(_CLEAR_SCREEN)
