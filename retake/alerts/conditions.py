@@ -114,16 +114,16 @@ class TickEnd(NamedTuple):
 
 def look(pipeline: str, end: TickEnd, facts: PipelineFacts | None, failures_before_warning: int) -> Findings:
     """Return what is wrong with a pipeline after its tick. `facts` is None if its state is not known."""
-    found = [*_of_end(end)]
+    found = [*_end_conditions(end)]
     if facts:
-        found += _of_facts(facts, failures_before_warning, end.at)
+        found += _fact_conditions(facts, failures_before_warning, end.at)
     if end.exit_code == ExitCode.CONFIG and not any(it.code == "refused" for it in found):
         found.append(_misconfigured(end))
-    named = (_of_channel(it, pipeline.partition("/")[2]) for it in found)
+    named = (_with_channel(it, pipeline.partition("/")[2]) for it in found)
     return Findings(pipeline, OF_A_PIPELINE if facts else OF_A_TICK, tuple(named))
 
 
-def _of_channel(it: Condition, channel: str) -> Condition:
+def _with_channel(it: Condition, channel: str) -> Condition:
     """Return the condition with the channel added to its command, since several channels may have a generation with the
     same id."""
     if not channel:
@@ -134,7 +134,7 @@ def _of_channel(it: Condition, channel: str) -> Condition:
     return it._replace(command=it.command.replace(own, f"{channel}/{own}")) if own else it
 
 
-def _of_end(end: TickEnd) -> Iterator[Condition]:
+def _end_conditions(end: TickEnd) -> Iterator[Condition]:
     exit_code, now, why = end
     if exit_code == ExitCode.BAD_STATE:
         yield Condition(
@@ -160,7 +160,7 @@ def _of_end(end: TickEnd) -> Iterator[Condition]:
         )
 
 
-def _of_facts(facts: PipelineFacts, failures_before_warning: int, now: str) -> Iterator[Condition]:
+def _fact_conditions(facts: PipelineFacts, failures_before_warning: int, now: str) -> Iterator[Condition]:
     for it in facts.steps:
         if it.failed >= failures_before_warning:
             yield _step_failing(facts, it)
@@ -209,7 +209,7 @@ def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:
         attempt=f"{it.failed}/{it.most}",
         ending=not it.retried,
     )
-    return _because_of(error, found)
+    return _with_error(error, found)
 
 
 def _generation_failed(last: FailedGeneration) -> Condition:
@@ -225,7 +225,7 @@ def _generation_failed(last: FailedGeneration) -> Condition:
         generation_id=last.generation_id,
         step=last.step,
     )
-    return _because_of(last.error, found)
+    return _with_error(last.error, found)
 
 
 def _stopped(facts: PipelineFacts) -> Condition:
@@ -241,7 +241,7 @@ def _stopped(facts: PipelineFacts) -> Condition:
         generation_id=last.generation_id if last else None,
         step=last.step if last else None,
     )
-    return _because_of(last.error if last else ErrorRecord(), found)
+    return _with_error(last.error if last else ErrorRecord(), found)
 
 
 def _refused(facts: PipelineFacts, by: str) -> Condition:
@@ -257,7 +257,7 @@ def _refused(facts: PipelineFacts, by: str) -> Condition:
         generation_id=facts.item_id,
         step=facts.step,
     )
-    return _because_of(error, found)
+    return _with_error(error, found)
 
 
 def _misconfigured(end: TickEnd) -> Condition:
@@ -288,7 +288,7 @@ def _outcome_unknown(facts: PipelineFacts, call: UnknownOutcome) -> Condition:
         generation_id=facts.item_id,
         step=call.step,
     )
-    return _because_of(facts.error, found)
+    return _with_error(facts.error, found)
 
 
 def interrupted(at: str, item_id: str | None = None, step: str | None = None) -> Condition:
@@ -365,7 +365,7 @@ def channel_refused(name: str, why: str, at: str) -> Condition:
     )
 
 
-def _because_of(error: ErrorRecord, condition: Condition) -> Condition:
+def _with_error(error: ErrorRecord, condition: Condition) -> Condition:
     return condition._replace(
         error_class=error.error_class.value if error.error_class else None,
         error_code=error.code,

@@ -155,7 +155,7 @@ class DeadLetters:
 
     def list(self, limit: int | None = 50) -> list[DeadLetter]:
         """Return the last `limit` letters, the newest first by the store's clock. Reads only their reports."""
-        letters = (letter for it in self._folders.newest() if (letter := self._there(it)))
+        letters = (letter for it in self._folders.newest() if (letter := self._existing(it)))
         return [*islice(letters, limit)]
 
     def folders(self) -> Sequence[LetterFolder]:
@@ -215,7 +215,7 @@ class DeadLetters:
         for name in sorted(files, key=lambda name: name == REPORT):
             self._folders.delete(letter_id, name)
 
-    def _there(self, folder: LetterFolder) -> DeadLetter | None:
+    def _existing(self, folder: LetterFolder) -> DeadLetter | None:
         """Return the letter in a folder, or None if another program has removed it since it was counted."""
         letter = self.of(folder)
         if not letter.fault or REPORT not in folder.files:
@@ -243,7 +243,7 @@ class _LetterFolders:
         """Yield the folders, the newest first."""
         found = self._read()
         fresh = (LetterFolder(_newest(files), letter_id, files) for letter_id, files in found.fresh.items())
-        yield from self._kept.merged(found, fresh, lambda sums: sums["newest"], self._of_row)
+        yield from self._kept.merged(found, fresh, lambda sums: sums["newest"], self._folder_of_row)
 
     def count(self, what: str) -> int:
         """Return the number of "letters" or "reports" (`what`)."""
@@ -312,7 +312,7 @@ class _LetterFolders:
             self._kept.count_settled(found)
         return found
 
-    def _of_row(self, letter_id: str, row: Mapping[str, Sequence[float]]) -> LetterFolder:
+    def _folder_of_row(self, letter_id: str, row: Mapping[str, Sequence[float]]) -> LetterFolder:
         prefix = f"{self.folder}{letter_id}/"
         files = {name: Entry(f"{prefix}{name}", size, at) for name, (size, at) in _read_row(row).items()}
         return LetterFolder(_newest(files), letter_id, files)

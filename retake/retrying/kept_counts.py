@@ -100,8 +100,8 @@ class KeptIndex(NamedTuple):
     months: Mapping[str, Mapping[str, Any]] = {}  # the sums of each month's rows
 
     def encode(self) -> bytes:
-        months = ",\n".join(f"    {json.dumps(name)}: {_dense(it)}" for name, it in sorted(self.months.items()))
-        head = f'{{\n  "until": {json.dumps(self.until)},\n  "marked": {_dense(self.marked)},\n  "months": {{'
+        months = ",\n".join(f"    {json.dumps(name)}: {_compact(it)}" for name, it in sorted(self.months.items()))
+        head = f'{{\n  "until": {json.dumps(self.until)},\n  "marked": {_compact(self.marked)},\n  "months": {{'
         return f"{head}\n{months}\n  }}\n}}\n".encode()
 
 
@@ -383,9 +383,9 @@ def decoded_rows(data: bytes) -> dict[str, Row]:
 
 
 def _encoded_rows(rows: Mapping[str, Row]) -> bytes:
-    lines = ",\n".join(f"    {json.dumps(name)}: {_dense(row)}" for name, row in sorted(rows.items()))
+    lines = ",\n".join(f"    {json.dumps(name)}: {_compact(row)}" for name, row in sorted(rows.items()))
     return f'{{\n  "items": {{\n{lines}\n  }}\n}}\n'.encode()
 
 
-def _dense(value: Any) -> str:
+def _compact(value: Any) -> str:
     return json.dumps(value, separators=(",", ":"))

@@ -195,7 +195,7 @@ class ListedNames:
         segments = [("", sum(map(self._is_wanted, self._names.latest))), *self._closed()]
         while segments and passed + segments[0][1] <= most:
             passed += segments.pop(0)[1]
-        return passed, (place for name, number in segments if number for place in self._of_segment(name))
+        return passed, (place for name, number in segments if number for place in self._wanted_in(name))
 
     def _closed(self) -> Iterator[tuple[str, int]]:
         """Yield the closed segments, the last one first, with how many wanted runs each has."""
@@ -204,7 +204,7 @@ class ListedNames:
             tags = closed[name].values() if self._tag is None else [closed[name].get(self._tag, {})]
             yield name, sum(by_status.get(it.value, 0) for by_status in tags for it in self._wanted.statuses)
 
-    def _of_segment(self, name: str) -> list[RunPlace]:
+    def _wanted_in(self, name: str) -> list[RunPlace]:
         return [it.place for it in (self._segment(name) if name else self._names.latest) if self._is_wanted(it)]
 
     def _is_wanted(self, it: NamedRun) -> bool:

@@ -312,7 +312,7 @@ class Worker:
                 try:
                     return self._moved(run, outcome, trace_id)
                 except StaleRun as error:
-                    return self._late(run, outcome, error, trace_id)
+                    return self._note_late(run, outcome, error, trace_id)
             except (StorageError, LeaseHeld) as error:
                 if attempt.last:
                     raise
@@ -342,7 +342,7 @@ class Worker:
             trace_id=trace_id,
         )
 
-    def _late(self, run: Run, outcome: Outcome, error: StaleRun, trace_id: str) -> Run:
+    def _note_late(self, run: Run, outcome: Outcome, error: StaleRun, trace_id: str) -> Run:
         text = f"{self._name} ended ({outcome.trigger}), which is not saved: {error}"
         _log.warning("%s", text)
         # Keep the results: they may have been paid for.

@@ -263,13 +263,13 @@ def _with_generation(documents: Documents, limits: Workflow, now: datetime) -> A
             return Action(Act.FAIL, Step.MOCK, f"the mock failed {doc.retries_of(Step.MOCK)} times")
         return Action(Act.MAKE_MOCK, Step.MOCK, "the vendors were given up on")
     action = _work(documents)
-    late = action.act is Act.FETCH and doc.task and _older(doc.task, limits.mj_timeout_seconds, now)
+    late = action.act is Act.FETCH and doc.task and _is_overdue(doc.task, limits.mj_timeout_seconds, now)
     if late and doc.task:
         return Action(Act.TIME_OUT, Step.FETCH, f"no {doc.task.task_type} after {limits.mj_timeout_seconds} s")
     return action
 
 
-def _older(task: Task, seconds: float, now: datetime) -> bool:
+def _is_overdue(task: Task, seconds: float, now: datetime) -> bool:
     return task.requested_at is not None and now - task.requested_at > timedelta(seconds=seconds)
 
 

@@ -101,9 +101,9 @@ class StoryDocuments(CheckedPart):
             yield found("document-invalid", part.where(invalid), fault)
         if loaded.faults:
             return
-        yield from self._of_the_publisher(part, loaded)
-        yield from self._of_the_generation(part, loaded)
-        yield from self._of_the_topics(part, loaded.documents.gen.generation_id)
+        yield from self._public_findings(part, loaded)
+        yield from self._generation_findings(part, loaded)
+        yield from self._topic_findings(part, loaded.documents.gen.generation_id)
 
     def repair(self, view: CheckView, subject: str) -> list[str]:
         """Put the publisher's lost appends back into the list, and update `empty` from the folders."""
@@ -131,7 +131,7 @@ class StoryDocuments(CheckedPart):
 
     # --- config_public.json ---------------------------------------------------------------------------------------
 
-    def _of_the_publisher(self, part: CheckView, loaded: Loaded) -> Iterator[CheckFinding]:
+    def _public_findings(self, part: CheckView, loaded: Loaded) -> Iterator[CheckFinding]:
         public, where = loaded.documents.public, part.where(self.paths.config_public)
         if public.processing_lock and part.bucket.holder(LEASE) is None:
             yield found("flag-up", where, "`processing_lock` is true, and nobody holds the lease")
@@ -145,9 +145,9 @@ class StoryDocuments(CheckedPart):
         if _stale(loaded.documents, wanted, self.folders.entrance):
             yield found("empty-list-stale", where, f"`empty` is {public.empty}, and the empty folders are {wanted}")
         for name in sorted(loaded.published):
-            yield from self._of_a_published(part, name)
+            yield from self._published_findings(part, name)
 
-    def _of_a_published(self, part: CheckView, name: str) -> Iterator[CheckFinding]:
+    def _published_findings(self, part: CheckView, name: str) -> Iterator[CheckFinding]:
         folders = (*self.folders.staged, self.folders.archive) if safe_id(name) else ()
         there = {ending for folder in folders for ending in self.files(part, folder, name, GROUP)}
         lacking = [f".{it}" for it in GROUP if it not in there]
@@ -164,12 +164,12 @@ class StoryDocuments(CheckedPart):
 
     # --- the generation under way ---------------------------------------------------------------------------------
 
-    def _of_the_generation(self, part: CheckView, loaded: Loaded) -> Iterator[CheckFinding]:
+    def _generation_findings(self, part: CheckView, loaded: Loaded) -> Iterator[CheckFinding]:
         where = part.where(self.paths.config_midjourney)
         documents = loaded.documents
         doc, name = documents.midjourney, documents.gen.generation_id
         if name is None:
-            yield from self._of_no_generation(part, loaded)
+            yield from self._orphan_findings(part, loaded)
             return
         if loaded.midjourney is None and not self._first_has_just_begun(part, name):
             yield found("document-missing", where, f"it is not there, and {name} is under way")
@@ -181,14 +181,14 @@ class StoryDocuments(CheckedPart):
             yield found("unknown-step", where, f"`retries` counts {', '.join(map(_shown, unknown))}")
         if doc.discard:
             yield found("rollback-unfinished", where, f"{name}: {', '.join(sorted(doc.discard))} are to be deleted")
-        yield from self._of_the_files(part, name, doc)
+        yield from self._group_findings(part, name, doc)
 
     def _first_has_just_begun(self, part: CheckView, name: str) -> bool:
         """Return whether only the id of the bucket's first generation is on record: if a tick dies before the first
         intent, the document never existed."""
         return not any(part.entries(SPEND)) and not self.files(part, self.folders.entrance, name, GROUP)
 
-    def _of_no_generation(self, part: CheckView, loaded: Loaded) -> Iterator[CheckFinding]:
+    def _orphan_findings(self, part: CheckView, loaded: Loaded) -> Iterator[CheckFinding]:
         doc = loaded.documents.midjourney
         if doc.blank or doc.status is _FINAL:
             return
@@ -199,7 +199,7 @@ class StoryDocuments(CheckedPart):
             what = "a task, results or a paid call are on record, and no generation is under way"
             yield found("orphaned-work", part.where(self.paths.config_midjourney), what)
 
-    def _of_the_files(self, part: CheckView, name: str, doc: MidjourneyDocument) -> Iterator[CheckFinding]:
+    def _group_findings(self, part: CheckView, name: str, doc: MidjourneyDocument) -> Iterator[CheckFinding]:
         entrance = self.folders.entrance
         there = set(self.files(part, entrance, name, GROUP)) - doc.discard
         if doc.status is _FINAL:  # on their way to the dead letters
@@ -215,7 +215,7 @@ class StoryDocuments(CheckedPart):
                 what = f"{name} is under way in {entrance}, and has files in {folder} too"
                 yield found("group-twice", part.where(entry.key), what)
 
-    def _of_the_topics(self, part: CheckView, present: str | None) -> Iterator[CheckFinding]:
+    def _topic_findings(self, part: CheckView, present: str | None) -> Iterator[CheckFinding]:
         where = part.where(TOPICS)
         try:
             value = part.document(TOPICS)

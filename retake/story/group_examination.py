@@ -43,18 +43,18 @@ class StoryGroups(CheckedPart):
             places = {it: files for it, files in found_in.items() if files}
         if next(iter(places)) == folder:
             part.looked_at["groups"] += 1
-            yield from self._of_the_place(part, name, places)
+            yield from self._place_findings(part, name, places)
         for suffix, entry in here.items():
             yield from self.file_findings(part, entry)
             if suffix == "json" and entry.size:
-                yield from self._of_the_text(part, name, entry)
+                yield from self._text_findings(part, name, entry)
 
     def knows(self, key: str) -> bool:
         place, _, file = key.rpartition("/")
         name, _, suffix = file.rpartition(".")
         return place in self._places and suffix in GROUP and safe_id(name)
 
-    def _of_the_place(self, part: CheckView, name: str, places: Places) -> Iterator[CheckFinding]:
+    def _place_findings(self, part: CheckView, name: str, places: Places) -> Iterator[CheckFinding]:
         folder, files = next(iter(places.items()))
         if len(places) == 1 and len(files) == len(GROUP):
             return
@@ -68,17 +68,17 @@ class StoryGroups(CheckedPart):
         if len(places) > 1 and not lacking:
             code = "group-half-moved" if staged else "group-twice"
             yield found(code, where, f"{name} lies in {' and in '.join(places)}")
-        elif folder == self.folders.entrance and len(places) == 1 and self._in_a_letter(part, name, files):
+        elif folder == self.folders.entrance and len(places) == 1 and self._is_in_letter(part, name, files):
             yield found("letter-copied", where, f"{name} is not under way, and in {DEAD_LETTERS}{name}/ too")
         elif staged or len(places) > 1:
             yield found("group-incomplete", where, f"{name} in {' and in '.join(places)} lacks {', '.join(lacking)}")
         else:
             yield found("archive-incomplete", where, f"{name} lacks {', '.join(lacking)}")
 
-    def _in_a_letter(self, part: CheckView, name: str, files: Mapping[str, Entry]) -> bool:
+    def _is_in_letter(self, part: CheckView, name: str, files: Mapping[str, Entry]) -> bool:
         return self.files(part, f"{DEAD_LETTERS}{name}/", name, GROUP).keys() >= files.keys()
 
-    def _of_the_text(self, part: CheckView, name: str, entry: Entry) -> Iterator[CheckFinding]:
+    def _text_findings(self, part: CheckView, name: str, entry: Entry) -> Iterator[CheckFinding]:
         key = entry.key
         try:
             content = part.document(key, entry)

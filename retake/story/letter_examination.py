@@ -47,11 +47,11 @@ class StoryLetters(CheckedPart):
             yield from self.file_findings(part, entry)
         name = folder.removeprefix(DEAD_LETTERS).rstrip("/")
         if name.startswith("before-"):
-            yield from self._of_nobodys_work(part, folder, files)
+            yield from self._orphan_findings(part, folder, files)
         elif REPORT not in files:
             yield from self._without_report(part, name, folder)
         elif files[REPORT].size:
-            yield from self._of_a_letter(part, name, folder, files)
+            yield from self._letter_findings(part, name, folder, files)
 
     def repair(self, view: CheckView, subject: str) -> list[str]:
         """Remove the remains of a letter that was requeued or dropped."""
@@ -71,7 +71,7 @@ class StoryLetters(CheckedPart):
         name, _, file = key.removeprefix(folder).partition("/")
         return key.startswith(folder) and bool(name and file)
 
-    def _of_nobodys_work(self, part: CheckView, folder: str, files: Files) -> Iterator[CheckFinding]:
+    def _orphan_findings(self, part: CheckView, folder: str, files: Files) -> Iterator[CheckFinding]:
         where = part.where(folder + self.paths.kept_document)
         try:
             doc = self._kept(part, folder)
@@ -90,7 +90,7 @@ class StoryLetters(CheckedPart):
         code = "letter-unfinished" if unfinished else "letter-without-report"
         yield found(code, part.where(folder), f"it has no {REPORT}")
 
-    def _of_a_letter(self, part: CheckView, name: str, folder: str, files: Files) -> Iterator[CheckFinding]:
+    def _letter_findings(self, part: CheckView, name: str, folder: str, files: Files) -> Iterator[CheckFinding]:
         where = part.where(folder + REPORT)
         try:
             report = part.document(folder + REPORT)
@@ -107,12 +107,12 @@ class StoryLetters(CheckedPart):
                 f"{name} was {letter.ended}, with {count(len(files), 'file')} left",
             )
             return
-        yield from self._of_the_report(where, letter)
-        yield from self._of_the_files(part, folder, letter)
+        yield from self._report_findings(where, letter)
+        yield from self._listed_file_findings(part, folder, letter)
         if not why_not_requeuable(letter):
-            yield from self._of_requeueing(part, folder, letter)
+            yield from self._requeue_findings(part, folder, letter)
 
-    def _of_the_report(self, where: str, letter: DeadLetter) -> Iterator[CheckFinding]:
+    def _report_findings(self, where: str, letter: DeadLetter) -> Iterator[CheckFinding]:
         try:
             schema_named("dead_letter").check(letter.report)
         except InvalidDocument as error:
@@ -121,7 +121,7 @@ class StoryLetters(CheckedPart):
         if letter.report.get(key) != letter.id:
             yield found("letter-report-invalid", where, f"{key}: is not the name of its folder")
 
-    def _of_the_files(self, part: CheckView, folder: str, letter: DeadLetter) -> Iterator[CheckFinding]:
+    def _listed_file_findings(self, part: CheckView, folder: str, letter: DeadLetter) -> Iterator[CheckFinding]:
         listed = letter.report.get("files")
         named = {it for it in listed if isinstance(it, str)} if isinstance(listed, list) else set[str]()
         for name in sorted(named - {*letter.files}):
@@ -131,7 +131,7 @@ class StoryLetters(CheckedPart):
         for name in sorted({*letter.files} - named - {self.paths.kept_document}):
             yield found("letter-file-unlisted", part.where(folder + name), "the report of its letter does not list it")
 
-    def _of_requeueing(self, part: CheckView, folder: str, letter: DeadLetter) -> Iterator[CheckFinding]:
+    def _requeue_findings(self, part: CheckView, folder: str, letter: DeadLetter) -> Iterator[CheckFinding]:
         where, name = part.where(folder + self.paths.kept_document), letter.id
         try:
             kept = self._kept(part, folder)

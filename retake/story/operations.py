@@ -309,13 +309,13 @@ def _has_ended(order: ItemOrder, documents: Documents, *, letter: bool) -> Refus
     else:
         way = "its dead letter was dropped and cannot be requeued; the next tick begins a new one"
     under_way = f"; under way is {present}" if present else ""
-    return Refusal(f"{name} cannot be {_PAST[order.verb]}: it {_how(run)}, and {way}{under_way}")
+    return Refusal(f"{name} cannot be {_PAST[order.verb]}: it {_how_it_ended(run)}, and {way}{under_way}")
 
 
 _PAST = {Verb.RETRY: "retried", Verb.SKIP: "skipped", Verb.CANCEL: "cancelled", Verb.ROLLBACK: "rolled back"}
 
 
-def _how(run: Run | None) -> str:
+def _how_it_ended(run: Run | None) -> str:
     if run is None or not run.ended:
         return "is not under way"
     return {RunStatus.SUCCEEDED: "has succeeded", RunStatus.CANCELLED: "was cancelled"}.get(run.status, "has failed")

@@ -108,7 +108,9 @@ def _retry(documents: Documents, limits: Workflow, now: datetime, _by: str) -> G
             coming = _without_waits(documents, limits, now)
             used = f"no attempt is left for {step} ({doc.retries_of(step)} of {limits.max_retries} retries used)"
             later = f", then dead-letters requeue {name} gives it new ones" if coming.act is Act.FAIL else ""
-            raise Refusal(f"{name}: {used}. The next tick: {coming.act}{later}. Or {_ways(documents, Verb.SKIP)}")
+            raise Refusal(
+                f"{name}: {used}. The next tick: {coming.act}{later}. Or {_alternatives(documents, Verb.SKIP)}"
+            )
         case _:
             raise _not_failed(documents, stands, limits, now)
 
@@ -129,7 +131,7 @@ def _skip(documents: Documents, limits: Workflow, now: datetime, by: str) -> Gen
     if "json" not in documents.files:
         raise Refusal(
             f"{name}: the text cannot be done without, nothing can be made without it; "
-            f"{_ways(documents, Verb.RETRY if stands is not Situation.EXHAUSTED else None)}"
+            f"{_alternatives(documents, Verb.RETRY if stands is not Situation.EXHAUSTED else None)}"
         )
     dropped = [f"task {it}" for it in in_flight(doc)]
     if doc.results and doc.results.task_id and "png" not in documents.files:
@@ -208,7 +210,7 @@ def _not_failed(documents: Documents, stands: Situation, limits: Workflow, now: 
             )
 
 
-def _ways(documents: Documents, verb: Verb | None) -> str:
+def _alternatives(documents: Documents, verb: Verb | None) -> str:
     """Return the commands that can be used instead: `verb`, if it is possible, and cancel."""
     name = _name(documents)
     skip_helps = verb is Verb.SKIP and "json" in documents.files

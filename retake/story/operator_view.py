@@ -138,7 +138,7 @@ class _View(NamedTuple):
             stopped=stopped(gen, self.limits),
             today=today,
             needs=tuple(self._needs()),
-            notes=tuple(_lacking(gen.warned)),
+            notes=tuple(_incomplete_ids(gen.warned)),
         )
 
     def _words(self, waiting: Waiting | None) -> str:
@@ -177,7 +177,7 @@ class _View(NamedTuple):
         return [f"{with_full_stop(doc.error.message)} Then retry {name}.".strip()] if doc.error.critical else []
 
 
-def _lacking(warned: list[str]) -> list[str]:
+def _incomplete_ids(warned: list[str]) -> list[str]:
     more = f" and {len(warned) - 10} more" if len(warned) > 10 else ""
     return [f"published, and lacking files: {', '.join(warned[:10])}{more}"] if warned else []
 

@@ -49,7 +49,7 @@ def plan_rollback(wanted: str | None, documents: Documents, limits: Workflow, no
 
     letter = f"{name}-{step}-{sha256(doc.encode()).hexdigest()[:8]}"
     after = transitions.rolled_back(doc, step, _results_before(step, documents), {**entry, "letter": letter}, files)
-    if not files and _substance(after) == _substance(doc):
+    if not files and _content(after) == _content(doc):
         return GenerationPlan(name, doc, f"{step} of {name} is next anyway, and there is nothing to roll back")
     done = f"{name} is rolled back to {step}; what was given up is kept in dead_letters/{letter}/"
     return GenerationPlan(name, after, done, lost=_lost(step, documents, files), letter=letter, files=files)
@@ -143,7 +143,7 @@ def _delivered(doc: MidjourneyDocument, maker: Step) -> str | None:
 
     It has delivered if a later step was begun since.
     """
-    calls = _standing(doc)
+    calls = _calls_in_force(doc)
     ordered = [number for number, call in enumerate(calls) if call.get("step") == maker and call.get("task_id")]
     if not ordered:
         return None
@@ -156,7 +156,7 @@ def _delivered(doc: MidjourneyDocument, maker: Step) -> str | None:
     return str(calls[ordered[-1]]["task_id"]) if begun else None
 
 
-def _standing(doc: MidjourneyDocument) -> list[dict[str, Any]]:
+def _calls_in_force(doc: MidjourneyDocument) -> list[dict[str, Any]]:
     """Return the paid calls whose results no rollback has given up."""
     gone: set[int] = set()
     for entry in doc.rolled_back:
@@ -172,7 +172,7 @@ def _standing(doc: MidjourneyDocument) -> list[dict[str, Any]]:
 
 def _given_up(doc: MidjourneyDocument, step: Step) -> list[dict[str, Any]]:
     """Return the paid calls whose results a rollback to `step` gives up."""
-    return [call for call in _standing(doc) if _reaches(call.get("step"), step)]
+    return [call for call in _calls_in_force(doc) if _reaches(call.get("step"), step)]
 
 
 def _lost(step: Step, documents: Documents, files: tuple[str, ...]) -> str:
@@ -183,7 +183,7 @@ def _lost(step: Step, documents: Documents, files: tuple[str, ...]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _substance(doc: MidjourneyDocument) -> dict[str, Any]:
+def _content(doc: MidjourneyDocument) -> dict[str, Any]:
     """Return the content of a document without empty keys and without what a rollback notes in it."""
     noted = ("rolled_back", "discard")
     return {key: value for key, value in doc.raw.items() if value and key not in noted}

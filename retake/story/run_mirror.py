@@ -114,7 +114,7 @@ def facts(documents: Documents, known: Container[str]) -> Iterator[Note]:
         yield _done(Step.IMAGINE, "the pictures are there", task_id=results.task_id)
     elif results:
         yield _done(Step.UPSCALE, "the upscaled picture is there", task_id=results.task_id)
-    yield from _doubts(doc)
+    yield from _doubtful_calls(doc)
     for entry in doc.skipped:
         at, step = entry.get("at_utc"), entry.get("step")
         yield _remark("skipped", f"{step} is done without, by the {entry.get('by')}", step=step, at_utc=at)
@@ -127,7 +127,7 @@ def facts(documents: Documents, known: Container[str]) -> Iterator[Note]:
         yield _done(Step.MOCK, "the mock is made") if mock else _done(Step.RUNWAY, "the video is there")
 
 
-def _doubts(doc: MidjourneyDocument) -> Iterator[Note]:
+def _doubtful_calls(doc: MidjourneyDocument) -> Iterator[Note]:
     """Yield a note for each call that may have been paid for twice, or in vain."""
     for call in doc.paid_calls:
         facts = {name: call[name] for name in ("step", "call", "requested_at_utc") if name in call}

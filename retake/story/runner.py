@@ -158,7 +158,7 @@ class StoryRunner:
             from retake.story.diagnosis import log_decision
 
             log_decision(documents, action, mode.mode)
-        if off := self._off(vendor_of(action)):
+        if off := self._vendor_off(vendor_of(action)):
             action = Action(Act.WAIT, action.step, off)
         about = documents.gen.generation_id or "no generation"
         lines = [f"{about}: would {action.act} ({action.why})"]
@@ -167,12 +167,12 @@ class StoryRunner:
             lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
             why = (begin_held(mode, video_mock=mock) or over(Step.CONTENT)) if plan.room else ""
             first = f"would begin {new_id(self._clock.now(), TakenIds(store, plan.staged))}"
-            off = self._off(vendor_of_step(Step.CONTENT))
+            off = self._vendor_off(vendor_of_step(Step.CONTENT))
             first = f"would begin nothing: {why}" if why else f"{first}, then wait ({off})" if off else first
             lines.append(first if plan.room else f"{store.paths.folder_666} holds a ready group: would begin nothing")
         return lines
 
-    def _off(self, vendor: str | None) -> str:
+    def _vendor_off(self, vendor: str | None) -> str:
         return self._breakers.off(vendor) if self._breakers else ""
 
 

@@ -286,7 +286,7 @@ class TickWatch:
         with _logging_errors("a report could not be made", failures):
             self._make_reports()
         with _logging_errors("alerts could not be brought up to date", failures):
-            looks = [*self._looks, *work.found, self._degraded(), *self._gone()]
+            looks = [*self._looks, *work.found, self._degraded(), *self._for_removed_pipelines()]
             if self._document.wants_a_look or any(it.found for it in looks):
                 self._evaluate(looks)
         with _logging_errors("the metrics could not be written", failures):
@@ -333,7 +333,7 @@ class TickWatch:
         wrong = (degraded(mode.mode, mode.words, mode.why, mode.since or ""),) if mode.mode else ()
         return Findings("", frozenset({"degraded"}), wrong)
 
-    def _gone(self) -> list[Findings]:
+    def _for_removed_pipelines(self) -> list[Findings]:
         """Return findings that close the alerts of pipelines that the settings no longer have."""
         return [Findings(it, OF_A_PIPELINE) for it in sorted(self._document.pipelines) if self._is_gone(it)]
 

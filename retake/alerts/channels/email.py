@@ -154,9 +154,9 @@ def _outcome(error: Exception, sending: Sending) -> Sent:
         how = Ending.REFUSED if all(map(_for_good, codes)) else Ending.FAILED
         return Sent(how, _refusals(error.recipients, len(codes)))
     if isinstance(error, smtplib.SMTPAuthenticationError):
-        return Sent(_how(error.smtp_code), f"{error.smtp_code}: the server refused the user or the password")
+        return Sent(_ending_of(error.smtp_code), f"{error.smtp_code}: the server refused the user or the password")
     if isinstance(error, smtplib.SMTPResponseException):
-        return Sent(_how(error.smtp_code), _reply(error.smtp_code, error.smtp_error))
+        return Sent(_ending_of(error.smtp_code), _reply(error.smtp_code, error.smtp_error))
     if isinstance(error, smtplib.SMTPServerDisconnected):
         return Sent(Ending.FAILED, "the connection was cut", maybe=True)
     if isinstance(error, smtplib.SMTPException):  # no STARTTLS, no login, or no non-ASCII addresses
@@ -174,7 +174,7 @@ def _for_good(code: int) -> bool:
     return 500 <= code < 600
 
 
-def _how(code: int) -> Ending:
+def _ending_of(code: int) -> Ending:
     return Ending.REFUSED if _for_good(code) else Ending.FAILED
 
 
