@@ -132,8 +132,8 @@ class KeptCounts:
         that it covers; a month is read if its stored sums include others.
         """
         index, version = self._index()
-        ruled = {it: _OVERRULED for it in overruled if it < index.until}
-        index = index._replace(marked={**index.marked, **ruled})
+        marked = {it: _OVERRULED for it in overruled if it < index.until}
+        index = index._replace(marked={**index.marked, **marked})
         until = min(index.until, days_ago(self._clock, SETTLED_DAYS))
         folder = self._kind.folder
         entries = [*scan(self._bucket, folder, f"{folder}{until}" if until else "")]

@@ -147,16 +147,16 @@ class RunDocuments:
         older = (self._segment(run_id, name) for name in doc.segments)
         return [event for events in (*older, doc.events(run_key(run_id))) for event in events]
 
-    def of_task(self, task_id: str, *, besides: str | None = None) -> list[Run]:
-        """Return the runs of the task, in no particular order, except the one with the id `besides`. Raises
+    def of_task(self, task_id: str, *, excluding: str | None = None) -> list[Run]:
+        """Return the runs of the task, in no particular order, except the one with the id `excluding`. Raises
         StateError."""
         names = [entry.key.rpartition("/")[2] for entry in self._bucket.list(task_prefix(task_id))]
-        found = (self.look(name) for name in names if name != besides)
+        found = (self.look(name) for name in names if name != excluding)
         return [it[0].run for it in found if it and it[0].run.task_id == task_id]
 
     def next_attempt(self, task_id: str, known: Run | None = None) -> int:
         """Return the task's next attempt. `known` is one of its runs, which need not be read."""
-        others = self.of_task(task_id, besides=known.run_id if known else None)
+        others = self.of_task(task_id, excluding=known.run_id if known else None)
         return 1 + max((run.attempt for run in (known, *others) if run), default=0)
 
     def open_ids(self, pipeline: str | None) -> list[str]:

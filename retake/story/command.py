@@ -152,7 +152,7 @@ def _look(settings: Settings, bucket: Bucket, environ: Mapping[str, str]) -> "Id
         "longest_s": 60 * limits.full_look_minutes,
         "look_up": looked_up,
         "sources": [settings.source],
-        "ledger_apart": settings.storage.ledger is not None,
+        "external_ledger": settings.storage.ledger is not None,
     }
     if observe is None:
         from retake.bucket.scanning import PagedVersions

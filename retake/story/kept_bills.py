@@ -71,15 +71,15 @@ class BillsKept(NamedTuple):
 
 
 def ended_bills(
-    bucket: Bucket, clock: Clock, day: str, besides: Iterable[str] = ()
+    bucket: Bucket, clock: Clock, day: str, not_summed: Iterable[str] = ()
 ) -> tuple[list[Bill], list[PaidMonth]]:
-    """Return the bills that may have calls counted on `day` or later, except those `besides`, and the whole months that
-    are kept as sums. Raises StateError, StorageError.
+    """Return the bills that may have calls counted on `day` or later, and the whole months that are kept as sums. The
+    bills of the generations `not_summed` are in no sum. Raises StateError, StorageError.
 
     A record is written when its generation ends, so an older one has no calls of these days.
     """
     counts, since = KeptCounts(bucket, clock, BillsKept()), start_of(day)
-    counted = counts.read(overruled=besides)
+    counted = counts.read(overruled=not_summed)
     kept = _kept(bucket, counts, counted, day)
     if kept is None:
         counts.forget()

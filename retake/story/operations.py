@@ -188,7 +188,7 @@ class StoryOperations(_StoryPlace):
         documents = self.store().read()
         doc, present = documents.midjourney, documents.gen.generation_id
         under_way = [present] if present and doc.paid_calls else []
-        ended, months = ended_bills(self.bucket, self._clock, day, besides=under_way)
+        ended, months = ended_bills(self.bucket, self._clock, day, not_summed=under_way)
         bills = {it.item_id: it for it in [*ended, *_nobodys(self.bucket, day)]}
         for name in under_way:  # the document of a requeued generation has its old calls too
             bills[name] = Bill(name, "under way", doc.paid_calls)

@@ -91,8 +91,8 @@ def why(action: Action) -> str:
 
 def _retry(documents: Documents, limits: Workflow, now: datetime, _by: str) -> GenerationPlan:
     doc, name = documents.midjourney, _name(documents)
-    stands, step = situation(documents, limits, now), documents.midjourney.present_step
-    match stands:
+    current, step = situation(documents, limits, now), documents.midjourney.present_step
+    match current:
         case Situation.HELD:
             done, warning = f"the {step} call of {name} is made again", "if it was carried out, it is paid for twice"
             return GenerationPlan(name, transitions.operator_retries(doc), done, warning=warning)
@@ -112,26 +112,26 @@ def _retry(documents: Documents, limits: Workflow, now: datetime, _by: str) -> G
                 f"{name}: {used}. The next tick: {coming.act}{later}. Or {_alternatives(documents, Verb.SKIP)}"
             )
         case _:
-            raise _not_failed(documents, stands, limits, now)
+            raise _not_failed(documents, current, limits, now)
 
 
 def _skip(documents: Documents, limits: Workflow, now: datetime, by: str) -> GenerationPlan:
     doc, name = documents.midjourney, _name(documents)
-    stands, step = situation(documents, limits, now), documents.midjourney.present_step
-    if stands is Situation.HELD:
+    current, step = situation(documents, limits, now), documents.midjourney.present_step
+    if current is Situation.HELD:
         mock = mock_follows(documents, limits)
         end = "a mock takes its place" if mock else "the generation ends as failed"
         return GenerationPlan(
             name, transitions.operator_skips(doc, mock=mock), f"the {step} call of {name} is not made: {end}"
         )
-    if stands not in (Situation.FAILED, Situation.EXHAUSTED, Situation.CRITICAL):
-        raise _not_failed(documents, stands, limits, now)
+    if current not in (Situation.FAILED, Situation.EXHAUSTED, Situation.CRITICAL):
+        raise _not_failed(documents, current, limits, now)
     if step is Step.MOCK:
         raise Refusal(f"{name}: the mock cannot be skipped, it is what takes a skipped step's place; cancel {name}")
     if "json" not in documents.files:
         raise Refusal(
             f"{name}: the text cannot be done without, nothing can be made without it; "
-            f"{_alternatives(documents, Verb.RETRY if stands is not Situation.EXHAUSTED else None)}"
+            f"{_alternatives(documents, Verb.RETRY if current is not Situation.EXHAUSTED else None)}"
         )
     dropped = [f"task {it}" for it in in_flight(doc)]
     if doc.results and doc.results.task_id and "png" not in documents.files:
@@ -143,9 +143,9 @@ def _skip(documents: Documents, limits: Workflow, now: datetime, by: str) -> Gen
 
 def _cancel(documents: Documents, limits: Workflow, now: datetime, by: str) -> GenerationPlan:
     doc, name = documents.midjourney, _name(documents)
-    stands = situation(documents, limits, now)
-    if stands in (Situation.OVER, Situation.FINISHED):
-        raise _not_failed(documents, stands, limits, now)
+    current = situation(documents, limits, now)
+    if current in (Situation.OVER, Situation.FINISHED):
+        raise _not_failed(documents, current, limits, now)
     done = f"{name} is cancelled: everything is kept in dead_letters/{name}/"
     return GenerationPlan(name, transitions.cancelled(doc, by, now), done, ends=True, lost=paid_for(doc))
 
@@ -190,11 +190,11 @@ def not_looked_up(documents: Documents) -> str:
     return f"{_name(documents)}: what became of the {call and call.step} call is not known yet; the next tick finds out"
 
 
-def _not_failed(documents: Documents, stands: Situation, limits: Workflow, now: datetime) -> Refusal:
+def _not_failed(documents: Documents, current: Situation, limits: Workflow, now: datetime) -> Refusal:
     """Return why there is nothing to retry or to skip."""
     name = _name(documents)
     cancel = f"or cancel {name}"
-    match stands:
+    match current:
         case Situation.OVER:
             return Refusal(has_ended(documents))
         case Situation.FINISHED:

@@ -184,17 +184,17 @@ class RunMirror:
     """Keeps the run of the generation under way in line with the documents, while the lease is held.
 
     `pipeline` is "story" or "story/CHANNEL". `actor` is who acts ("cron", "operator"), `worker` who holds the lease. If
-    the ledger is `apart` from the documents, the result of a call is written before the next one is paid for, so that
-    nothing more is paid for while the ledger is unreachable.
+    the ledger is `external`, outside the bucket of the documents, the result of a call is written before the next one
+    is paid for, so that nothing more is paid for while the ledger is unreachable.
 
     Every method may raise StorageError. The next tick then writes what is missing.
     """
 
     def __init__(
-        self, ledger: Ledger, pipeline: str, clock: Clock, *, actor: str, worker: str, apart: bool = False
+        self, ledger: Ledger, pipeline: str, clock: Clock, *, actor: str, worker: str, external: bool = False
     ) -> None:
         self.actor = actor
-        self._apart = apart
+        self._external = external
         self._ledger = ledger
         self._pipeline = pipeline
         self._clock = clock
@@ -211,7 +211,7 @@ class RunMirror:
         self._retry_if_stale(
             lambda: self._align(documents, expected(documents, action), self._route, interrupted, resumed=True)
         )
-        if self._apart and action.act in _PAYING and documents.gen.generation_id is not None:
+        if self._external and action.act in _PAYING and documents.gen.generation_id is not None:
             self.flush()
 
     def observe(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:

@@ -138,8 +138,9 @@ class StoryRunner:
         from retake.operations.events import CRON
         from retake.story.run_mirror import RunMirror
 
-        ledger, apart = self._ledgers.of(self._bucket, lease), self._ledgers.apart
-        return RunMirror(ledger, self._pipeline, self._clock, actor=CRON, worker=self._owner, apart=apart)
+        ledger = self._ledgers.of(self._bucket, lease)
+        external = self._ledgers.external
+        return RunMirror(ledger, self._pipeline, self._clock, actor=CRON, worker=self._owner, external=external)
 
     def dry_run(self, orders: Orders = NO_ORDERS) -> list[str]:
         """Return what a tick would do, in words. Changes nothing. Raises StateError, StorageError."""

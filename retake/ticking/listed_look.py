@@ -42,7 +42,7 @@ class ListedLook(IdleLook):
         longest_s: float,
         look_up: Callable[[str], tuple[str, float]],
         sources: Iterable[str] = (),
-        ledger_apart: bool = False,
+        external_ledger: bool = False,
     ) -> None:
         super().__init__(
             file,
@@ -51,7 +51,7 @@ class ListedLook(IdleLook):
             longest_s=longest_s,
             look_up=look_up,
             sources=sources,
-            ledger_apart=ledger_apart,
+            external_ledger=external_ledger,
         )
         self._bucket, self._place, self._keys = bucket, place, keys
         self._version = _UNLISTED

@@ -350,7 +350,7 @@ class IdleLook:
 
     `file` keeps the look for `longest_s` seconds, for processes with the same `basis`. `began_at` is when the process
     began, in UNIX seconds. `look_up(path)` returns a path's version and last change. `sources` are files outside the
-    bucket that decide too. Changes of a ledger outside the bucket (`ledger_apart`) cannot be seen, so a tick that used
+    bucket that decide too. Changes of an `external_ledger`, one outside the bucket, cannot be seen, so a tick that used
     it remembers nothing.
     """
 
@@ -363,12 +363,12 @@ class IdleLook:
         longest_s: float,
         look_up: "Callable[[str], tuple[str, float]]",
         sources: "Iterable[str]" = (),
-        ledger_apart: bool = False,
+        external_ledger: bool = False,
     ) -> None:
         from threading import Lock
 
         self._file, self._basis, self._began_at, self._longest_s = file, basis, began_at, longest_s
-        self._look_up, self._ledger_apart = look_up, ledger_apart
+        self._look_up, self._external_ledger = look_up, external_ledger
         self._seen: dict[str, str] = {}
         self._changed_at = 0.0  # the last change of anything seen, in UNIX seconds
         self._due: set[float] = set()  # when pipelines are due, in UNIX seconds
@@ -406,7 +406,7 @@ class IdleLook:
         self._ticked = True
         if tick.until:
             self._due.add(tick.until.timestamp())
-        asked_ledger = self._ledger_apart and tick.generation_id is not None
+        asked_ledger = self._external_ledger and tick.generation_id is not None
         waits = tick.exit_code == ExitCode.OK and (tick.resting or tick.until is not None)
         if worked or asked_ledger or not waits:
             self.changed()

@@ -49,7 +49,7 @@ class Ledgers:
     """
 
     def __init__(self, url: str | None, clock: Clock) -> None:
-        self.apart = url is not None  # whether runs are outside the bucket
+        self.external = url is not None  # whether they are outside the bucket
         self._url = url
         self._clock = clock
         self._shared: Ledger | None = None

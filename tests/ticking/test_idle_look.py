@@ -65,7 +65,7 @@ class World:
         self.file = LookFile(str(folder / "cache" / "retake" / "look"))
         self.settings: dict[str, Any] = {}
         self.modes = ModeSettings()
-        self.ledger_apart = False
+        self.external_ledger = False
         for path in folder.rglob("*"):
             os.utime(path, (1e9, 1e9))
 
@@ -80,7 +80,7 @@ class World:
             began_at=NOW.timestamp(),
             longest_s=HOUR,
             look_up=lambda path: (looked_up(path)[0], NOW.timestamp() - 60),
-            ledger_apart=self.ledger_apart,
+            external_ledger=self.external_ledger,
         )
         self.bucket.observe(look)
         settings = AlertSettings(**self.settings)
@@ -145,7 +145,7 @@ def test_a_write_forgets_it(world: World) -> None:
 
 
 def test_a_ledger_that_cannot_be_seen_forgets_it(world: World) -> None:
-    world.ledger_apart = True
+    world.external_ledger = True
     assert world.tick(Runner(IDLE))
     assert world.tick(Runner(IDLE._replace(generation_id="20260304-1100"))) is None
 
