@@ -160,24 +160,24 @@ def _enum(values: list[Any], value: object) -> str:
     return "" if value in values else f"is not one of {', '.join(str(it) for it in values if it)}"
 
 
-def _minimum(least: float, value: Any) -> str:
-    return "" if not _is_number(value) or value >= least else f"is less than {least}"
+def _minimum(limit: float, value: Any) -> str:
+    return "" if not _is_number(value) or value >= limit else f"is less than {limit}"
 
 
-def _maximum(most: float, value: Any) -> str:
-    return "" if not _is_number(value) or value <= most else f"is more than {most}"
+def _maximum(limit: float, value: Any) -> str:
+    return "" if not _is_number(value) or value <= limit else f"is more than {limit}"
 
 
 def _exclusive_maximum(end: float, value: Any) -> str:
     return "" if not _is_number(value) or value < end else f"is not less than {end:g}"
 
 
-def _min_properties(least: int, value: object) -> str:
-    return "" if not isinstance(value, dict) or len(value) >= least else f"has fewer than {least} keys"
+def _min_properties(limit: int, value: object) -> str:
+    return "" if not isinstance(value, dict) or len(value) >= limit else f"has fewer than {limit} keys"
 
 
-def _max_length(most: int, value: object) -> str:
-    return "" if not isinstance(value, str) or len(value) <= most else f"is longer than {most} characters"
+def _max_length(limit: int, value: object) -> str:
+    return "" if not isinstance(value, str) or len(value) <= limit else f"is longer than {limit} characters"
 
 
 def _pattern(pattern: str, value: object) -> str:

@@ -97,8 +97,8 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in found if names.count(name) > 1)
-        raise ValueError(f"{shown(twice)} is there twice in one object; keep one of them")
+        duplicate = next(name for name in found if names.count(name) > 1)
+        raise ValueError(f"{shown(duplicate)} is there twice in one object; keep one of them")
     return found
 
 

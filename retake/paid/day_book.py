@@ -154,12 +154,12 @@ class Limits(NamedTuple):
 
     def left(self, book: DayBook, pipeline: str) -> float | None:
         """Return what the pipeline may still spend; None: no limit."""
-        lefts = [
+        remainders = [
             cap - spent
             for cap, spent in ((self.bucket_usd, book.spent), (self.pipeline_usd, book.of(pipeline).spent))
             if cap is not None
         ]
-        return max(0.0, _rounded(min(lefts))) if lefts else None
+        return max(0.0, _rounded(min(remainders))) if remainders else None
 
     def over(self, book: DayBook, pipeline: str, usd: float) -> str:
         """Return why a call of this price must not be made on the book's day, or ""."""

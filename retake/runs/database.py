@@ -121,10 +121,10 @@ class Database:
             raise self._in_words(error) from error  # type: ignore[arg-type]
 
     def _in_words(self, error: Exception) -> Exception:
-        driven = error.orig if isinstance(error, DBAPIError) and error.orig else error
-        if isinstance(driven, self._integrity) and self._names_the_attempt(driven):
+        cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
+        if isinstance(cause, self._integrity) and self._names_the_attempt(cause):
             return AttemptTaken()
-        return in_words(driven, self.name, self.setting)
+        return in_words(cause, self.name, self.setting)
 
     def _names_the_attempt(self, error: BaseException) -> bool:
         diagnosis = getattr(error, "diag", None)

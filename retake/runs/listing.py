@@ -189,11 +189,11 @@ class ListedNames:
         passed += len(self._unfinished) - len(older)
         return islice(merge([first], rest, older, reverse=True), offset - passed, offset - passed + limit)
 
-    def _ended_after(self, most: int) -> tuple[int, Iterator[RunPlace]]:
-        """Skip whole segments, up to `most` runs in all. Return how many were skipped, and the places of the rest."""
+    def _ended_after(self, budget: int) -> tuple[int, Iterator[RunPlace]]:
+        """Skip whole segments, up to `budget` runs in all. Return how many were skipped, and the places of the rest."""
         passed = 0
         segments = [("", sum(map(self._is_wanted, self._names.latest))), *self._closed()]
-        while segments and passed + segments[0][1] <= most:
+        while segments and passed + segments[0][1] <= budget:
             passed += segments.pop(0)[1]
         return passed, (place for name, number in segments if number for place in self._wanted_in(name))
 

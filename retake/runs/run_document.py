@@ -88,8 +88,8 @@ def shortened(doc: RunDocument, max_events: int, *, too_large: bool) -> tuple[Ru
     from hashlib import sha256
 
     events, segments = doc.raw["events"], doc.segments
-    going = max(1, len(events) // 2 if too_large else len(events) - max(1, max_events // 4))
-    old, new = events[:going], events[going:]
+    split = max(1, len(events) // 2 if too_large else len(events) - max(1, max_events // 4))
+    old, new = events[:split], events[split:]
     if len(segments) >= MAX_SEGMENTS:
         kept = without_notes(old)
         if len(kept) <= len(old) // 2 and not too_large:

@@ -366,7 +366,7 @@ def _claim(*, of_pipeline: bool, number: int = 1) -> CompoundSelect[Any]:
 
     It finds and locks at most `number` rows. The second kind is searched only if the first has too few.
     """
-    most: ColumnElement[int] = literal_column(str(number))
+    limit: ColumnElement[int] = literal_column(str(number))
     task = task_runs.alias("of_the_task")
     following = select(func.max(task.c.attempt) + literal_column("1")).where(task.c.task_id == task_runs.c.task_id)
     kinds = []
@@ -380,25 +380,25 @@ def _claim(*, of_pipeline: bool, number: int = 1) -> CompoundSelect[Any]:
             query = query.where(_has_status(status))
         if of_pipeline:
             query = query.where(of_the_pipeline())
-        first = query.order_by(since, task_runs.c.run_id).limit(most)
+        first = query.order_by(since, task_runs.c.run_id).limit(limit)
         kinds.append(select(first.with_for_update(skip_locked=True, of=task_runs).subquery(status.value)))
-    return union_all(*kinds).limit(most)
+    return union_all(*kinds).limit(limit)
 
 
 def last_runs(
     columns: Sequence[ColumnElement[Any]],
     statuses: frozenset[RunStatus],
     conditions: Sequence[ColumnElement[bool]],
-    reach: str = "number",
+    per_status: str = "number",
 ) -> Select[Any]:
     """Return the query for these columns of the last `number` runs in these states.
 
-    It takes the last `reach` runs in each state, which an index serves, and of those the last `number`.
+    It takes the last `per_status` runs in each state, which an index serves, and of those the last `number`.
     """
     kinds = []
     for status in sorted(statuses):
         query = select(*columns).where(_has_status(status), *conditions)
-        last = query.order_by(task_runs.c.updated_at.desc(), task_runs.c.run_id.desc()).limit(bindparam(reach))
+        last = query.order_by(task_runs.c.updated_at.desc(), task_runs.c.run_id.desc()).limit(bindparam(per_status))
         kinds.append(select(last.subquery(status.value)))
     found = union_all(*kinds).subquery("found")
     return select(found).order_by(found.c.updated_at.desc(), found.c.run_id.desc()).limit(bindparam("number"))

@@ -232,35 +232,35 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def _mended(value: Any, most: int, depth: int) -> Any:
-    """Return the beginning of `value`, in about `most` characters. Each part gets half of what is left."""
+def _mended(value: Any, budget: int, depth: int) -> Any:
+    """Return the beginning of `value`, in about `budget` characters. Each part gets half of what is left."""
     if isinstance(value, str):
-        return value[: min(most, _MENDED_TEXT)].encode("utf-8", "replace").decode()
+        return value[: min(budget, _MENDED_TEXT)].encode("utf-8", "replace").decode()
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, float):
         return float(value) if value - value == 0 else str(value)
     if isinstance(value, int):
         return int(value) if abs(value) < _INTEGER_LIMIT else "a number of more than 1,000 digits"
-    if depth == MAX_PAYLOAD_DEPTH // 4 or most < 16:
+    if depth == MAX_PAYLOAD_DEPTH // 4 or budget < 16:
         return "…"
     try:
         if isinstance(value, Mapping):
-            return _mended_parts(value.items(), most, depth)
+            return _mended_parts(value.items(), budget, depth)
         if isinstance(value, list | tuple):
-            parts = _mended_parts(((str(number), part) for number, part in enumerate(value)), most, depth)
+            parts = _mended_parts(((str(number), part) for number, part in enumerate(value)), budget, depth)
             return list(parts.values())
-        return _mended(repr(value), min(most, 1_000), depth)
+        return _mended(repr(value), min(budget, 1_000), depth)
     except Exception as error:  # noqa: BLE001  from the object's own code
         return f"unreadable: {type(error).__name__}"
 
 
-def _mended_parts(parts: Any, most: int, depth: int) -> dict[str, Any]:
+def _mended_parts(parts: Any, budget: int, depth: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, part in parts:
-        if most < 16:
+        if budget < 16:
             break
         written = _mended(str(key)[:200], 200, depth)
-        found[written] = _mended(part, most // 2, depth + 1)
-        most -= len(json.dumps({written: found[written]}))
+        found[written] = _mended(part, budget // 2, depth + 1)
+        budget -= len(json.dumps({written: found[written]}))
     return found

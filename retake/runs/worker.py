@@ -187,18 +187,18 @@ class Worker:
         >>> worker.work(until_idle=True)
         2
         """
-        count = away = 0
+        count = failures = 0
         while not self._stopped:
             try:
                 run = self._claim()
             except (StorageError, LeaseHeld) as error:
-                away += 1
-                if until_idle and away > MAX_LEDGER_FAILURES:
+                failures += 1
+                if until_idle and failures > MAX_LEDGER_FAILURES:
                     raise
                 _log.warning("claiming a run failed and is retried: %s", error)
                 self._clock.sleep(idle_s)
                 continue
-            away = 0
+            failures = 0
             if run:
                 self._work_on(run)
                 count += 1

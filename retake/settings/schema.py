@@ -336,10 +336,10 @@ def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any
         with suppress(ValueError):
             return rule.read(value)
     found = "something else" if isinstance(rule, Rule) and rule.hidden else shown(value)
-    most = (
+    limit = (
         f"; {_MAX_TEXT_LENGTH} characters at most" if isinstance(value, str) and len(value) > _MAX_TEXT_LENGTH else ""
     )
-    faults.append(f"{path}: found {found}, allowed: {rule.allowed}{most}")
+    faults.append(f"{path}: found {found}, allowed: {rule.allowed}{limit}")
     return declared.default
 
 

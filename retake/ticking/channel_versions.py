@@ -120,9 +120,9 @@ class MarkedPart(Wrapper):
 _CHANGES = ("write", "replace", "delete", "copy")
 
 
-def listed_versions(bucket: PagedVersions, prefixes: Mapping[str, str], most: int) -> dict[str, str] | None:
+def listed_versions(bucket: PagedVersions, prefixes: Mapping[str, str], max_requests: int) -> dict[str, str] | None:
     """Return a version for each of the values of `prefixes`, computed from all objects below the prefixes that map to
-    it, or None if that takes more than `most` requests."""
+    it, or None if that takes more than `max_requests` requests."""
     starts = outermost(prefixes)
     order = [start.encode() for start in starts]
     sums = dict.fromkeys(prefixes.values(), 0)
@@ -130,9 +130,9 @@ def listed_versions(bucket: PagedVersions, prefixes: Mapping[str, str], most: in
     while at < len(starts):
         pages, inside = bucket.versions_from(starts[at]), True
         while inside:
-            if most == 0:
+            if max_requests == 0:
                 return None
-            most -= 1
+            max_requests -= 1
             page = next(pages, None)
             if page is None:
                 return _texts(sums)

@@ -268,10 +268,10 @@ class _Fork:
     def wait(self) -> int:
         return self._reaped(0) or 0
 
-    def _reaped(self, how: int) -> int | None:
+    def _reaped(self, options: int) -> int | None:
         if self.returncode is None:
             try:
-                pid, status = os.waitpid(self.pid, how)
+                pid, status = os.waitpid(self.pid, options)
             except ChildProcessError:  # SIGCHLD is ignored, so the exit code is lost
                 self.returncode = 0
             else:
