@@ -76,10 +76,10 @@ def plan(
 
 
 def carry_out(bucket: Bucket, moves: Iterable[FileMove]) -> None:
-    """Move files together, within the store (see `retake.bucket.contract.Moves`).
+    """Move files together, within the store (see `retake.bucket.moves.Moves`).
 
-    A crash leaves each file whole in at least one of its two folders, and the next `plan` brings together what is in
-    two. Raises TwinsDiffer, StorageError.
+    A crash leaves each file whole in at least one of its two folders, and the next `plan` reunites what is in two.
+    Raises TwinsDiffer, StorageError.
     """
     moves = list(moves)
     chosen = {it.target: it.target if it.onto else it.source for it in reversed(moves)}
