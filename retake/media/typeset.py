@@ -23,7 +23,7 @@ FONTS = (
     *FROM_RIGHT,
 )
 MISSING = "□"  # replaces a letter that no font has, so that a reader sees that something is there
-MAX_CHARACTERS = 600  # of a text; the rest is cut
+MAX_LENGTH = 600  # characters of a text; the rest is cut
 
 LEADING = 1.32  # from one baseline to the next, in font sizes
 RISE, FALL = 0.74, 0.12  # height of a line above and below its baseline: between Latin capitals and Chinese
@@ -133,7 +133,7 @@ def shortened(text: str, size: int, room: float) -> str:
     """Return `text`, cut so that it is at most `room` pixels wide on one line."""
     if line_width(text, size) <= room:
         return text
-    low, high = 0, min(len(text), MAX_CHARACTERS)
+    low, high = 0, min(len(text), MAX_LENGTH)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if line_width(f"{text[:middle]}…", size) <= room else (low, middle - 1)
@@ -178,7 +178,7 @@ def letters(name: str) -> frozenset[int]:
 
 
 def settable(text: str) -> str:
-    """Return `text` on one line, with at most `MAX_CHARACTERS`, all of which have a glyph.
+    """Return `text` on one line, with at most `MAX_LENGTH` characters, all of which have a glyph.
 
     Arabic letters have their contextual shapes.
     """
@@ -193,8 +193,8 @@ def scripts_without_letters(text: str) -> list[str]:
 
 
 def _readable(text: str) -> str:
-    text = unicodedata.normalize("NFC", " ".join(text[: MAX_CHARACTERS * 4].split()))
-    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS].rstrip() + "…"
+    text = unicodedata.normalize("NFC", " ".join(text[: MAX_LENGTH * 4].split()))
+    return text if len(text) <= MAX_LENGTH else text[:MAX_LENGTH].rstrip() + "…"
 
 
 def _letter(character: str) -> str:

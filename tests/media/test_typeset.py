@@ -6,18 +6,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageDraw
 
 from retake.media import typeset
-from retake.media.typeset import (
-    FONTS,
-    MAX_CHARACTERS,
-    MISSING,
-    Piece,
-    Setting,
-    balanced,
-    filled,
-    letters,
-    pieces,
-    settable,
-)
+from retake.media.typeset import FONTS, MAX_LENGTH, MISSING, Piece, Setting, balanced, filled, letters, pieces, settable
 
 LATIN, CHINESE, EMOJI, *_ = FONTS
 
@@ -62,7 +51,7 @@ def test_what_cannot_be_drawn_is_left_out_or_boxed(text: str, seen: str) -> None
 
 def test_very_long_texts_are_cut_visibly() -> None:
     cut = settable("word " * 10_000)
-    assert len(cut) <= MAX_CHARACTERS + 1
+    assert len(cut) <= MAX_LENGTH + 1
     assert cut.endswith("…")
 
 
@@ -155,7 +144,7 @@ def test_words_stay_whole_while_letters_can_be_read() -> None:
 
 
 def test_a_text_too_long_for_its_box_ends_in_dots() -> None:
-    setting = typeset.typeset("字" * MAX_CHARACTERS, 150, 100)
+    setting = typeset.typeset("字" * MAX_LENGTH, 150, 100)
     assert setting.lines[-1].endswith("…")
     assert setting.height <= 100
 
