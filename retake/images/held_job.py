@@ -40,19 +40,19 @@ class WaitReason:
     def __init__(self) -> None:
         self.why = ""
         """The reason; empty while the job does not wait."""
-        self._told: set[tuple[str, ...]] = set()
+        self._logged: set[tuple[str, ...]] = set()
 
     def note(self, why: str, message: str, *cause: str) -> None:
         """Set why it waits, and log `message` unless this cause was logged already."""
         self.why = why
-        if cause not in self._told:
-            self._told.add(cause)
+        if cause not in self._logged:
+            self._logged.add(cause)
             _log.warning("%s", message)
 
     def over(self) -> None:
         """Note that the job continues."""
         self.why = ""
-        self._told.clear()
+        self._logged.clear()
 
 
 class HeldJob:

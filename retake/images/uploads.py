@@ -36,9 +36,9 @@ from retake.serving.bounded_calls import BoundedCalls
 WRITE_S = 180.0
 DELETE_S = 180.0
 DELETE_WITHIN_S = 40.0
-_WAIT_S, _PIECE_S = 3.0, 0.05  # how long a writer waits for a deleter, which takes moments, and between attempts
+_WAIT_S, _POLL_S = 3.0, 0.05  # how long a writer waits for a deleter, which takes moments, and between attempts
 _PAGE = 500
-_LONGEST_S = 20.0  # after which no further upload is tried if one has failed
+_MAX_PASS_S = 20.0  # after which no further upload is tried if one has failed
 
 _log = getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Uploads:
         while not self._store.run(scripts.BEGIN_WRITE, [writers, deleter], [token, milliseconds(WRITE_S)]):
             if time.monotonic() > until:
                 raise UploadBusy(f"{name} is being deleted; try again")
-            time.sleep(_PIECE_S)
+            time.sleep(_POLL_S)
 
         def put() -> None:
             try:
@@ -206,7 +206,7 @@ class Uploads:
                     self._delete(*upload)
             except StorageError as error:
                 failed = error
-                if time.monotonic() - began > _LONGEST_S:
+                if time.monotonic() - began > _MAX_PASS_S:
                     break
         if failed:
             raise failed

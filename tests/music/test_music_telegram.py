@@ -221,7 +221,7 @@ def test_the_offset_moves_once_the_update_is_saved(desk: Desk, monkeypatch: pyte
         raise StorageError("the disk is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(desk.inbox, "_acted", full)
+        patch.setattr(desk.inbox, "_carried_out", full)
         with pytest.raises(StorageError):
             desk.poll()
     assert desk.inbox.offset is None
