@@ -19,7 +19,7 @@ def reopen_row(table: "JobTable", store: JobStore, job_id: str) -> bool:
     If its user has deleted it at this moment, the row fails again, so that nobody brings the job back. Raises
     RedisAway, TableAway.
     """
-    table.again(job_id)
+    table.reopen(job_id)
     if store.get(job_id) is not None:
         return True
     table.failed(job_id, DELETED)

@@ -99,7 +99,7 @@ _FAILED = """
 UPDATE jobs2 SET status = 'failed', error = %(error)s, updated_at = %(now)s
 WHERE id = %(id)s AND status IN ('pending', 'ready')
 """
-_AGAIN = """
+_REOPEN = """
 UPDATE jobs2 SET status = 'pending', error = NULL, updated_at = %(now)s WHERE id = %(id)s AND status = 'failed'
 """
 _GET = f"SELECT {_ROW} FROM jobs2 WHERE id = %(id)s"  # noqa: S608  constants
@@ -126,7 +126,7 @@ class JobTable:
     """The rows of jobs2. Thread-safe.
 
     Every method may raise TableAway, within six seconds, and can then be repeated. A completed or failed status no
-    longer changes, except by `again`.
+    longer changes, except by `reopen`.
     """
 
     def __init__(self, url: str, clock: Clock) -> None:
@@ -202,9 +202,9 @@ class JobTable:
         given = self._given(job_id, error=_kept(error))
         self._do(lambda cursor: cursor.execute(_FAILED, given))
 
-    def again(self, job_id: str) -> None:
+    def reopen(self, job_id: str) -> None:
         """Make a failed row pending again, by order of an operator: the only change of a row that has ended."""
-        self._do(lambda cursor: cursor.execute(_AGAIN, self._given(job_id)))
+        self._do(lambda cursor: cursor.execute(_REOPEN, self._given(job_id)))
 
     def open_rows(self, before: str, after: str = "", limit: int = 500) -> list[TableRow]:
         """Return the pending and ready rows whose id is greater than `after`, ordered by id.

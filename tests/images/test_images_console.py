@@ -421,16 +421,16 @@ def test_a_requeue_that_dies_before_its_message_is_sent_is_swept(
 def test_a_row_follows_its_job_though_the_requeue_died_before_it_came_to_the_row(
     table_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch, deleted: bool
 ) -> None:
-    world, again = table_world, JobTable.again
+    world, reopen = table_world, JobTable.reopen
     job_id = failed_of_table(world)
     assert world.store.requeue(job_id)
 
     def late(table: JobTable, it: str) -> None:
         if deleted:
             CleanUp(world.store, world.bucket, world.table).clean(it)
-        again(table, it)
+        reopen(table, it)
 
-    monkeypatch.setattr(JobTable, "again", late)
+    monkeypatch.setattr(JobTable, "reopen", late)
     world.clock.sleep(31)
     world.sweeper().sweep()
     if deleted:
