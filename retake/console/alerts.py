@@ -1,4 +1,4 @@
-"""`retake alerts`: what is wrong, who was told, and what an operator does about it."""
+"""`retake alerts`: what is wrong, who was notified, and what an operator can do about it."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -27,13 +27,13 @@ TONES = {"warning": Tone.WARN, "error": Tone.BAD, "critical": Tone.BAD}
 
 @click.group("alerts", cls=CommandGroup, context_settings=CONTEXT)
 def command() -> None:
-    """Alerts: what is wrong now. Each is open while its cause is there, told to the channels, and closed by itself."""
+    """Alerts: what is wrong now. Each is open while its cause lasts, is sent to the channels, and closes by itself."""
 
 
 @console_command("list")
 @click.option("--all", "ended", is_flag=True, help="Also those that ended within the last 30 days.")
 def list_alerts(context: CommandContext, ended: bool) -> Answer:
-    """List the alerts, the most severe first, and how the channels stand."""
+    """List the alerts, the most severe first, and the state of the channels."""
     panel = _panel(context)
     alerts, channels = panel.alerts(ended=ended), panel.channels()
     document = {"alerts": [panel.document(it) for it in alerts], "channels": channels}
@@ -64,7 +64,7 @@ def list_alerts(context: CommandContext, ended: bool) -> Answer:
 @console_command("show")
 @click.argument("alert_id", metavar="ID")
 def show_alert(context: CommandContext, alert_id: str) -> Answer:
-    """Show one alert: where, what, since when, how often, what happens by itself, and what you can do."""
+    """Show one alert: where, what, since when, how often, what happens automatically, and what you can do."""
     panel = _panel(context)
     alert = panel.find(alert_id)
     heading = Heading(f"alert {alert.id}: {alert.title}")
@@ -80,21 +80,21 @@ def show_alert(context: CommandContext, alert_id: str) -> Answer:
 @click.argument("alert_id", metavar="ID")
 @click.option("--by", metavar="NAME", help="Who acknowledges it; else the name of your account.")
 def acknowledge(context: CommandContext, alert_id: str, by: str | None) -> Answer:
-    """Acknowledge an alert: it is not told again unless it grows worse."""
+    """Acknowledge an alert: no more messages are sent about it unless it gets worse."""
     return done_answer(change_alert(_panel(context), "ack", alert_id, by or _user()))
 
 
 @console_command("close")
 @click.argument("alert_id", metavar="ID")
 def close(context: CommandContext, alert_id: str) -> Answer:
-    """Close an alert. It is raised again when its cause occurs once more."""
+    """Close an alert. It is raised again when its cause occurs again."""
     return done_answer(change_alert(_panel(context), "close", alert_id, _user()))
 
 
 @console_command("test")
 @click.argument("name", required=False, callback=not_empty)
 def test(context: CommandContext, name: str | None) -> Answer:
-    """Send a message to each channel, or to the one called NAME, and time it. Ends with 75 if one did not take it."""
+    """Send a test message to each channel, or to the one called NAME, and time it. Exits with 75 if one fails."""
     found = _panel(context).test(name)
     document = {
         "channels": [
@@ -125,7 +125,7 @@ def test(context: CommandContext, name: str | None) -> Answer:
 
 @console_command("deliver")
 def deliver(context: CommandContext) -> Answer:
-    """Tell what is due and send what waits, as a tick does. Ends with 75 if a channel did not take it."""
+    """Send the messages that are due or waiting, as a tick does. Exits with 75 if a channel did not take one."""
     panel = _panel(context)
     failed = panel.deliver()
     channels = panel.channels()
@@ -143,7 +143,7 @@ def deliver(context: CommandContext) -> Answer:
 @click.argument("kind", type=click.Choice([*WINDOWS]))
 @click.option("--send", is_flag=True, help="Also send it to the channels that take it.")
 def report(context: CommandContext, kind: str, send: bool) -> Answer:
-    """Show what was made, what failed and what it cost: in the last day, or in the last week against the one before."""
+    """Show what was made, what failed and what it cost: in the last day, or in the last week and the one before."""
     now, panel = context.clock.now(), _panel(context)
     made = make_report(context.operations, kind, now)
     title, _, rest = made.words().partition("\n")

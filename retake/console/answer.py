@@ -1,4 +1,4 @@
-"""The answer of a command: one document for programs, and blocks of text for people that say the same."""
+"""The answer of a command: a document for programs, and blocks of text for people with the same content."""
 
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
@@ -9,7 +9,7 @@ from retake.runs.states import RunStatus
 
 
 class Tone(StrEnum):
-    """How a piece of text is meant. On a terminal with colours it shows; nothing is said by colour alone."""
+    """The tone of a piece of text, shown on a terminal with colours. Nothing is said by colour alone."""
 
     PLAIN = ""
     STRONG = "bold"
@@ -27,13 +27,13 @@ class Cell(NamedTuple):
 
 
 class Heading(NamedTuple):
-    """A line above what belongs together."""
+    """The heading of the blocks below it."""
 
     text: str
 
 
 class Sentence(NamedTuple):
-    """A sentence of its own, wrapped where the terminal ends, `indent` columns from its left edge."""
+    """A sentence, wrapped to the terminal's width and indented by `indent` columns."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -41,14 +41,14 @@ class Sentence(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """What things are, one a line: label and value."""
+    """A list of facts, each a label and a value on one line."""
 
     rows: Sequence[tuple[str, str | Cell]]
 
 
 class Table(NamedTuple):
-    """Rows below named columns; `right` are the columns whose text stands at their right edge (numbers),
-    `brief` those that are cut short on a terminal. In a pipe nothing is cut."""
+    """A table with named columns. `right` are the right-aligned columns (numbers), `brief` those that are truncated on
+    a terminal. In a pipe nothing is truncated."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str | Cell]]
@@ -57,13 +57,13 @@ class Table(NamedTuple):
 
 
 class Raw(NamedTuple):
-    """A text that is written as it stands, line by line."""
+    """Text that is written unchanged, line by line."""
 
     text: str
 
 
 class Markdown(NamedTuple):
-    """A text in Markdown: as it stands in a pipe, rendered on a terminal."""
+    """Text in Markdown, rendered on a terminal and unchanged in a pipe."""
 
     text: str
 
@@ -72,7 +72,7 @@ Block = Heading | Sentence | Facts | Table | Raw | Markdown
 
 
 class Answer(NamedTuple):
-    """What a command returns. `document` is ready for JSON; `exit_code` is what the command exits with."""
+    """The return value of a command. `document` can be encoded as JSON; `exit_code` is that of the command."""
 
     document: Mapping[str, Any]
     blocks: Sequence[Block]
@@ -91,11 +91,11 @@ RUN_TONES = {
     RunStatus.INTERRUPTED: Tone.WARN,
     RunStatus.CANCELLED: Tone.FAINT,
 }
-"""How each state of a run is shown."""
+"""The tone of each state of a run."""
 
 
 def done_lines(what: str, then: str = "", warning: str = "") -> list[Block]:
-    """Return the lines of a command that has done something: `what`, and what comes `then`."""
+    """Return the text of a command that has done `what`, and what happens `then`."""
     return [
         Sentence(f"Done: {what}.", Tone.GOOD),
         *([Sentence(f"Warning: {warning}.", Tone.WARN)] if warning else []),

@@ -1,4 +1,4 @@
-"""`retake check`: proves that everything in a bucket fits together."""
+"""`retake check`: check that everything in a bucket is consistent."""
 
 import sys
 from collections import Counter
@@ -21,22 +21,22 @@ from retake.plural import count
 
 _TONES = {Severity.ERROR: Tone.BAD, Severity.WARNING: Tone.WARN, Severity.NOTE: Tone.FAINT}
 IMAGES = "images"
-"""What `--channel` names the image-job service by."""
+"""The name of the image-job service for `--channel`."""
 
 MAX_SHOWN = 20
-"""Findings of one code that people are shown; a program gets all of them."""
+"""Maximum number of findings of one code shown to people; programs get all of them."""
 
 
 @console_command("check")
-@click.option("--media", is_flag=True, help="Also look into each picture and video. Reads all of them.")
+@click.option("--media", is_flag=True, help="Also check the content of each picture and video. Reads all of them.")
 @click.option(
     "--repair", is_flag=True, help="Rebuild what can be derived: indexes, counts, sums, leftovers of crashes."
 )
 def command(context: CommandContext, media: bool, repair: bool) -> Answer:
     """Prove that everything in the bucket fits together: documents, files, runs, bills, indexes.
 
-    Takes no lease and changes nothing, and may run while ticks run. With --repair it takes the leases that it needs;
-    it never deletes media, documents or records. docs/check.md lists what it finds.
+    Takes no lease, changes nothing, and may run while ticks run. With --repair it takes the leases that it needs; it
+    never deletes media, documents or records. docs/check.md lists what it finds.
 
     \b
     Exit codes:
@@ -56,7 +56,8 @@ def command(context: CommandContext, media: bool, repair: bool) -> Answer:
 
 @contextmanager
 def _images_hint(context: CommandContext) -> Iterator[None]:
-    """Say how the image jobs are checked alone where the bucket of the pipelines cannot be: there may be none."""
+    """If the bucket of the pipelines cannot be checked, add to the error how to check only the image jobs: there may be
+    no such bucket."""
     try:
         yield
     except StorageError as error:
@@ -66,7 +67,7 @@ def _images_hint(context: CommandContext) -> Iterator[None]:
 
 
 def _serves_images(context: CommandContext) -> bool:
-    """Whether an image-job service is named, in the environment or in .env, which its extra reads."""
+    """Return whether an image-job service is configured, in the environment or in .env, which its extra reads."""
     if context.environ.get("REDIS_URL") or not is_installed("images"):
         return bool(context.environ.get("REDIS_URL"))
     from retake.images.examinations import serves_images
@@ -83,7 +84,7 @@ def _image_jobs(context: CommandContext, *, repair: bool, progress: Progress) ->
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Log no warnings: what those that are called would warn of is among the findings, and once."""
+    """Log no warnings during the block, because each of them is among the findings, once."""
     logger = getLogger("retake")
     before = logger.level
     logger.setLevel(ERROR)
@@ -95,7 +96,7 @@ def _without_warnings() -> Iterator[None]:
 
 @contextmanager
 def progress_on(stream: TextIO) -> Iterator[Progress]:
-    """Provide what shows progress on a terminal, in one line that is written over; nothing anywhere else."""
+    """Provide a function that shows progress in one line of a terminal, or does nothing elsewhere."""
     if not stream.isatty():
         yield lambda title, number: None
         return
@@ -113,7 +114,7 @@ def progress_on(stream: TextIO) -> Iterator[Progress]:
 
 
 def answer(report: CheckReport) -> Answer:
-    """Return the answer that a report comes to."""
+    """Return the answer for a report."""
     blocks: list[Block] = [Heading(_title(report))]
     blocks.append(Facts([("looked at", ", ".join(_counted(*it) for it in report.looked_at.items()))]))
     blocks += [Sentence(f"Repaired: {it}.", Tone.GOOD) for it in report.done]

@@ -1,4 +1,4 @@
-"""`retake`: the group of the operator's commands. Each is loaded when it is called, so that help is quick."""
+"""`retake`: the root group of the operator's commands. Each is loaded only when it is called, so that help is quick."""
 
 from importlib import import_module
 
@@ -12,16 +12,16 @@ from retake.option_values import not_empty
 READING = {
     "status": "How each pipeline stands, and what it waits for.",
     "runs": "The runs, the last changed first.",
-    "show": "All that happened to one run, in its order.",
+    "show": "Everything that happened to one run, in order.",
     "errors": "The last errors of all pipelines, the newest first.",
     "spend": "What was paid: by day, step and generation.",
-    "kpi": "How well it works: success, retries, levels.",
+    "kpi": "How well the pipelines work: success, retries, levels.",
     "report": "The incident report of one run, as Markdown.",
     "doctor": "Check everything that a generation needs.",
     "check": "Prove that everything in the bucket fits together.",
     "robots": "The robots: list, show, check, play.",
 }
-"""The commands that change nothing, but for `spend --latest-day` and the snapshots of `kpi`."""
+"""The commands that change nothing, except `spend --latest-day` and the snapshots of `kpi`."""
 
 ACTING = {
     "retry": "Retry what failed, or a held call, now.",
@@ -47,8 +47,8 @@ RUNNING = {
     "fetch": "The script of a tick that asks about a task.",
     "work": "Ticks of the channels, by messages over RabbitMQ.",
 }
-"""The commands that set a pipeline up and run it. retake.__main__ runs a tick and its scripts, with the
-options of these scripts, without the console where nothing stands before their names."""
+"""The commands that set a pipeline up and run it. If no option precedes the name of a tick or one of its scripts,
+retake.__main__ runs it without the console."""
 
 
 _SCRIPTS = {
@@ -58,11 +58,11 @@ _SCRIPTS = {
     "fetch": ("retake.story.options", "fetch"),
     "work": ("retake.story.work", "main"),
 }
-"""The module and the name of each command that runs the pipeline."""
+"""The module and the name of each click command that runs the pipeline."""
 
 
 class Console(RootGroup):
-    """The commands by name; a command lies in the module of its name, as `command`, unless it runs the pipeline."""
+    """Loads commands by name. A command is `command` in the module of its name, unless it is in `_SCRIPTS`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*READING, *ACTING, *RUNNING]
@@ -82,7 +82,7 @@ class Console(RootGroup):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Without loading one of them."""
+        """Write the help of the commands without loading them."""
         for title, commands in (("To look", READING), ("To act", ACTING), ("To run", RUNNING)):
             with formatter.section(title):
                 formatter.write_dl(list(commands.items()))

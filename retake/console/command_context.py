@@ -1,4 +1,4 @@
-"""What a command works with: settings, keys, clock, and the pipelines behind their port."""
+"""The context of a command: settings, keys, clock, and the pipelines behind their port."""
 
 import os
 from collections.abc import Mapping
@@ -19,15 +19,14 @@ if TYPE_CHECKING:
     from retake.music.settings import MusicSettings
 
 MUSIC = "music"
-"""What `--channel` names the music pipelines by; none of the CHANNELS can be called so."""
+"""The name of the music pipelines for `--channel`. None of the CHANNELS can have it."""
 
 MUSIC_DATABASE = "music/music.sqlite3"
-"""Where the music pipelines are, unless the settings have a section MUSIC that says otherwise."""
+"""The database of the music pipelines, unless a section MUSIC in the settings names another one."""
 
 
 class CommandContext:
-    """What a command works with. Everything is opened when it is first needed, and may then raise SettingsError or
-    StorageError."""
+    """The context of a command. Everything is opened on first use, and may then raise SettingsError or StorageError."""
 
     def __init__(
         self,
@@ -44,7 +43,7 @@ class CommandContext:
     ) -> None:
         self.environ = environ
         self.as_text = as_text
-        """Whether only the answer's text is shown, so that its document need not have what the text leaves out."""
+        """Whether only the answer's text is shown, so that its document may be as short as the text."""
         self.channel = channel
         self.clock: Clock = clock or SystemClock()
         self._given = bucket, settings, keys
@@ -66,8 +65,7 @@ class CommandContext:
 
     @property
     def music_in_use(self) -> bool:
-        """Whether there are music pipelines: the settings have a section MUSIC, or the database that is theirs without
-        one is there."""
+        """Whether there are music pipelines: the settings have a section MUSIC, or `MUSIC_DATABASE` exists."""
         return self._music is not None or self.settings.music or os.path.exists(MUSIC_DATABASE)
 
     @cached_property
@@ -82,13 +80,13 @@ class CommandContext:
 
     @property
     def music_alone(self) -> bool:
-        """Whether the command is about the music pipelines and no other."""
+        """Whether the command is about the music pipelines only."""
         return self.channel == MUSIC
 
     @cached_property
     def operations(self) -> Operations:
-        """The pipeline that `--channel` names; else those of all CHANNELS, or the one where there are none, and that of
-        music where it is in use."""
+        """The pipeline that `--channel` names. Without it, those of all CHANNELS (or the only one if there are none),
+        and that of music if it is in use."""
         named, alone = self.channel is not None, self.music_alone
         channel = None if alone else self.channel
         story = open_operations(
@@ -106,12 +104,12 @@ class CommandContext:
 
     @property
     def bucket(self) -> Bucket:
-        """All of the bucket, whatever the channel."""
+        """The whole bucket, whatever the channel."""
         return self.operations.bucket
 
     @property
     def pipeline(self) -> OperatedPipeline:
-        """The one pipeline that the command is about. Raises SettingsError where one of the CHANNELS must be named."""
+        """The one pipeline that the command is about. Raises SettingsError if one of the CHANNELS must be named."""
         if self.channel or not self.settings.channels:
             return self.operations.pipelines[0]
         channel = self.environ.get(CHANNEL_VARIABLE)

@@ -1,4 +1,4 @@
-"""Asking before something is lost for good."""
+"""Ask the operator before something is lost for good."""
 
 import sys
 
@@ -7,13 +7,13 @@ import click
 from retake.operations.port import Refusal
 
 option = click.option("--yes", is_flag=True, help="Do it without asking, even if something is lost by it.")
-"""Of every command by which something can be lost."""
+"""The option of every command that can lose something."""
 
 
 def obtain(what: str, *, yes: bool) -> None:
-    """Return if the operator agrees to `what`, a sentence of what would be done and lost. On a terminal they are asked,
-    elsewhere they must have said `--yes`. Raises Refusal if not, and KeyboardInterrupt where they end the question;
-    nothing has been changed then."""
+    """Return if the operator agrees to `what`, a sentence about what would be done and lost. On a terminal they are
+    asked; elsewhere `--yes` is needed. Raises Refusal if they do not agree, and KeyboardInterrupt if they interrupt the
+    question. Nothing has been changed then."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

@@ -23,7 +23,7 @@ from retake.retrying.dead_letters import DEAD_LETTERS
 
 @click.group("dead-letters", cls=CommandGroup, context_settings=CONTEXT)
 def command() -> None:
-    """What failed for good, or was cancelled: kept whole in dead_letters/ until an operator decides what to do."""
+    """What failed for good or was cancelled: kept whole in dead_letters/ until an operator decides what to do."""
 
 
 @console_command("list")
@@ -43,7 +43,7 @@ def list_letters(context: CommandContext, limit: int) -> Answer:
 @console_command("show")
 @click.argument("letter_id", metavar="ID")
 def show_letter(context: CommandContext, letter_id: str) -> Answer:
-    """Show one dead letter: what failed and why, what is kept of it, and what requeueing it would do."""
+    """Show one dead letter: what failed and why, which files are kept, and what requeueing it would do."""
     it = letters.find_letter(context.operations, letter_id)
     then, possible = it.requeue()
     keys = [f"{DEAD_LETTERS}{it.letter.id}/{name}" for name in it.files]
@@ -71,8 +71,8 @@ def _requeuable(context: CommandContext) -> list[Item]:
 def requeue_letter(context: CommandContext, letter_id: str) -> Answer:
     """Requeue a failed or cancelled generation at the step where it ended, with a full set of attempts.
 
-    Everything before that step is kept and not paid for again. One generation is under way at a time, in each of the
-    CHANNELS: of several the first is requeued, and the others are refused until it has ended.
+    Everything before that step is kept and not paid for again. Only one generation is under way at a time in each of
+    the CHANNELS: of several, the first is requeued, and the others are refused until it has ended.
     """
     from retake.console.ordering import order_target
     from retake.operations.orders import Target

@@ -1,4 +1,4 @@
-"""`retake doctor`: everything that a generation needs, tried out."""
+"""`retake doctor`: try everything that a generation needs."""
 
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -27,21 +27,21 @@ _MARKS = {Verdict.OK: ("ok", Tone.GOOD), Verdict.WARN: ("warn", Tone.WARN), Verd
 @console_command("doctor")
 @click.option("--offline", is_flag=True, help="Ask no vendor.")
 @click.option(
-    "--test-request", is_flag=True, help="Also ask each vendor what a tick asks, about a task that nobody made (free)."
+    "--test-request", is_flag=True, help="Also make each vendor's call of a tick, for a task that nobody made (free)."
 )
 def command(context: CommandContext, offline: bool, test_request: bool) -> Answer:
     """Try everything that a generation needs: settings, keys, bucket, lease, clock, ledger, documents, vendors, disk,
     ffmpeg, the last errors.
 
-    Nothing is paid for. In the bucket a scratch object is written and deleted again, and a lease of the doctor's own
-    is taken and given back. Ends with 78 if settings or a key are at fault, 69 for any other fault.
+    Nothing is paid for. In the bucket a scratch object is written and deleted, and a lease of the doctor's own is taken
+    and released. Exits with 78 if settings or a key are at fault, 69 for any other fault.
     """
     findings = [*examine(context, offline=offline, test_request=test_request)]
     return answer(findings, context.clock.now())
 
 
 def examine(context: CommandContext, *, offline: bool, test_request: bool) -> Iterator[Finding]:
-    """Yield the findings, in the order in which they depend on one another."""
+    """Run the checks, each after those that it depends on, and yield their findings."""
     try:
         settings, keys = context.settings, context.keys
     except SettingsError as error:
@@ -59,7 +59,7 @@ def examine(context: CommandContext, *, offline: bool, test_request: bool) -> It
         yield ffmpeg_check(settings)
     music = _with_music(context)
     unusable = [*_music_settings(context)] if music else []
-    yield from unusable or _store_findings(context)  # which opens what the settings of music name, too
+    yield from unusable or _store_findings(context)  # this opens music's stores too, so its settings must be valid
     if offline:
         yield ok("vendors", f"not asked (--offline{', and so without --test-request' if test_request else ''})")
     elif story:
@@ -73,7 +73,7 @@ def _with_music(context: CommandContext) -> bool:
 
 
 def _music_settings(context: CommandContext) -> Iterator[Finding]:
-    """What is wrong with the settings of music."""
+    """Yield the fault in the settings of music, if there is one."""
     try:
         _ = context.music
     except SettingsError as error:
@@ -81,7 +81,7 @@ def _music_settings(context: CommandContext) -> Iterator[Finding]:
 
 
 def _music(context: CommandContext, *, offline: bool, test_request: bool) -> Iterator[Finding]:
-    """What the music service needs besides; its database is checked with the documents of the others."""
+    """Check what only the music service needs. Its database is checked with the documents of the other pipelines."""
     from retake.music import operator_checks as checks
     from retake.music.settings import SANDBOX_KEYS
 
@@ -98,7 +98,7 @@ def _music(context: CommandContext, *, offline: bool, test_request: bool) -> Ite
 
 
 def _store_findings(context: CommandContext) -> Iterator[Finding]:
-    """What is in the bucket and on the ledger. If the bucket does not answer, nothing else can be checked."""
+    """Check the bucket, and what is in it and on the ledger. If the bucket does not answer, nothing else is checked."""
     try:
         operations = context.operations
     except RetakeError as error:
@@ -130,7 +130,7 @@ def _breakers(operations: Operations) -> Iterator[Finding]:
 
 
 def answer(findings: Sequence[Finding], now: datetime) -> Answer:
-    """Return the answer that the findings come to."""
+    """Return the answer for the findings."""
     faults = [it for it in findings if it.verdict is Verdict.FAULT]
     warnings = [it for it in findings if it.verdict is Verdict.WARN]
     code = max((it.exit_code for it in faults), default=ExitCode.OK)
@@ -153,7 +153,7 @@ def answer(findings: Sequence[Finding], now: datetime) -> Answer:
 
 
 def _rows(finding: Finding) -> Iterator[tuple[Cell, str, str]]:
-    """What was found may have several lines, of which each has its own row."""
+    """Return the rows of a finding, one for each line of its text."""
     first, *others = finding.found.splitlines() or [""]
     yield Cell(*_MARKS[finding.verdict]), finding.check, first
     for line in others:

@@ -19,8 +19,8 @@ from retake.operations.words import code_of, moment, one_line
     "--limit", type=click.IntRange(1, 10_000), metavar="N", default=100, show_default=True, help="How many at most."
 )
 def command(context: CommandContext, limit: int) -> Answer:
-    """List the last errors, the newest first: those on the ledgers, and those that only a document or a dead letter
-    has. With --json each is the whole error record, with the pipeline and the generation."""
+    """List the last errors, the newest first: those on the ledgers, and those only in a document or a dead letter. With
+    --json each is the whole error record, with the pipeline and the generation."""
     found = [
         it._replace(record=ErrorRecord(masked(it.record.raw, context.environ)))
         for it in last_errors(context.operations, limit)

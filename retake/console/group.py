@@ -1,4 +1,4 @@
-"""A group of commands: what all of them share, whatever is called and however it is misspelt."""
+"""The base of groups of commands: suggestions for misspelt names, and usage errors as JSON."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,14 +12,14 @@ from retake.console.rendering import show
 
 AS_JSON = "retake.json"
 CHANNEL = "retake.channel"
-"""What options before the command's name are kept as, in the context's `meta`, which its commands see."""
+"""The keys in the context's `meta` of the options before the command's name, which the commands read."""
 
 _MAX_HELP_LENGTH = 1000
-"""Characters that no sentence of help has."""
+"""Characters, more than any sentence of help has."""
 
 
 class CommandGroup(click.Group):
-    """Commands by name. A name that is misspelt is answered with those that are like it."""
+    """A group of commands that answers a misspelt name with similar ones."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -30,14 +30,14 @@ class CommandGroup(click.Group):
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Each with its whole first sentence, which click would cut at the edge of the terminal."""
+        """Write each command with its whole first sentence, which click would truncate."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
             formatter.write_dl([(name, it.get_short_help_str(limit=_MAX_HELP_LENGTH)) for name, it in commands if it])
 
 
 class RootGroup(CommandGroup):
-    """The outermost group: a usage error is told in JSON too, where that was asked for."""
+    """The outermost group, which answers usage errors in JSON too if --json was given."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -55,7 +55,7 @@ class RootGroup(CommandGroup):
 
 @contextmanager
 def usage_errors(*, as_json: bool) -> Iterator[None]:
-    """Answer a usage error with {"error", "exit_code"} on stdout too, where JSON was asked for."""
+    """With `as_json`, also write a usage error as {"error", "exit_code"} to stdout."""
     try:
         yield
     except click.UsageError as error:
@@ -66,7 +66,7 @@ def usage_errors(*, as_json: bool) -> Iterator[None]:
 
 
 def _asks_for_json(args: Sequence[str]) -> bool:
-    """Whether JSON is asked for, on a command line that may be invalid otherwise."""
+    """Return whether a command line, which may be invalid, asks for JSON."""
     return "--json" in (args[: args.index("--")] if "--" in args else args)
 
 

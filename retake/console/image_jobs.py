@@ -1,5 +1,5 @@
-"""`retake images status`, `retake images dead list|requeue|drop`: how the image-job service stands, and what became of
-messages that workers refused."""
+"""`retake images status`, `retake images dead list|requeue|drop`: the state of the image-job service, and the messages
+that workers refused."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ _NOTHING_MORE = "there is nothing more to do"
 
 @console_command("status")
 def status(context: CommandContext) -> Answer:
-    """Show how the image-job service stands: jobs, queues, dead messages, workers, ComfyUI servers."""
+    """Show the state of the image-job service: jobs, queues, dead messages, workers, ComfyUI servers."""
     with _services(context) as services:
         from retake.images.survey import survey
 
@@ -62,15 +62,15 @@ def status(context: CommandContext) -> Answer:
 
 @click.group("dead", cls=CommandGroup, context_settings=CONTEXT)
 def dead() -> None:
-    """Dead messages: jobs that failed for good, and messages that name no job. A JOB is its id, or the beginning of
-    it."""
+    """Dead messages: those of jobs that failed for good, and those that name no job. JOB is a job's id, or the
+    beginning of one."""
 
 
 @console_command("list")
 @click.option("--limit", type=click.IntRange(1, 1000), metavar="N", default=50, show_default=True,
               help="How many at most.")  # fmt: skip
 def list_dead(context: CommandContext, limit: int = 50) -> Answer:
-    """List the dead messages, the oldest first, with how their jobs stand."""
+    """List the dead messages, the oldest first, with the status of their jobs."""
     with _dead(context) as messages:
         found = messages.all(limit)
     document = {"dead_messages": [_document(it) for it in found]}
@@ -94,7 +94,7 @@ def list_dead(context: CommandContext, limit: int = 50) -> Answer:
 def requeue_dead(context: CommandContext, names: Sequence[str] = (), every: bool = False) -> Answer:
     """Let a failed job start over, with a full set of attempts: it is pending again, and its message is in its queue.
 
-    Refused if the job was cleaned up: its result was answered, or its user has deleted it.
+    Refused if the job was cleaned up, because its result was delivered or its user has deleted it.
     """
     _check_words(names, every, "--all")
     with _dead(context) as messages:
@@ -109,8 +109,8 @@ def requeue_dead(context: CommandContext, names: Sequence[str] = (), every: bool
 @click.option("--gone", is_flag=True, help="Every message whose job is ready or was cleaned up.")
 @consent.option
 def drop_dead(context: CommandContext, names: Sequence[str] = (), gone: bool = False, yes: bool = False) -> Answer:
-    """Remove a dead message for good. The job stays failed, so that its user is told why, and is cleaned up by itself
-    later; but it cannot be requeued any more."""
+    """Remove a dead message for good. The job stays failed, so that its user is told why, and is cleaned up later; it
+    can no longer be requeued."""
     _check_words(names, gone, "--gone")
     with _dead(context) as messages:
         if gone:
@@ -128,7 +128,7 @@ def _check_words(names: Sequence[str], every: bool, option: str) -> None:
 
 
 def _for_each(names: Sequence[str], work: Callable[[str], Answer]) -> Answer:
-    """One is answered as by any command, several with a result each."""
+    """Return the answer for one name, or the results for several."""
     several = [Item(it, None) for it in dict.fromkeys(names)]
     return work(several[0].name) if len(several) == 1 else each(several, lambda it: work(it.name))
 
@@ -136,7 +136,7 @@ def _for_each(names: Sequence[str], work: Callable[[str], Answer]) -> Answer:
 def _requeue(messages: "DeadMessages", name: str) -> Answer:
     message = messages.find(name)
     messages.requeue(message)
-    if message.job is not None and message.job.under_way:  # who requeued it died before its message was sent
+    if message.job is not None and message.job.under_way:  # an earlier requeue died before it sent the message
         return _done("requeue", message.name, f"{message.name} is under way already", "its message is sent once more")
     return _requeued(message.name, None)
 
@@ -161,7 +161,7 @@ def _dropped(name: str, follows: str) -> Answer:
 
 @contextmanager
 def _services(context: CommandContext) -> "Iterator[ImageServices]":
-    """Yield what the commands work with. Nothing is asked yet."""
+    """Provide the services that the commands work with. Nothing is requested yet."""
     from retake.extras import require
 
     require("images", "the image-job service")

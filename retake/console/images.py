@@ -1,4 +1,4 @@
-"""`retake images up`: the image-job service, run and looked at."""
+"""`retake images`: run the image-job service, and look at it."""
 
 import sys
 from pathlib import Path
@@ -15,13 +15,13 @@ from retake.images.worker_command import worker
 
 @click.group("images", cls=CommandGroup, context_settings=CONTEXT)
 def command() -> None:
-    """The image-job service: run all of it or one part of it, see how it stands, and what became of messages that no
-    worker took. docs/images.md explains it."""
+    """The image-job service: run all of it or one part, see its state, and deal with messages that workers refused.
+    docs/images.md explains it."""
 
 
 @click.command("up", context_settings=CONTEXT)
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", default=8080, show_default=True,
-              help="The API's port on 127.0.0.1; 0 is any free one, and then always that.")  # fmt: skip
+              help="The API's port on 127.0.0.1; 0 picks a free one and keeps it.")  # fmt: skip
 @click.option("--data", type=click.Path(file_okay=False, path_type=Path), metavar="DIR", default=Path("images"),
               show_default=True, help="Where data, logs, ports and keys are kept.")  # fmt: skip
 @click.option("--text-workers", type=click.IntRange(0, 64), metavar="N", default=1, show_default=True,
@@ -33,7 +33,7 @@ def up(**options: Any) -> None:
 
     Starts, on free ports of 127.0.0.1, each of Redis, RabbitMQ and PostgreSQL whose URL is not set (REDIS_URL,
     RABBITMQ_URL, DATABASE_URL, in the environment or .env), a stand-in of ComfyUI unless a setting names a real one,
-    the API and the workers; what ends is started again. The same DIR goes on where it stopped.
+    the API and the workers. A part that ends is started again. With the same DIR it continues where it stopped.
 
     \b
     Exit codes:

@@ -1,4 +1,5 @@
-"""`retake init`: a folder to run from: settings, prompts, policies, workflows, a crontab and the names of the keys."""
+"""`retake init`: create a folder to run from, with settings, prompts, policies, workflows, a crontab and
+.env.example."""
 
 import os
 import shlex
@@ -27,9 +28,9 @@ STORES = {
     ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"): "a bucket on S3 (STORAGE.url s3://…)",
     ("PGPASSWORD",): "a ledger in PostgreSQL (STORAGE.ledger postgresql://…)",
 }
-"""The environment variables that stores read, and what they are for."""
+"""The environment variables that stores read, and their purpose."""
 
-_LISTED = 3  # files that a refusal names
+_LISTED = 3  # files listed in a refusal
 
 
 @click.command("init", context_settings=CONTEXT)
@@ -71,7 +72,7 @@ def _init(folder: Path, program: str) -> Answer:
 
 
 def _files(folder: Path) -> Mapping[str, bytes]:
-    """Return what is written, by its path in `folder`."""
+    """Return the content of the files to write, by their paths in `folder`."""
     source = Path(default_file("config"))
     folders = [*source.glob("policies/*.toml"), *source.glob("workflows/*.json")]
     names = ["config.json", "prompts.json", *(path.relative_to(source).as_posix() for path in folders)]
@@ -90,7 +91,7 @@ def _check_free(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write all of the files, or none: what was written before one that fails is removed."""
+    """Write all of the files or none: if one fails, those written before it are removed."""
     written: list[Path] = []
     try:
         for name, data in files.items():
@@ -107,7 +108,7 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _crontab(folder: Path) -> bytes:
-    """Return the text of crontab.example; names of folders are in it as the system has them, UTF-8 or not."""
+    """Return the text of crontab.example. It contains the folder's name in the system's bytes, UTF-8 or not."""
     places = {"FOLDER": shlex.quote(str(folder)), "TICK": shlex.join(_tick_command())}
     *comments, job = Path(packaged_file("crontab.template")).read_text("utf-8").splitlines(keepends=True)
     for name, place in places.items():
@@ -124,7 +125,7 @@ def _tick_command() -> list[str]:
 
 
 def _variables() -> str:
-    """Return the text of .env.example: every variable by name, those that not everybody needs commented out."""
+    """Return the text of .env.example: every variable, with the optional ones commented out."""
     lines = [
         "# Copy this file to .env, fill it in, and `chmod 600 .env`: NAME=value, without spaces.",
         "# A shell reads it: a value with & or another sign that a shell knows goes in single quotes.",
@@ -139,13 +140,13 @@ def _variables() -> str:
 
 
 def _of_music() -> list[tuple[str, str]]:
-    """The variables that only the music service needs."""
+    """Return the variables that only the music service needs."""
     known = {name for names, _ in KEYS.values() for name in names} | {*VARIABLES}
     return [(name, f"{purpose}: the music service") for name, purpose in MUSIC_KEYS.values() if name not in known]
 
 
 def _of_images() -> list[tuple[str, str]]:
-    """The variables that only the image-job service needs."""
+    """Return the variables that only the image-job service needs."""
     return [(name, f"the image-job service: {it}") for name, it in OF_IMAGES.items() if name not in ENVIRONMENT]
 
 

@@ -1,4 +1,4 @@
-"""How a command is run: from its options to a CommandContext, from its Answer to output and an exit code."""
+"""Run a command: from its options to a CommandContext, and from its Answer to output and an exit code."""
 
 import os
 import sys
@@ -22,12 +22,12 @@ from retake.option_values import not_empty
 from retake.output import not_written
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-"""What each command passes to click."""
+"""The click settings of every command."""
 
 
 def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Command]:
-    """Make a command of a function that takes a CommandContext and its own options and returns an Answer. Every command
-    has `--json` and `--channel`."""
+    """Make a command of a function that takes a CommandContext and its options and returns an Answer. The command gets
+    the options `--json` and `--channel`."""
 
     def decorate(work: Callable[..., Answer]) -> click.Command:
         def run(as_json: bool, channel: str | None, **options: Any) -> int:
@@ -45,8 +45,8 @@ def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Comman
 def command_of(
     name: str, work: Callable[..., Answer], run: Callable[..., int], *more: Callable[[Any], Any]
 ) -> click.Command:
-    """Make a command that calls `run` and exits with what it returns. Its help is that of `work`; its options are
-    `--json`, `--channel`, `more`, and those that decorate `work`."""
+    """Make a command that calls `run` and exits with its result. Its help is that of `work`; its options are `--json`,
+    `--channel`, `more`, and those that decorate `work`."""
 
     @wraps(work)
     def invoked(as_json: bool, channel: str | None, **options: Any) -> None:
@@ -68,7 +68,7 @@ _WITH_CHANNEL = click.option(
 
 
 def _watch(work: Callable[[CommandContext], Answer], channel: str | None, every_s: float, *, as_json: bool) -> int:
-    """Answer again and again, each time in a context of its own: settings may change, a connection may be lost."""
+    """Answer repeatedly, each time in a new context, because settings may change and connections may be lost."""
     looks = 0
 
     def answer() -> Answer:
@@ -84,8 +84,8 @@ def _watch(work: Callable[[CommandContext], Answer], channel: str | None, every_
 
 
 def answered(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 2) -> int:
-    """Show what `work` returns; return the exit code. An error that a person can fix is a sentence, never a traceback;
-    in JSON it is a document too: {"error", "exit_code"}. Raises click.UsageError of `work`."""
+    """Call `work`, show its answer, and return the exit code. An error that a person can fix is shown as a sentence,
+    never a traceback; in JSON it is the document {"error", "exit_code"}. Raises the click.UsageError of `work`."""
     setup_logging(sys.stderr, human=True, level="WARNING")
     try:
         answer = work()
@@ -94,14 +94,14 @@ def answered(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 
         answer = Answer({"error": str(error), "exit_code": error.exit_code}, [], error.exit_code)
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
-    except click.UsageError:  # click tells it, with how the command is used
+    except click.UsageError:  # click shows it, with the command's usage
         raise
     except Exception:
         getLogger("retake.console").exception("this is a bug in Retake; nothing is lost")
         return ExitCode.BUG
     try:
         show(answer, sys.stdout, as_json=as_json, indent=indent)
-    except BrokenPipeError:  # nobody reads any more, which click takes care of
+    except BrokenPipeError:  # nobody reads any more; click handles this
         raise
     except OSError as error:
         lost = not_written(error, sys.stdout)

@@ -1,4 +1,4 @@
-"""`retake kpi`: how well pipelines and robots work: success and retry rates, durations, errors, levels, targets."""
+"""`retake kpi`: the figures of pipelines and robots: success and retry rates, durations, errors, levels, targets."""
 
 from pathlib import Path
 
@@ -29,7 +29,7 @@ _TONES = {KpiLevel.OK: Tone.GOOD, KpiLevel.WARNING: Tone.WARN, KpiLevel.ERROR: T
 
 
 def _png(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
-    """Refuse the name of another kind of picture: its content would not be what its name says. A callback of click."""
+    """Refuse a file name with the suffix of another format, which would be misleading. A click callback."""
     not_empty(ctx, param, value)
     if value and Path(value).suffix.lower() not in ("", ".png"):
         raise click.BadParameter("the picture is a PNG: say FILE.png.", ctx, param)
@@ -57,8 +57,8 @@ def command(
     prometheus: str | None = None,
     rebuild: bool = False,
 ) -> Answer:
-    """Show how well each pipeline and each robot works, by what is on the ledger: success and retry rates by step, mean
-    duration, errors by class, the level, and targets that are missed. docs/kpi.md explains each figure.
+    """Show how well each pipeline and each robot works, according to the ledger: success and retry rates by step, mean
+    duration, errors by class, the level, and missed targets. docs/kpi.md explains each figure.
     """
     reader = KpiReader(context.operations)
     report = reader.report(window, rebuild=rebuild)
@@ -125,7 +125,7 @@ def _step(step: StepFigures) -> list[str | Cell]:
 
 
 def percent(rate: float | None) -> str:
-    """Return a rate for people. What is not quite all is not called all, nor what is not quite nothing nothing."""
+    """Return a rate as a percentage for people. Only 1 is shown as 100.0 %, and only 0 as 0.0 %."""
     if rate is None:
         return NONE
     shown = f"{100 * rate:.1f}"

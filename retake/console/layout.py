@@ -1,6 +1,6 @@
-"""How text is laid out on a terminal of few columns: what is folded where, and when a table becomes a list. Pure.
+"""Lay out text on a narrow terminal: where lines are folded, and when a table becomes a list. Pure.
 
-A time and an id are never broken: "2026-01-31 12:00:00 UTC" and a vendor's task stay on one line, however narrow the
+A time or an id is never broken: "2026-01-31 12:00:00 UTC" and a vendor's task stay on one line, however narrow the
 terminal is, so that they can be read and copied.
 """
 
@@ -9,20 +9,20 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 GAP = 2
-"""Columns between two columns of a table."""
+"""Terminal columns between two columns of a table."""
 
 MAX_BRIEF = 80
-"""So many characters of a brief cell are shown on a terminal: the status of a vendor's answer is among them."""
+"""Maximum number of characters of a brief cell shown on a terminal, enough for the status of a vendor's answer."""
 
-_MIN_WORD_WIDTH = 14  # columns that a cell of words is folded to at most, unless it is shorter
+_MIN_WORD_WIDTH = 14  # terminal columns; longer words may be broken when a column is narrowed to this
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?: ?UTC|Z)?|\d\d:\d\d:\d\d")
-_ID = re.compile(r"(?<!\S)(?=[a-z_-]*\d)[0-9a-z_-]{8,40}(?![^\s,;:.)])")  # of a run, a generation, a task: 36 signs
-_GLUE = "\N{NO-BREAK SPACE}"  # stands for a space at which nothing is folded; a text may have some of its own
-_FILLER = "\0"  # follows a sign of two columns while lines are made, for textwrap counts signs
+_ID = re.compile(r"(?<!\S)(?=[a-z_-]*\d)[0-9a-z_-]{8,40}(?![^\s,;:.)])")  # of a run, a generation, a task (36)
+_GLUE = "\N{NO-BREAK SPACE}"  # replaces a space at which lines must not be folded; a text may contain some itself
+_FILLER = "\0"  # follows each character of two columns during folding, because textwrap counts characters
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Return `text` in lines of `width` columns at most, but for a time or an id, which stays whole."""
+    """Return `text` in lines of at most `width` columns, except that a time or an id stays whole."""
     glued = _TIME.sub(lambda time: time[0].replace(" ", _GLUE), text)
     filler = "" if text.isascii() or _FILLER in text else _FILLER
     if filler:
@@ -35,7 +35,7 @@ def fold(text: str, width: int) -> list[str]:
 
 
 def _split(line: str, width: int) -> Iterator[str]:
-    """A word that is too long for a line is broken, unless it is a time or an id."""
+    """Break a line whose only word is too long, unless it contains a time or an id."""
     if columns_of(line) <= width or _TIME.search(line) or _ID.search(line):
         yield line
         return
@@ -49,15 +49,15 @@ def _split(line: str, width: int) -> Iterator[str]:
 
 
 def widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
-    """Return how wide the columns of a table are, in which they all have room; None where it would be no table any
-    more. `columns` are the texts of each, its name first."""
+    """Return the widths of a table's columns that fit into `room`, or None if it is too narrow for a table. `columns`
+    are the texts of each column, its name first."""
     natural = [max(map(columns_of, column)) for column in columns]
     least = [min(full, _min_width(column)) for full, column in zip(natural, columns, strict=True)]
     room -= GAP * (len(columns) - 1)
     if sum(least) > room:
         return None
     chosen = list(natural)
-    while (over := sum(chosen) - room) > 0:  # the widest that may still be folded gives way
+    while (over := sum(chosen) - room) > 0:  # narrow the widest column that can still be folded
         able = [number for number in range(len(chosen)) if chosen[number] > least[number]]
         widest = max(able, key=lambda number: chosen[number])
         others = max((chosen[number] for number in able if number != widest), default=0)
@@ -66,19 +66,19 @@ def widths(columns: Sequence[Sequence[str]], room: int) -> list[int] | None:
 
 
 def _min_width(column: Sequence[str]) -> int:
-    """How narrow a column may become: its name, its times, its ids and its shorter words stay whole."""
+    """Return the minimum width of a column, at which its times, ids and shorter words stay whole."""
     whole = [columns_of(it[0]) for text in column for kind in (_TIME, _ID) for it in kind.finditer(text)]
     words = [min(columns_of(word), _MIN_WORD_WIDTH) for text in column for word in text.split()]
     return max([1, *whole, *words])
 
 
 def cut(text: str, limit: int = MAX_BRIEF) -> str:
-    """Return `text`, shortened."""
+    """Return `text`, truncated to `limit` characters."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def columns_of(text: str) -> int:
-    """Return how many columns of a terminal `text` takes."""
+    """Return the number of terminal columns that `text` takes."""
     if text.isascii():
         return len(text)
     from unicodedata import combining, east_asian_width

@@ -1,8 +1,7 @@
-"""Markdown that stays what it was meant to be, whatever the texts in it contain.
+"""Write Markdown that foreign texts cannot break.
 
-Written for CommonMark with tables, as GitHub and most others read it. Somebody else's text never ends a line, and what
-could begin something in it is escaped. A pipe becomes a character reference: readers of tables do not agree on which
-pipes a backslash escapes.
+The dialect is CommonMark with tables, as on GitHub. A foreign text never ends a line, and any markup in it is escaped.
+A pipe becomes a character reference, because parsers of tables do not agree on which pipes a backslash escapes.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,14 +12,14 @@ _ESCAPED = {**{sign: f"\\{sign}" for sign in "\\`*_[]<>#&~$!"}, "|": "&#124;"}
 
 
 def text(value: object) -> str:
-    """Return `value` as plain words within a line or a table's cell."""
+    """Return `value` as plain text for a line or a table's cell."""
     return _escaped(line(value))
 
 
 def sentence(value: str) -> str:
-    """Return a sentence of ours within a line: what it has between backticks is code, the rest plain words."""
+    """Return a sentence of ours for a line: text between backticks is code, the rest plain text."""
     parts = line(value).split("`")
-    if len(parts) % 2 == 0:  # one without its pair
+    if len(parts) % 2 == 0:  # an unpaired backtick
         return text(value)
     return "".join(code(part) if number % 2 else _escaped(part) for number, part in enumerate(parts))
 
@@ -30,7 +29,7 @@ def _escaped(words: str) -> str:
 
 
 def code(value: object) -> str:
-    """Return `value` as code, unchanged, between more backticks than it has in a row. Not for a table's cell."""
+    """Return `value` unchanged as code, fenced by more backticks than it contains. Not for a table's cell."""
     words = line(value) or " "
     longest = max((len(run) for run in "".join("`" if it == "`" else " " for it in words).split()), default=0)
     fence = "`" * (longest + 1)
@@ -44,7 +43,7 @@ def line(value: object) -> str:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table; cells are Markdown already (`text`)."""
+    """Return the lines of a table. Its cells are already Markdown (see `text`)."""
     lines = [f"| {' | '.join(columns)} |", f"|{'|'.join(' --- ' for _ in columns)}|"]
     return [*lines, *(f"| {' | '.join(row)} |" for row in rows)]
 

@@ -43,11 +43,11 @@ def show_mode(context: CommandContext) -> Answer:
     "length",
     metavar="TIME",
     callback=read_window,
-    help="For so long, like 30m or 2h; else until it is set again.",
+    help="For how long, like 30m or 2h; without it, until it is set again.",
 )
 @click.option("--why", metavar="TEXT", default="", help="Why, for people who look at it.")
 def set_mode(context: CommandContext, number: int, length: float | None, why: str) -> Answer:
-    """Set the mode by hand. It wins over the schedule and over what is set by itself, 0 too."""
+    """Set the mode by hand. It overrides the schedule and the automatic mode, also when it is 0."""
     panel = ModePanel(context.operations)
     state = panel.set(number, length, why)
     return done_answer(panel.changed("set", state))

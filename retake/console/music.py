@@ -1,4 +1,4 @@
-"""`retake music list|show|retry|cancel|resolve|serve`: the pipelines of music, one by one."""
+"""`retake music list|show|retry|cancel|resolve|serve`: the music pipelines, one by one."""
 
 import re
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ _URLS = ("cover_url", "video_url", "thumbnail_url")
 
 @click.group("music", cls=CommandGroup, context_settings=CONTEXT)
 def command() -> None:
-    """The pipelines of music: what waits for a person, what failed, and what a person can do about it. An ID is written
-    7 or music-7. docs/music.md explains the pipeline."""
+    """The music pipelines: what waits for a person, what failed, and what a person can do about it. An ID is written 7
+    or music-7. docs/music.md explains the pipeline."""
 
 
 @console_command("list")
@@ -39,7 +39,7 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1, 1000), metavar="N", default=50, show_default=True,
               help="How many at most.")  # fmt: skip
 def list_pipelines(context: CommandContext, state: str | None = None, limit: int = 50) -> Answer:
-    """List the pipelines, the newest first: all but the published and cancelled ones, or those in one state."""
+    """List the pipelines, the newest first: all except the published and cancelled ones, or those in one state."""
     from retake.music.states import STATES
 
     if state is not None and state not in STATES:
@@ -65,7 +65,7 @@ def list_pipelines(context: CommandContext, state: str | None = None, limit: int
 @console_command("show")
 @click.argument("pipeline_id", metavar="ID")
 def show_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
-    """Show one pipeline: how it stands, its attempts, what was paid for, and what was told on Telegram."""
+    """Show one pipeline: its state, its attempts, what was paid for, and the messages on Telegram."""
     store, row = _find(context, pipeline_id)
     jobs = store.jobs(row.id)
     evidence = _operations(context).evidence(row.task_id)
@@ -88,10 +88,9 @@ def show_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
 @click.argument("pipeline_id", metavar="ID")
 @click.option("--again", is_flag=True, help="Make the step's paid call again: for a picture task that never ends.")
 def retry_pipeline(context: CommandContext, pipeline_id: str, again: bool = False) -> Answer:
-    """Do the failed step again, with everything before it kept.
+    """Retry the failed step. Everything before it is kept.
 
-    Nothing that was paid for is paid for again: a picture task is polled again. With --again it is given up and another
-    one is ordered.
+    Nothing is paid for twice: a picture task is polled again. With --again it is given up and another one is ordered.
     """
     store, number = _write(context, pipeline_id)
     row = store.retry(number, again=again)
@@ -101,7 +100,7 @@ def retry_pipeline(context: CommandContext, pipeline_id: str, again: bool = Fals
 @console_command("cancel")
 @click.argument("pipeline_id", metavar="ID")
 def cancel_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
-    """End a pipeline: no paid call begins afterwards. What it has made stays in the bucket."""
+    """Cancel a pipeline: no paid call begins afterwards. What it has made stays in the bucket."""
     store, number = _write(context, pipeline_id)
     row = store.cancel(number)
     return _done("cancel", row, f"{row.task_id} is cancelled", "nothing more is paid for")
@@ -110,14 +109,14 @@ def cancel_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
 @console_command("resolve")
 @click.argument("pipeline_id", metavar="ID")
 @click.argument("video_id", metavar="VIDEO_ID", required=False)
-@click.option("--again", is_flag=True, help="Do the step from scratch, whatever became of the last call.")
+@click.option("--again", is_flag=True, help="Do the step from scratch, whatever the outcome of the last call.")
 def resolve_pipeline(
     context: CommandContext, pipeline_id: str, video_id: str | None = None, again: bool = False
 ) -> Answer:
-    """Decide about a call of which nobody can tell whether it was carried out (awaiting_manual).
+    """Decide about a call of unknown outcome (awaiting_manual).
 
     VIDEO_ID says that the upload has made this video: the pipeline is published. With --again the step is done from
-    scratch: look first whether the video, or the picture, is there, for it may then be there twice.
+    scratch. First check whether the video, or the picture, exists: it may otherwise be made twice.
     """
     if bool(video_id) == again:
         raise click.UsageError("Name VIDEO_ID or say --again, not both." if again else "Name VIDEO_ID, or say --again.")
@@ -147,7 +146,7 @@ _GOES_ON = "the music service goes on with it"
 
 
 def _find(context: CommandContext, text: str) -> "tuple[PipelineStore, PipelineRow]":
-    """Return the pipeline that "7" or "music-7" names, and where it was read. Raises Refusal, StateError,
+    """Return the pipeline that "7" or "music-7" names, and the store that it was read from. Raises Refusal, StateError,
     StorageError."""
     from retake.music.rows import pipeline_of_task, task_of
     from retake.music.store import UnknownPipeline
@@ -170,7 +169,7 @@ def _operations(context: CommandContext) -> "MusicOperations":
 
 
 def _read(context: CommandContext) -> "PipelineStore":
-    """Open the pipelines for reading: without a database there are none. Raises Refusal for one of the CHANNELS."""
+    """Open the pipelines for reading; without a database there are none. Raises Refusal for one of the CHANNELS."""
     from retake.music.database import open_music_database
     from retake.music.store import PipelineStore
 
@@ -181,8 +180,8 @@ def _read(context: CommandContext) -> "PipelineStore":
 
 
 def _write(context: CommandContext, pipeline_id: str) -> "tuple[PipelineActions, int]":
-    """Open the pipelines for writing, if the one that is named is there: a typing error makes no database. Return its
-    number too."""
+    """Open the pipelines for writing, and return them with the pipeline's number. The pipeline must exist, so that a
+    typing error does not create a database."""
     from retake.music.operations import open_actions
 
     _, row = _find(context, pipeline_id)
@@ -246,7 +245,7 @@ def _paid(calls: Sequence[dict[str, Any]]) -> list[Block]:
 
 
 def _messages(store: "PipelineStore", pipeline_id: int) -> list["TelegramMessage"]:
-    """What was told, or waits to be told, on Telegram."""
+    """Return the messages that were sent, or wait to be sent, on Telegram."""
     from retake.music.survey import messages_of
 
     with store.database.reading() as cursor:

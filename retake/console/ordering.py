@@ -1,4 +1,4 @@
-"""What `retry`, `skip`, `cancel` and `dead-letters requeue` share: an order is planned, agreed to and carried out."""
+"""Plan an order, get the operator's agreement, and carry it out: for `retry`, `skip`, `cancel` and requeueing."""
 
 from retake.console import consent
 from retake.console.answer import Answer, done_answer
@@ -8,12 +8,12 @@ from retake.operations.port import Verb
 
 
 def order(context: CommandContext, verb: Verb, text: str, *, yes: bool = True) -> Answer:
-    """Do `verb` to what `text` names. What would be lost by it the operator must agree to. Raises Refusal."""
+    """Apply `verb` to what `text` names. The operator must agree to any loss. Raises Refusal."""
     return order_target(context, verb, target(context.operations, text), yes=yes)
 
 
 def order_target(context: CommandContext, verb: Verb, meant: Target, *, yes: bool = True) -> Answer:
-    """Do `verb` to what is meant. An order that does not fit is refused whoever is at work."""
+    """Apply `verb` to a target. An order that does not fit its state is refused even while a tick is at work."""
     plan = plan_order(meant, verb)
     if lost := loss(meant, plan):
         consent.obtain(lost, yes=yes)

@@ -1,4 +1,4 @@
-"""Markdown as blocks, for a terminal: what our own reports are made of, and nothing else."""
+"""Convert Markdown to blocks for a terminal. Supports only the markup that our own reports use."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def blocks_of(markdown: str) -> list[Block]:
-    """Return the headings, paragraphs, lists and tables of `markdown`, without its signs."""
+    """Return the headings, paragraphs, lists and tables of `markdown`, without the markup."""
     from markdown_it import MarkdownIt
 
     tokens = MarkdownIt("commonmark").enable("table").parse(markdown)
@@ -40,7 +40,7 @@ def _blocks(tokens: Sequence["Token"]) -> Iterator[Block]:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[Block]:
-    """A table without a head is one of facts."""
+    """Yield a table; one without a header is a list of facts."""
     head, *body = rows
     if any(head):
         yield Table(head, body)
@@ -49,6 +49,6 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[Block]:
 
 
 def _words(inline: "Token") -> str:
-    """The text of a line, without what marks it."""
+    """Return the text of a line without its markup."""
     kept = {"softbreak": " ", "hardbreak": " "}
     return "".join(kept.get(token.type, token.content) for token in inline.children or [])

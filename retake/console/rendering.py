@@ -1,7 +1,7 @@
-"""How an answer is shown: coloured tables on a terminal, aligned plain text in a pipe, one JSON document for programs.
+"""Render an answer: coloured tables on a terminal, aligned plain text in a pipe, one JSON document for programs.
 
-What vendors say is shown too, so nothing in it can move the cursor or end a line; and a stream that cannot carry our
-signs gets plainer ones instead of an error.
+Texts from vendors are cleaned, so that they cannot move the cursor or end a line. A stream that cannot encode a
+character gets a plainer one instead of an error.
 """
 
 import codecs
@@ -29,11 +29,11 @@ _ASCII_FORMS = {
     "’": "'",
     "\u00a0": " ",
 }
-"""Our own signs, for a stream that has no other than ASCII's."""
+"""ASCII replacements for the characters that we use ourselves."""
 
 
 def _replace_unencodable(error: UnicodeError) -> tuple[str, int]:
-    """What stands for the characters that the stream's encoding lacks."""
+    """Replace the characters that the stream's encoding lacks. An error handler of codecs."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lacking = error.object[error.start : error.end]
@@ -45,8 +45,8 @@ codecs.register_error("retake.plainer", _replace_unencodable)
 
 
 def show(answer: Answer, stream: TextIO, *, as_json: bool, indent: int | None = 2) -> None:
-    """Write `answer` to `stream`, as fits it. JSON is indented by `indent`, or on one line without it. Raises
-    BrokenPipeError if nobody reads it any more."""
+    """Write `answer` to `stream`, as JSON or as text for a terminal or a pipe. JSON is indented by `indent`, or on one
+    line if that is None. Raises BrokenPipeError if nobody reads it any more."""
     _tolerate_encoding(stream)
     if as_json:
         unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
@@ -59,7 +59,7 @@ def show(answer: Answer, stream: TextIO, *, as_json: bool, indent: int | None = 
 
 
 def complain(message: str, stream: TextIO) -> None:
-    """Tell a person, on stderr, what went wrong. Where that cannot be written, the exit code says it alone."""
+    """Write an error message to stderr for people. If that fails, only the exit code tells of the error."""
     _tolerate_encoding(stream)
     try:
         for number, line in enumerate(message.splitlines() or [""]):
@@ -79,7 +79,7 @@ def _tolerate_encoding(stream: TextIO) -> None:
 
 
 def plain(blocks: Sequence[Block]) -> Iterator[str]:
-    """Yield the lines of the blocks without colours, columns aligned, no line cut or wrapped."""
+    """Yield the lines of the blocks without colours, with aligned columns, and without truncating or wrapping."""
     for number, block in enumerate(blocks):
         match block:
             case Heading(text):
@@ -141,7 +141,7 @@ def _rendered(blocks: Sequence[Block]) -> Iterator[Block]:
 
 
 def _print_facts(rows: Sequence[tuple[str, str | Cell]], console: "Console") -> None:
-    """Print label and value of each; what must not be broken may go beyond the edge, where the terminal wraps it."""
+    """Print each label and value. A time or an id may exceed the width; the terminal then wraps it."""
     from rich.text import Text
 
     labels = [one_line(label) for label, _ in rows]
@@ -155,7 +155,7 @@ def _print_facts(rows: Sequence[tuple[str, str | Cell]], console: "Console") -> 
 
 
 def _print_table(table: Table, console: "Console") -> None:
-    """Print the table; where the terminal is too narrow for it, each row as lines of its own."""
+    """Print the table or, if the terminal is too narrow for it, each row as a list of facts."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table as RichTable
     from rich.text import Text

@@ -26,7 +26,7 @@ Rows = Iterator[tuple[str, str | Cell]]
 
 
 def blocks_of(policy: RobotPolicy, others: Sequence[RobotPolicy]) -> list[Block]:
-    """Return what a person needs to know of the protocol. `others` are the robots that may share its breaker."""
+    """Return what a person needs to know about the protocol. `others` are the robots that may share its breaker."""
     errors = [
         (code_of(code), meaning, "yes" if _is_repeated(policy, code) else "no")
         for code, meaning in policy.errors.items()
@@ -57,7 +57,7 @@ def blocks_of(policy: RobotPolicy, others: Sequence[RobotPolicy]) -> list[Block]
 
 
 def _of_all_robots(policy: RobotPolicy) -> list[Block]:
-    """Return what follows the errors for which the robot has no action of its own."""
+    """Return the actions of all robots for the errors that this robot has no action of its own for."""
     not_always = {Do.READ_ONLY, Do.AUTO_CORRECT}
     own = [it for it in policy.last_failure.actions if it.do not in not_always]
     without = [code for code in policy.errors if not any(it.when.holds_for(RobotError(code, "")) for it in own)]

@@ -1,4 +1,4 @@
-"""`retake robots list|show|check|play`: the robots' protocols, and one robot at work on a test clock."""
+"""`retake robots list|show|check|play`: the robots' protocols, and playing one robot on a test clock."""
 
 import logging
 import os
@@ -32,7 +32,7 @@ _PROTOCOL_CHANNELS = {
     "pagerduty": {"kind": "pagerduty"},
     "sms": {"kind": "sms", "account": "account", "from": "retake", "to": ["operators"]},
 }
-"""The channels of a play where the settings name none: docs/protocol.md, section "Notification channels"."""
+"""The channels of a play if the settings have none: docs/protocol.md, section "Notification channels"."""
 
 
 @click.group("robots", cls=CommandGroup, context_settings=CONTEXT)
@@ -90,8 +90,8 @@ def show_robot(context: CommandContext, robot: str) -> Answer:
 @console_command("check")
 @click.argument("files", metavar="[FILE...]", nargs=-1)
 def check_files(context: CommandContext, files: Sequence[str]) -> Answer:
-    """Check policy files: all that there are, or each FILE. Every fault is named, with file and field, or the line, and
-    what is allowed. Ends with 65 if there is one."""
+    """Check all policy files, or each FILE. Every fault is shown with its file, its field or line, and what is allowed.
+    Exits with 65 if there is one."""
     paths = [Path(it) for it in dict.fromkeys(files)] or policy_files(_folder(context))
     _, faults = read_policies(paths)
     document = {"files": [str(it) for it in paths], "faults": [it._asdict() for it in faults]}
@@ -114,7 +114,7 @@ def check_files(context: CommandContext, files: Sequence[str]) -> Answer:
     multiple=True,
     help="Let the next attempt, or N in a row, fail with this error. Several: --fail CODE CODExN, or --fail again.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**63), metavar="N", help="Decides on the jitter; else one is chosen.")
+@click.option("--seed", type=click.IntRange(0, 2**63), metavar="N", help="The seed of the jitter; random by default.")
 def play_robot(
     context: CommandContext,
     robot: str,
@@ -125,8 +125,8 @@ def play_robot(
     """Play one robot at work, on a test clock, while calls fail as ordered: attempts, waits, breaker, locks, what
     follows the last failure, and which channels alerts would reach. Nothing waits, and nothing is sent.
 
-    Once its work has failed for good and failures are left, the robot gets its next piece of work. CODE@finishxN and
-    CODE@itemxN order failures further on: after an item was created (NR.NSI.4), and of one item of a batch (NR.NSI.5).
+    If its work has failed for good and ordered failures are left, the robot gets its next piece of work. CODE@finishxN
+    and CODE@itemxN order later failures: after an item was created (NR.NSI.4), and of one item of a batch (NR.NSI.5).
     """
     if more and len(orders) != 1:
         raise click.UsageError(f"Got unexpected extra argument ({more[0]}).")
@@ -147,7 +147,7 @@ for each in (list_robots, show_robot, check_files, play_robot):
 
 
 def _folder(context: CommandContext) -> Path:
-    """Return the folder of the policies. Raises SettingsError where RETAKE_CONFIG names no file."""
+    """Return the folder of the policies. Raises SettingsError if RETAKE_CONFIG names a missing file."""
     named = context.environ.get("RETAKE_CONFIG")
     if named and not os.path.exists(named):
         raise no_such_file(named)
@@ -163,7 +163,7 @@ def _robot(policies: dict[str, RobotPolicy], name: str) -> RobotPolicy:
 
 
 def _alerts(context: CommandContext) -> AlertSettings | None:
-    """Return the section ALERTS of the settings; None where it has no channels, or there is no settings file."""
+    """Return the section ALERTS of the settings, or None if it has no channels or there is no settings file."""
     if not context.environ.get("RETAKE_CONFIG") and not os.path.exists(DEFAULT_FILE):
         return None
     alerts = context.settings.alerts
@@ -177,7 +177,7 @@ def _protocol_channels() -> AlertSettings:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep off stderr what the robot logs: the timeline has it."""
+    """Suppress the robot's log during the block, because the timeline shows the same."""
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -214,6 +214,6 @@ def _event_row(it: PlayedEvent) -> Sequence[str | Cell]:
 
 
 def clock_of(seconds: float) -> str:
-    """Return the seconds since a play began as a clock shows them: "00:00:42", "1 d 00:02:00"."""
+    """Return the seconds since the beginning of a play in clock format: "00:00:42", "1 d 00:02:00"."""
     days, rest = divmod(round(seconds), 86400)
     return f"{f'{days} d ' if days else ''}{rest // 3600:02}:{rest // 60 % 60:02}:{rest % 60:02}"

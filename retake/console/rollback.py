@@ -1,4 +1,4 @@
-"""`retake rollback RUN --to STEP`: throw away what a step and later ones made, and take it again."""
+"""`retake rollback RUN --to STEP`: give up what a step and later ones made, and repeat them."""
 
 import click
 
@@ -17,15 +17,15 @@ from retake.operations.port import Refusal, Verb
     "step",
     required=True,
     type=click.Choice(["content", "imagine", "upscale", "runway"]),
-    help="The step that is to be taken again.",
+    help="The step to repeat.",
 )
 @consent.option
 def command(context: CommandContext, run: str, step: str, yes: bool) -> Answer:
-    """Roll the generation under way back to STEP, which the next tick takes again. RUN is a run's id, a generation's,
-    or the beginning of one.
+    """Roll the generation under way back to STEP, which the next tick repeats. RUN is a run's id, a generation's, or
+    the beginning of one.
 
     What STEP and later steps made is kept in a folder of dead_letters/. What was paid for it stays on record, and is
-    paid once more. Without --yes, what would be given up is told, and nothing is changed.
+    paid again. Without --yes, only what would be given up is shown, and nothing is changed.
     """
     meant = target(context.operations, run)
     plan = plan_order(meant, Verb.ROLLBACK, step)

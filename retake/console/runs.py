@@ -88,7 +88,7 @@ def _blocks(found: RunList, now: datetime) -> list[Block]:
 
 
 def _state(run: Run, at: StepAttempt | None, now: datetime) -> Cell:
-    """Where a run stands: its state, when it is due again, and at which attempt its step is."""
+    """Return a run's state, when it is due again, and the current attempt of its step."""
     due = run.next_retry_at
     when = ([f"due {ago(due, now)}"] if due > now else ["due now"]) if due else []
     return Cell(", ".join([run.status, *when, *([at.short] if at else [])]), RUN_TONES.get(run.status, Tone.PLAIN))

@@ -1,4 +1,4 @@
-"""A command for several ids: each is handled as if it had been named alone, and has its own result."""
+"""Commands for several ids: each is handled as if it had been named alone, and has its own result."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -18,10 +18,10 @@ __all__ = ["Item", "command_for_each", "each"]
 def command_for_each(
     name: str, argument: str, metavar: str, all_of: Callable[[CommandContext], Iterable[Item]] | None = None
 ) -> Callable[[Callable[..., Answer]], click.Command]:
-    """Make a command of a function that takes a CommandContext, one id as `argument`, and its own options.
+    """Make a command of a function that takes a CommandContext, one id as `argument`, and its options.
 
-    The command takes one id or more; with `all_of`, also --all. One id is answered as by any command, several with a
-    result each and the most severe of their exit codes.
+    The command takes one or more ids; with `all_of`, also --all. The answer for one id is that of the function; for
+    several it has a result for each, and the most severe of their exit codes.
     """
 
     def decorate(work: Callable[..., Answer]) -> click.Command:
@@ -50,7 +50,8 @@ def command_for_each(
 
 
 def each(items: Sequence[Item], work: Callable[[Item], Answer]) -> Answer:
-    """Do each, and return the results of all. An error ends one item only. After Ctrl-C the rest is not done."""
+    """Call `work` for each item, and return all results. An error affects only its item. After Ctrl-C the remaining
+    items are not done."""
     answers = several.each(items, work, _failed)
     document = several.several_document(items, answers)
     blocks: list[Block] = []

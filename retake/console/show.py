@@ -1,4 +1,4 @@
-"""`retake show RUN`: everything that happened to a run, in its order."""
+"""`retake show RUN`: everything that happened to a run, in order."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -23,7 +23,7 @@ def command(context: CommandContext, run: str) -> Answer:
     """Show the history of a run: what happened and when, who did it, at which attempt, and what went wrong; the run's
     files; what was paid for.
 
-    RUN is the id of a run or of a generation, or the beginning of one: then all of its runs are shown.
+    RUN is the id of a run or of a generation, or the beginning of one. For a generation, all of its runs are shown.
     """
     past = history(context.operations, run)
     return Answer(past.document(), _blocks(past, context.clock.now()))
@@ -83,7 +83,7 @@ def _paid(calls: Sequence[Call]) -> list[Block]:
 
 
 def _call_row(call: Call) -> tuple[str | Cell, ...]:
-    """A paid call as a table shows it."""
+    """Return the table row of a paid call."""
     outcome = str(call.get("outcome") or "")
     doubt = bool(call.get("possible_duplicate"))
     told = f"{outcome}, possible duplicate" if doubt else outcome

@@ -1,4 +1,4 @@
-"""Moments as people type them: "2d" ago, or a date."""
+"""Parse moments that people type: "2d" ago, or a date."""
 
 from datetime import UTC, date, datetime, timedelta
 
@@ -13,8 +13,8 @@ __all__ = ["LONGEST_WINDOW", "moment_of", "read_day", "read_since", "read_window
 def read_since(
     ctx: click.Context | None, param: click.Parameter | None, value: str | None
 ) -> timedelta | datetime | None:
-    """Return the length of time ("90s", "30m", "2h", "2d", "1w") or the moment (ISO 8601, UTC unless it says otherwise)
-    that an option's value means. A callback of click. Raises click.BadParameter."""
+    """Parse an option's value: a duration ("90s", "30m", "2h", "2d", "1w"), or a moment (ISO 8601, UTC by default). A
+    click callback. Raises click.BadParameter."""
     text = (value or "").strip()
     if value is None:
         return None
@@ -29,8 +29,8 @@ def read_since(
 
 
 def read_window(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> float | None:
-    """Return the seconds of a length of time ("90m", "24h", "7d"): more than nothing, and ten years at most. A callback
-    of click. Raises click.BadParameter."""
+    """Parse a duration ("90m", "24h", "7d") of at most ten years; return it in seconds. A click callback. Raises
+    click.BadParameter."""
     if value is None:
         return None
     try:
@@ -40,7 +40,7 @@ def read_window(ctx: click.Context | None, param: click.Parameter | None, value:
 
 
 def read_day(ctx: click.Context | None, param: click.Parameter | None, value: str | None) -> date | None:
-    """Return the day that an option's value names. A callback of click. Raises click.BadParameter."""
+    """Parse an option's value as a day. A click callback. Raises click.BadParameter."""
     if value is None:
         return None
     try:
@@ -50,7 +50,7 @@ def read_day(ctx: click.Context | None, param: click.Parameter | None, value: st
 
 
 def moment_of(since: timedelta | datetime, now: datetime) -> datetime:
-    """Return the moment that is meant, at `now`. What lies before all time is the beginning of it."""
+    """Return the moment that `since` means at `now`, or the earliest possible moment if it is before that."""
     if isinstance(since, datetime):
         return since
     try:

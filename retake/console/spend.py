@@ -16,7 +16,7 @@ from retake.operations.words import usd
 from retake.plural import count
 
 MAX_SHOWN = 20
-"""How many generations are shown; JSON has all of them."""
+"""Maximum number of generations shown; JSON has all of them."""
 
 
 @console_command("spend")
@@ -32,14 +32,14 @@ MAX_SHOWN = 20
     "--latest-day",
     callback=read_day,
     metavar="YYYY-MM-DD",
-    help="Count what is on record of later days on this one, where a clock was once ahead.",
+    help="Count what is on record for later days on this one, after a clock was ahead.",
 )
 @consent.option
 def command(context: CommandContext, days: int = 30, latest_day: date | None = None, yes: bool = False) -> Answer:
     """Show what was paid: by day, step and generation, with calls that may have been paid for twice; what is left of
-    today's caps. Days are days in UTC, and a call counts on the day on which it was requested.
+    today's caps. Days are in UTC, and a call counts on the day on which it was requested.
 
-    No call counts on a day before the latest on record. Where a clock was once far ahead, --latest-day corrects that.
+    No call counts on a day before the latest on record. After a clock was far ahead, --latest-day corrects that.
     """
     if latest_day:
         return _correct(context, latest_day, yes=yes)
@@ -49,7 +49,7 @@ def command(context: CommandContext, days: int = 30, latest_day: date | None = N
 
 
 def _correct(context: CommandContext, latest_day: date, *, yes: bool) -> Answer:
-    """Make that day the latest on record. Raises Refusal."""
+    """Make `latest_day` the latest on record. Raises Refusal."""
     plan = plan_latest_day(context.operations, latest_day)
     consent.obtain(f"this counts what is on record of later days ({plan.sums}) on {plan.day}", yes=yes)
     context.operations.caps.correct(plan.day)
@@ -88,7 +88,7 @@ def _unsure(total: Mapping[str, Any]) -> str:
 
 
 def _own_day(it: Mapping[str, Any]) -> str:
-    """The day of a pipeline that keeps a book of its own."""
+    """Return a sentence about the day of a pipeline that keeps its own book."""
     spent = f"{it['pipeline']} today: {usd(it['settled_usd'])} settled, {usd(it['reserved_usd'])} reserved"
     cap = it["cap_usd"]
     return f"{spent}; " + (

@@ -1,4 +1,4 @@
-"""`retake status`: one look tells how everything stands, and whether a person is needed."""
+"""`retake status`: the state of everything at a glance, and whether a person is needed."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -98,7 +98,7 @@ def _lease(seen: PipelineStatus, now: datetime) -> str:
 
 
 def _spent(seen: PipelineStatus) -> str:
-    """What the pipeline has spent, and what is spent of the caps."""
+    """Return what the pipeline has spent today, and how much of the caps is used."""
     today, sums = seen.today, seen.sums
     if today is None or sums is None:
         what = "the day's book" if today is None else "the pipeline's document"
@@ -160,7 +160,7 @@ def _row(seen: PipelineStatus, now: datetime) -> list[str | Cell]:
 
 
 def _stands(seen: PipelineStatus, now: datetime) -> Cell:
-    """How a pipeline stands, in a few words."""
+    """Return the state of a pipeline in a few words."""
     state = seen.state
     if not state.readable:
         return Cell("unreadable", Tone.BAD)

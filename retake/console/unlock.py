@@ -1,4 +1,4 @@
-"""`retake unlock`: free the pipeline of a manager that is gone."""
+"""`retake unlock`: unlock a pipeline whose manager is gone."""
 
 from retake.console import consent
 from retake.console.answer import Answer, Block, Sentence, Tone, done_lines
@@ -12,9 +12,9 @@ from retake.operations.unlocking import GOES_ON, plan_unlock, unlock
 def command(context: CommandContext, yes: bool) -> Answer:
     """Break the lease of a manager that is gone, and lower a processing_lock that a crash left.
 
-    On B2 and S3 a dead manager's lease ends by itself after a few minutes; this ends it now. Should its holder live
-    after all, it and its scripts find that out before their next write or payment. On a directory the kernel holds
-    the lease for living processes alone: this says which, and ending them frees it.
+    On B2 and S3 a dead manager's lease expires after a few minutes; this ends it now. If its holder is alive after all,
+    it and its scripts find that out before their next write or payment. In a directory the kernel holds the lease only
+    for living processes: this says which, and ending them frees it.
     """
     plan = plan_unlock(context.pipeline, context.clock)
     if plan.lost:

@@ -1,7 +1,8 @@
-"""`--watch SECONDS`: the same look again and again, until Ctrl-C.
+"""`--watch SECONDS`: repeat a command until Ctrl-C.
 
-On a terminal each look takes the place of the one before; in a pipe one follows the other, with --json one document a
-line. What may pass (an unreachable bucket) is told, and looked at again; what does not (wrong settings, a bug) ends it.
+On a terminal each answer replaces the one before; in a pipe they follow each other, with --json one document a line. A
+temporary error (an unreachable bucket) is shown and the command repeated; a lasting one (wrong settings, a bug) ends
+it.
 """
 
 import os
@@ -31,18 +32,18 @@ option: Callable[[Any], Any] = click.option(
     expose_value=False,
     help="Look again every so many seconds, until Ctrl-C.",
 )
-"""Of a command that only looks."""
+"""The option of a command that only reads."""
 
 
 def seconds(ctx: click.Context) -> float | None:
-    """Return how often to look; None: once."""
+    """Return the seconds between two looks, or None to look once."""
     value: float | None = ctx.meta.get(_META_KEY)
     return value
 
 
 def repeated(look: Callable[[], int], every_s: float, *, clock: Clock | None = None, times: int | None = None) -> int:
-    """Call `look`, which shows an answer and returns its exit code, every `every_s` seconds: so many times, or until
-    Ctrl-C, which makes it 130. Return the last exit code otherwise."""
+    """Call `look`, which shows an answer and returns its exit code, every `every_s` seconds, `times` times or until
+    Ctrl-C. Return the last exit code, or 130 after Ctrl-C."""
     clock, code = clock or SystemClock(), 0
     try:
         while True:
@@ -56,7 +57,7 @@ def repeated(look: Callable[[], int], every_s: float, *, clock: Clock | None = N
 
 
 def make_room(stream: TextIO, *, first: bool) -> None:
-    """Have the next look take the place of the one before on a terminal, and follow an empty line elsewhere."""
+    """Clear a terminal before the next answer; elsewhere, write an empty line between answers."""
     if not stream.isatty():
         stream.write("" if first else "\n")
     elif os.environ.get("TERM", "dumb") != "dumb":
