@@ -1,4 +1,4 @@
-"""For tests of pipelines, yours and ours: a whole pipeline in this process, with failures on demand.
+"""Test tools for pipelines, yours or Retake's own: a whole pipeline in this process, with failures on demand.
 
     from retake.testing import World
 
@@ -7,14 +7,14 @@
     world.tick()
     assert world.status == "upscale_trigger_failed"
 
-World            the story over a bucket in memory, its scripts in process, its clock under your control
-FakeVendors      every vendor, playing what is planned and counting what is billed
+World            the story pipeline on an in-memory bucket, its scripts in process, its clock under your control
+FakeVendors      every vendor, with planned outcomes, counting what is billed
 FakeMedia        media tools that return a few bytes
 FailingBucket    any bucket, with storage errors or the death of the process at the k-th operation
-CapturedLogs     what is logged inside a `with`
+CapturedLogs     what is logged inside a `with` block
 Sandbox          stand-ins of the vendors over real HTTP: `retake.sandbox`
 
-Nothing in the package imports this.
+Nothing else in the package imports this.
 """
 
 from retake.bucket.failing import Crash, FailingBucket, Fault

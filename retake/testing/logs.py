@@ -1,4 +1,4 @@
-"""What is logged, for assertions."""
+"""Captures log records for assertions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 
 
 class CapturedLogs(logging.Handler):
-    """The records that are logged inside the `with`.
+    """The records that are logged inside the `with` block.
 
     with CapturedLogs() as log: world.tick()
     assert log.alerts == ["outcome_unknown"]
@@ -38,5 +38,5 @@ class CapturedLogs(logging.Handler):
 
     @property
     def warnings(self) -> list[str]:
-        """The messages of warnings, alerts left out."""
+        """The messages of the warnings, without alerts."""
         return [record.getMessage() for record in self.records if record.levelno == logging.WARNING]

@@ -1,4 +1,4 @@
-"""Vendors and media tools that play what a test plans, in this process."""
+"""Fake vendors and media tools, in this process, with the outcomes that a test plans."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ class Died(BaseException):
 
 
 class FakeVendors:
-    """Plays what is planned, kind by kind, and "ok" once the plan is used up; counts what is billed.
+    """Answers calls of each kind with the outcomes planned for it, and with "ok" after that; counts what is billed.
 
     Kinds and outcomes: the paid ones (write, imagine, upscale, create): ok, refused, rejected (class B), key (class C),
     unknown (carried out, answer lost), lost (not carried out, answer lost), dies (carried out, then the script is
-    killed). fetch and poll: ok, running, failed, failed_b, error, key. download: ok, error, expired. write: wasted.
+    killed). fetch and poll: ok, running, failed, failed_b, error, key. download: ok, error, expired. Also for write:
+    wasted.
     """
 
     min_poll_s = 0.0
@@ -98,7 +99,7 @@ class FakeVendors:
             return TaskState(failure=TaskFailed(Code.REJECTED, f"{kind}: moderation"))
         return TaskState(result=result)
 
-    # the protocols of retake.vendors, all in one
+    # all the protocols of retake.vendors in one class
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
         self.pay("write")
@@ -145,13 +146,13 @@ class FakeMedia:
     def __init__(self) -> None:
         self.broken = False
 
-    def _made(self, what: bytes) -> bytes:
+    def _result(self, content: bytes) -> bytes:
         if self.broken:
             raise MediaError("ffmpeg failed")
-        return what
+        return content
 
     def sized(self, picture: bytes) -> bytes:
-        return self._made(b"PNG " + picture)
+        return self._result(b"PNG " + picture)
 
     def quarters(self, grid: bytes) -> list[bytes]:
         return [grid] * 4
@@ -160,11 +161,11 @@ class FakeMedia:
         return "data:image/png;base64,"
 
     def placeholder(self, topic: str) -> bytes:
-        return self._made(b"PNG " + topic.encode())
+        return self._result(b"PNG " + topic.encode())
 
     def mock_video(self, picture: bytes) -> bytes:
-        return self._made(b"MOCK")
+        return self._result(b"MOCK")
 
     def check_video(self, video: bytes | Path) -> str:
-        self._made(b"")
+        self._result(b"")
         return ""

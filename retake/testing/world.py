@@ -1,4 +1,4 @@
-"""A story pipeline in which everything is real but the vendors, the media tools and the clock."""
+"""A story pipeline in which everything is real except the vendors, the media tools and the clock."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from retake.ticking.tick import NO_ORDERS, Orders, ScriptResult, Tick
 
 
 class BucketView:
-    """What is in the bucket of a world, read and written without a lease."""
+    """Reads and writes the bucket of a world without a lease."""
 
     bucket: MemoryBucket
     clock: FakeClock
@@ -36,7 +36,7 @@ class BucketView:
         self.bucket.write(key, value if isinstance(value, bytes) else json.dumps(value).encode(), ANY)
 
     def everything(self) -> dict[str, bytes]:
-        """Return the whole bucket."""
+        """Return every file in the bucket, by key."""
         return {key: self.bucket.read(key)[0] for key in self.keys_of()}
 
     @property
@@ -71,7 +71,7 @@ class BucketView:
 
 
 class World(BucketView):
-    """One story pipeline and everything that it touches."""
+    """A story pipeline and everything it touches."""
 
     def __init__(self, bucket: MemoryBucket | None = None, **workflow: Any) -> None:
         defaults = Settings()
@@ -84,16 +84,16 @@ class World(BucketView):
         self.interval_s = 60.0
         self.ended: list[str] = []
         self.prompts = PROMPTS
-        self.spending: Spending | None = None  # of the whole bucket, where this world lives in a part of it
+        self.spending: Spending | None = None  # of the whole bucket, if this world uses only part of it
         self.stopping: Callable[[], bool] = lambda: False
 
     def after_tick(self) -> None:
-        """Check what must hold after every tick that took the lease: for subclasses."""
+        """Check what must hold after every tick that took the lease; for subclasses to override."""
 
     # --- running ---
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
-        """Run one tick, after which `interval_s` pass."""
+        """Run one tick, then let `interval_s` pass."""
         tick = self.manager().tick(orders)
         if "is held by" not in tick.why:
             self.after_tick()
@@ -106,7 +106,7 @@ class World(BucketView):
         return [self.tick() for _ in range(number)]
 
     def manager(self, **given: Any) -> StoryRunner:
-        """Return what runs ticks. `given` are parameters of StoryRunner."""
+        """Return a new runner; `given` are more arguments for StoryRunner."""
         return StoryRunner(self.settings, self.bucket, self, self.keys, self.clock, owner="test", **given)
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
@@ -126,12 +126,12 @@ class World(BucketView):
             self.media,
             self.clock,
             process=Process(self.clock, stopping=lambda: self.stopping()),
-            nonce=lambda: 7 + self.vendors.last_id,  # no two orders that were carried out have the same
+            nonce=lambda: 7 + self.vendors.last_id,  # different for every order that was carried out
             spending=self.spending,
         )
 
     def by_hand(self, work: Callable[[StepContext], None]) -> None:
-        """Do a step's work under a lease of its own, as its script does when it is run by hand; errors are raised."""
+        """Do a step's work under a lease of its own, as its script does when run by hand. Errors are raised."""
         lease = self.bucket.lease(LEASE, "somebody")
         try:
             context = self.context(lease)
