@@ -40,9 +40,9 @@ class RecordedB2Call(NamedTuple):
 
 
 class B2Sandbox:
-    """Serves on a loopback port (0: a free one) while it is entered. Raises OSError if the port is taken.
+    """Serves on a loopback port (0: any free one) as a context manager. Raises OSError if the port is taken.
 
-    Larger files than `part_size` bytes should come in parts, B2 tells its clients.
+    `part_size` is the size in bytes above which clients are told to upload a file in parts.
     `meanwhile(call, file)` is called before each call is carried out, so that a test can act in between.
     `now` is B2's clock, in seconds since the epoch; `pause` waits in real time, for slow answers.
     """
@@ -147,7 +147,7 @@ def _file_of(request: Request) -> str:
 
 
 @click.command()
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes any free port.")
 @click.option("--bucket", "buckets", multiple=True, default=("retake",), show_default=True, help="Repeatable.")
 @click.option("--order", "orders", multiple=True, help="Order a fault, such as b2-upload#1=cut-after; repeatable.")
 @click.option("--seed", type=int, help="Determines the order in which versions of the same second are listed.")

@@ -1,4 +1,4 @@
-"""B2's native API, version 4: takes a request, returns a response.
+"""B2's native API, version 4, from request to response.
 
 Paths, fields and error codes are those of b2sdk: `B2RawHTTPApi` and `interpret_b2_error`.
 """
@@ -27,14 +27,14 @@ _ERRORS = {
     b2.DuplicateBucketName: (400, "duplicate_bucket_name"),
 }
 _CONDITIONS = ("if-match", "if-none-match", "if-modified-since", "if-unmodified-since")
-_REFUSED = (
+_NOT_IMPLEMENTED = (
     b'<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n<Error><Code>NotImplemented</Code>'
     b"<Message>A header you provided implies functionality that is not implemented.</Message></Error>\n"
 )
 
 
 def name_of(request: Request) -> str:
-    """Return the API's name of the call, or "" if `request` is not a call of the API."""
+    """Return the API's name for the call, or "" if `request` is not an API call."""
     if request.path.startswith("/upload/"):
         return "b2_upload_file"
     if request.path.startswith("/upload-part/"):
@@ -52,7 +52,7 @@ def refusal(status: int, code: str = "", message: str = "to order") -> Response:
 
 
 class B2NativeApi:
-    """Answers calls on `store`, one at a time. `url` is the base URL of the server."""
+    """Answers calls on `store`, one at a time. `url` is the server's base URL."""
 
     def __init__(self, store: SimulatedAccount, url: str) -> None:
         self._store, self._url, api = store, url, store.API_URL
@@ -141,11 +141,11 @@ class B2NativeApi:
         return given | {"uploadUrl": f"{self._url}/upload/{asked['bucketId']}/{number}"}
 
     def _upload(self, request: Request, auth: str, _: Mapping[str, Any]) -> Any:
-        heads = request.headers
-        info = {name.removeprefix(_INFO): unquote(text) for name, text in heads.items() if name.startswith(_INFO)}
-        name, kind = unquote(heads["x-bz-file-name"]), heads.get("content-type", "b2/x-auto")
+        headers = request.headers
+        info = {name.removeprefix(_INFO): unquote(text) for name, text in headers.items() if name.startswith(_INFO)}
+        name, kind = unquote(headers["x-bz-file-name"]), headers.get("content-type", "b2/x-auto")
         kind = "application/octet-stream" if kind == "b2/x-auto" else kind
-        body, digest = request.body, heads["x-bz-content-sha1"]
+        body, digest = request.body, headers["x-bz-content-sha1"]
         return self._store.upload_file(auth, auth, name, len(body), kind, digest, info, BytesIO(body))
 
     def _part_url(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
@@ -189,23 +189,23 @@ class B2NativeApi:
 
 
 def _answer_s3(request: Request, _auth: str, _asked: Mapping[str, Any]) -> Response:
-    """Refuse conditional writes, as B2's S3 API does. Nothing else of it is implemented."""
+    """Refuse conditional writes, as B2's S3 API does; nothing else of that API is implemented."""
     if any(name in request.headers for name in _CONDITIONS):
-        return Response(501, _REFUSED, "application/xml")
+        return Response(501, _NOT_IMPLEMENTED, "application/xml")
     return Response(403, b"<Error><Code>AccessDenied</Code></Error>", "application/xml")
 
 
 def _content(file: Any, auth: str, wanted: str | None) -> Response:
-    """Answer with the file, or with the part that the header Range asks for, as b2sdk writes it."""
-    heads = {name: str(value) for name, value in file.as_download_headers(auth).items()}
-    kind = heads.pop("content-type")
-    heads.pop("content-length")
+    """Return the file, or the part that the Range header asks for, in the form that b2sdk sends."""
+    headers = {name: str(value) for name, value in file.as_download_headers(auth).items()}
+    kind = headers.pop("content-type")
+    headers.pop("content-length")
     if wanted is None:
-        return Response(200, file.data_bytes, kind, heads)
+        return Response(200, file.data_bytes, kind, headers)
     first, _, last = wanted.removeprefix("bytes=").partition("-")
     part = file.data_bytes[int(first) : int(last) + 1]
-    heads["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(file.data_bytes)}"
-    return Response(206, part, kind, heads)
+    headers["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(file.data_bytes)}"
+    return Response(206, part, kind, headers)
 
 
 def _plain(bucket: Mapping[str, Any]) -> dict[str, Any]:

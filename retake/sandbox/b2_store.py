@@ -1,8 +1,8 @@
 """The files of the B2 stand-in: b2sdk's simulator with real times, unlimited ids, and B2's order of versions.
 
-B2 lists the versions of a name by the second of their upload, newest first; those of the same second in any order
-(rclone/rclone#2164). The simulator sorts by id, so ids here begin with the seconds left until the year 2286, followed
-by a random number.
+B2 lists the versions of a name by the second of their upload, newest first, and those of the same second in any order
+(rclone/rclone#2164). The simulator sorts by id, so here an id is the seconds left until the year 2286, followed by a
+random number.
 """
 
 import itertools
