@@ -5,8 +5,8 @@
         ...                                         # run a program against comfy.url
         assert comfy.executions()[prompt_id] == 1
 
-It executes one prompt at a time and keeps everything in memory. The PNG of a prompt shows its text, and has the graph
-in its text chunk "prompt". From the shell: python -m retake.sandbox comfyui --help
+It executes one prompt at a time and keeps everything in memory. A prompt's PNG shows the prompt's text, and contains
+the graph in its text chunk "prompt". From the shell: python -m retake.sandbox comfyui --help
 """
 
 import socket
@@ -25,7 +25,7 @@ from retake.sandbox.orders import SILENT_FAULTS, Order, PlacedOrders, VendorFaul
 from retake.sandbox.request_handler import ResponseDelivery, control
 from retake.sandbox.server import HOST, Server
 
-_CALLS_KEPT = 100_000
+_MAX_CALLS = 100_000
 
 
 class ComfyCall(NamedTuple):
@@ -37,8 +37,8 @@ class ComfyCall(NamedTuple):
 
 
 class ComfySandbox:
-    """Serves on a loopback port (0: a free one) while it is entered. Raises OSError if the port is taken. `host` is
-    another address to listen on.
+    """Serves on a loopback port (0: any free one), or on another address `host`, as a context manager. Raises OSError
+    if the port is taken.
 
     `pace` is how many seconds an execution takes. `on_call` is called with each call that has ended, in the server's
     threads.
@@ -58,7 +58,7 @@ class ComfySandbox:
         self._engine, self._on_call = ComfyEngine(pace), on_call
         self._api = ComfyApi(self._engine)
         self._lock = threading.Lock()
-        self._calls: deque[ComfyCall] = deque(maxlen=_CALLS_KEPT)
+        self._calls: deque[ComfyCall] = deque(maxlen=_MAX_CALLS)
         self._orders = PlacedOrders(parse_order)
 
     def __enter__(self) -> Self:
@@ -88,17 +88,19 @@ class ComfySandbox:
             return [call for call in self._calls if kind in (None, call.kind)]
 
     def started(self) -> list[ComfyExecution]:
-        """Return every execution since the beginning, in the order of their start."""
+        """Return every execution so far, in the order in which they started."""
         with self._engine.changed:
             return [*self._engine.executions]
 
     def executions(self) -> Counter[str]:
-        """Return how often each prompt was executed, by its prompt_id."""
+        """Return how often each prompt was executed, by prompt_id."""
         return Counter(it.prompt_id for it in self.started())
 
     def until(self, happened: Callable[[], Any], timeout_s: float = 10.0) -> bool:
-        """Wait until `happened`, called after each submission, start and end; return whether it did. Nothing
-        is answered meanwhile: `happened` must not ask the server."""
+        """Wait until `happened()` is true, checked after each submission, start and end; return whether it became true.
+
+        The server answers nothing during a check, so `happened` must not ask it anything.
+        """
         with self._engine.changed:
             return bool(self._engine.changed.wait_for(happened, timeout_s))
 
@@ -112,7 +114,7 @@ class ComfySandbox:
             self._closing.wait(fault.seconds)
         if fault and fault.name in SERVER_FAULTS and kind != "comfy.prompt":
             self._engine.restart() if fault.name == "restart" else self._engine.sockets.cut()
-        done = _carried_out(kind, answer, fault)
+        done = _carry_out(kind, answer, fault)
         delivery = self._delivery(request, done, fault)
         outcome = "101" if delivery.upgrade else str(delivery.response.status if delivery.response else fault)
         call = ComfyCall(kind, request.path, outcome)
@@ -122,8 +124,8 @@ class ComfySandbox:
         return delivery
 
     def _control(self, request: Request) -> Response:
-        """Answer a test in another process: GET /sandbox/executions, calls or orders, POST /sandbox/restart, and POST
-        or DELETE /sandbox/orders."""
+        """Answer a test in another process: GET /sandbox/executions, /sandbox/calls or /sandbox/orders, POST
+        /sandbox/restart, POST or DELETE /sandbox/orders."""
         if (request.method, request.path) == ("POST", "/sandbox/restart"):
             self.restart()
             return Response(204)
@@ -149,7 +151,7 @@ class ComfySandbox:
         return ResponseDelivery(done)
 
     def _follow(self, connection: socket.socket, request: Request, cut: bool) -> None:
-        """Speak WebSocket on a connection until it ends; `cut` ends it at once."""
+        """Serve a WebSocket until it ends; `cut` ends it at once."""
         one = ComfySocket(request.query.get("clientId", ""))
         try:
             one.open(connection, request, lambda: self._engine.sockets.add(one))
@@ -161,8 +163,8 @@ class ComfySandbox:
             self._engine.sockets.remove(one)
 
 
-def _carried_out(kind: str, answer: Callable[..., Response] | None, fault: VendorFault | None) -> Response | None:
-    """Return the answer to a call; None opens a WebSocket."""
+def _carry_out(kind: str, answer: Callable[..., Response] | None, fault: VendorFault | None) -> Response | None:
+    """Return the answer to a call, or None to open a WebSocket."""
     if fault is None or fault.carried_out:
         if answer is None:
             return None

@@ -1,4 +1,4 @@
-"""ComfyUI's HTTP API on top of the engine: what each request gets where no fault was ordered for it."""
+"""ComfyUI's HTTP API on top of the engine: the answer to each request for which no fault was ordered."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ from retake.sandbox import comfyui_graph
 from retake.sandbox.comfyui_engine import ComfyEngine
 from retake.sandbox.http_messages import Request, Response
 
-VERSION = "0.26.0"  # whose API this is
+VERSION = "0.26.0"  # of ComfyUI, whose API this is
 _STATUSES = {"success": "completed", "error": "failed", "interrupted": "cancelled"}
 
 
@@ -32,9 +32,9 @@ class ComfyApi:
             ComfyRoute("GET", "/prompt", "comfy.queue", lambda _: Response(200, engine.remaining())),
             ComfyRoute("GET", "/history", "comfy.history", self._history),
             ComfyRoute("GET", "/history/([^/]+)", "comfy.history", self._history),
-            ComfyRoute("POST", "/history", "comfy.history", lambda it: _applied(it, engine.forget)),
+            ComfyRoute("POST", "/history", "comfy.history", lambda it: _apply(it, engine.forget)),
             ComfyRoute("GET", "/queue", "comfy.queue", self._queue),
-            ComfyRoute("POST", "/queue", "comfy.queue", lambda it: _applied(it, engine.drop)),
+            ComfyRoute("POST", "/queue", "comfy.queue", lambda it: _apply(it, engine.drop)),
             ComfyRoute("GET", "/jobs", "comfy.jobs", self._jobs),
             ComfyRoute("GET", "/jobs/([^/]+)", "comfy.jobs", self._job),
             ComfyRoute("POST", "/jobs/([^/]+)/cancel", "comfy.interrupt", self._cancel),
@@ -46,7 +46,7 @@ class ComfyApi:
         )
 
     def find(self, request: Request) -> tuple[str, Callable[..., Response]]:
-        """Return the kind of a request, and what answers it: for comfy.prompt, given the prompt's `fault`."""
+        """Return the kind of a request and the function that answers it; that of comfy.prompt takes a `fault`."""
         path = request.path.removeprefix("/api") or "/"
         matches = [(route, match) for route in self._routes if (match := re.fullmatch(route.path, path))]
         for route, match in matches:
@@ -61,9 +61,9 @@ class ComfyApi:
         prompt_id = fields.get("prompt_id", str(uuid4()))
         if not _is_canonical(prompt_id):
             return Response(400, comfyui_graph.refusal("invalid_prompt_id", "prompt_id must be a valid UUID"))
-        wrong = comfyui_graph.problem(fields["prompt"], self._engine.uploads())
-        if wrong:
-            return Response(400, wrong)
+        problem = comfyui_graph.problem(fields["prompt"], self._engine.uploads())
+        if problem:
+            return Response(400, problem)
         number = self._engine.submit(fields["prompt"], prompt_id, str(fields.get("client_id") or ""), fault)
         return Response(200, {"prompt_id": prompt_id, "number": number, "node_errors": {}})
 
@@ -72,9 +72,9 @@ class ComfyApi:
             if prompt_id:
                 found = self._engine.history.get(prompt_id)
                 return Response(200, {prompt_id: found} if found else {})
-            most = request.query.get("max_items", "")
+            limit = request.query.get("max_items", "")
             items = [*self._engine.history.items()]
-            return Response(200, dict(items[-int(most) :] if most.isdecimal() and int(most) else items))
+            return Response(200, dict(items[-int(limit) :] if limit.isdecimal() and int(limit) else items))
 
     def _queue(self, _: Request) -> Response:
         with self._engine.changed:
@@ -93,9 +93,9 @@ class ComfyApi:
     def _jobs(self, request: Request) -> Response:
         wanted = set(filter(None, request.query.get("status", "").split(",")))
         jobs = [job for job in self._all_jobs().values() if not wanted or job["status"] in wanted]
-        first, most = (request.query.get(name, "") for name in ("offset", "limit"))
+        first, limit = (request.query.get(name, "") for name in ("offset", "limit"))
         start = int(first) if first.isdecimal() else 0
-        page = jobs[start : start + int(most)] if most.isdecimal() else jobs[start:]
+        page = jobs[start : start + int(limit)] if limit.isdecimal() else jobs[start:]
         return Response(200, {"jobs": page, "pagination": {"offset": start, "total": len(jobs)}})
 
     def _job(self, _: Request, prompt_id: str) -> Response:
@@ -136,12 +136,12 @@ class ComfyApi:
 
 
 def plain_error(status: int) -> Response:
-    """Return an error as ComfyUI's web server words it."""
+    """Return an error in the form of ComfyUI's web server."""
     return Response(status, f"{status}: error".encode(), "text/plain")
 
 
-def _applied(request: Request, act: Callable[[list[str] | None], None]) -> Response:
-    """Apply {"clear": true} or {"delete": [ids]}."""
+def _apply(request: Request, act: Callable[[list[str] | None], None]) -> Response:
+    """Call `act` for {"clear": true} or {"delete": [ids]}."""
     if request.fields.get("clear"):
         act(None)
     named = request.fields.get("delete")
@@ -168,7 +168,7 @@ def _is_canonical(prompt_id: object) -> bool:
 
 
 def _form(request: Request) -> dict[str, tuple[str, bytes]]:
-    """Return the file name and the bytes of each part of a multipart form, by its name."""
+    """Return the file name and bytes of each part of a multipart form, by the part's name."""
     found: dict[str, tuple[str, bytes]] = {}
     boundary = _header(request.headers.get("content-type", "")).get_param("boundary")
     for part in (b"\r\n" + request.body).split(f"\r\n--{boundary}".encode())[1:-1]:
@@ -181,7 +181,7 @@ def _form(request: Request) -> dict[str, tuple[str, bytes]]:
 
 
 def _header(value: str) -> Message:
-    """Return a message whose Content-Type has the parameters of a header's value."""
+    """Return a message whose Content-Type has the parameters of the header `value`."""
     message = Message()
     message["Content-Type"] = message["Content-Disposition"] = value.strip()
     return message

@@ -1,6 +1,6 @@
-"""What the stand-in of ComfyUI has in memory: queue, history, files, open WebSockets, and the one thread that executes.
+"""The ComfyUI stand-in's state in memory (queue, history, files, open WebSockets) and the one thread that executes.
 
-`executions` has, for tests, every execution that was started, whatever came of it; a restart keeps them.
+For tests, `executions` lists every execution that was started, whatever its outcome; a restart keeps the list.
 """
 
 import threading
@@ -15,8 +15,8 @@ from PIL import Image
 from retake.sandbox import comfyui_graph
 from retake.sandbox.comfyui_socket import ComfySockets
 
-HISTORY_LIMIT = 10_000  # as ComfyUI's own
-FILES_LIMIT = 512 * 2**20  # bytes of all files; the oldest go
+HISTORY_LIMIT = 10_000  # entries, as in ComfyUI
+FILES_LIMIT = 512 * 2**20  # bytes of all files; beyond it, the oldest are dropped
 
 
 @dataclass
@@ -36,11 +36,11 @@ class QueuedPrompt:
     graph: dict[str, Any]
     client_id: str
     fault: str  # of PROMPT_FAULTS or SERVER_FAULTS; "" for none
-    stop: threading.Event = field(default_factory=threading.Event)  # set where it ends before its time
+    stop: threading.Event = field(default_factory=threading.Event)  # set to end it early
     ending: str = "success"
 
     def item(self) -> list[Any]:
-        """Return the prompt as /queue and /history show it."""
+        """Return the prompt in the form of /queue and /history."""
         extra = {"client_id": self.client_id} if self.client_id else {}
         return [self.number, self.prompt_id, self.graph, extra, comfyui_graph.output_nodes(self.graph)]
 
@@ -50,7 +50,7 @@ class QueuedPrompt:
 
 
 class ComfyEngine:
-    """Executes one prompt at a time, `pace` seconds each. Safe to use from many threads."""
+    """Executes one prompt at a time, for `pace` seconds each. Thread safe."""
 
     def __init__(self, pace: float) -> None:
         self.pace = pace
@@ -59,7 +59,7 @@ class ComfyEngine:
         self.history: dict[str, dict[str, Any]] = {}
         self.files: dict[tuple[str, str, str], bytes] = {}  # by type, subfolder and name
         self.executions: list[ComfyExecution] = []
-        self.changed = threading.Condition(threading.RLock())  # held while any of these is read or changed
+        self.changed = threading.Condition(threading.RLock())  # held to read or change any of these
         self.sockets = ComfySockets()
         self._numbers = self._bytes = 0
         self._closing = False
@@ -69,7 +69,7 @@ class ComfyEngine:
         self._thread.start()
 
     def close(self) -> None:
-        """End what runs, and return when the thread has ended."""
+        """End the running execution, and return when the thread has ended."""
         with self.changed:
             self._closing = True
             self.restart()
@@ -77,7 +77,7 @@ class ComfyEngine:
         self._thread.join(timeout=30)
 
     def submit(self, graph: dict[str, Any], prompt_id: str, client_id: str, fault: str) -> int:
-        """Queue a prompt and return its number. The same id again is executed again, as by ComfyUI."""
+        """Queue a prompt and return its number. A prompt with the same id is executed again, as in ComfyUI."""
         with self.changed:
             self._numbers += 1
             self.pending.append(QueuedPrompt(self._numbers, prompt_id, graph, client_id, fault))
@@ -85,18 +85,18 @@ class ComfyEngine:
             return self._numbers
 
     def drop(self, prompt_ids: Collection[str] | None) -> None:
-        """Take prompts out of the queue (None: all)."""
+        """Remove prompts from the queue (None: all)."""
         with self.changed:
             self.pending = [it for it in self.pending if prompt_ids is not None and it.prompt_id not in prompt_ids]
 
     def forget(self, prompt_ids: Collection[str] | None) -> None:
-        """Take prompts out of the history (None: all)."""
+        """Remove prompts from the history (None: all)."""
         with self.changed:
             for prompt_id in [*self.history] if prompt_ids is None else prompt_ids:
                 self.history.pop(prompt_id, None)
 
     def interrupt(self, prompt_id: str | None) -> bool:
-        """Interrupt what is executed, if it is that prompt (None: any); return whether it was."""
+        """Interrupt the running execution if it is of that prompt (None: any); return whether it was."""
         with self.changed:
             found = self.running if self.running and prompt_id in (None, self.running.prompt_id) else None
             if found:
@@ -114,12 +114,12 @@ class ComfyEngine:
         self.sockets.cut()
 
     def remaining(self) -> dict[str, Any]:
-        """Return how many prompts are queued or executed, as ComfyUI says it."""
+        """Return how many prompts are queued or running, in ComfyUI's form."""
         with self.changed:
             return {"exec_info": {"queue_remaining": len(self.pending) + (self.running is not None)}}
 
     def store(self, kind: str, folder: str, name: str, data: bytes) -> None:
-        """Keep a file, and drop the oldest ones where all are too large for memory."""
+        """Keep a file; if all files together exceed FILES_LIMIT, drop the oldest."""
         with self.changed:
             self._bytes += len(data) - len(self.files.pop((kind, folder, name), b""))
             self.files[kind, folder, name] = data
@@ -127,7 +127,7 @@ class ComfyEngine:
                 self._bytes -= len(self.files.pop(next(iter(self.files))))
 
     def uploads(self) -> dict[str, bytes]:
-        """Return what was uploaded, by the names that LoadImage takes."""
+        """Return the uploaded files, by the names that LoadImage takes."""
         with self.changed:
             every = [*self.files.items()]
         return {f"{folder}/{name}".lstrip("/"): data for (kind, folder, name), data in every if kind == "input"}
@@ -139,7 +139,7 @@ class ComfyEngine:
             entry = run.entry()
             with self.changed:
                 self.changed.notify_all()
-                if self.running is not prompt:  # a restart has forgotten it
+                if self.running is not prompt:  # there was a restart
                     self.executions[-1].outcome = "lost"
                     continue
                 self.running = None
@@ -181,7 +181,7 @@ class PromptRun:
             self._work()
             if prompt.ending == "success":
                 outputs = self._save()
-        except Exception as error:  # noqa: BLE001 (whatever a graph makes of the painter is this prompt's failure)
+        except Exception as error:  # noqa: BLE001 (a graph that cannot be painted is this prompt's failure)
             prompt.ending, reason = "error", f"{type(error).__name__}: {error}"
         self._execution.outcome = prompt.ending
         if prompt.ending == "lost":
@@ -194,14 +194,14 @@ class PromptRun:
         return {"prompt": prompt.item(), "outputs": outputs, "status": status, "meta": {}}
 
     def tell(self, event: str, data: dict[str, Any]) -> dict[str, Any]:
-        """Tell the prompt's client an event, and return what was told."""
+        """Send an event to the prompt's client, and return the data that was sent."""
         told = {**data, "prompt_id": self._prompt.prompt_id, "timestamp": int(time.time() * 1000)}
         for one in self._engine.sockets.of(self._prompt.client_id):
             one.tell(event, told)
         return told
 
     def _work(self) -> None:
-        """Take the time that an execution takes, and meet its fault half-way."""
+        """Wait as long as an execution takes; the ordered fault happens half-way."""
         prompt, engine = self._prompt, self._engine
         self.tell("executing", {"node": self._node_id, "display_node": self._node_id})
         self.tell("progress", {"value": 1, "max": 2, "node": self._node_id})
@@ -221,7 +221,7 @@ class PromptRun:
         self.tell("progress", {"value": 2, "max": 2, "node": self._node_id})
 
     def _save(self) -> dict[str, Any]:
-        """Store a picture for each output node, and return what the history says of them."""
+        """Store a picture for each output node, and return the outputs as the history lists them."""
         prompt, engine = self._prompt, self._engine
         picture, outputs = comfyui_graph.paint(prompt.graph, engine.uploads()), {}
         for node_id in comfyui_graph.output_nodes(prompt.graph):
@@ -235,7 +235,7 @@ class PromptRun:
         return outputs
 
     def _note(self, event: str, data: dict[str, Any]) -> None:
-        """Tell an event and keep it for the history."""
+        """Send an event and keep it for the history."""
         self._messages.append([event, self.tell(event, data)])
 
 

@@ -1,6 +1,6 @@
-"""Graphs in ComfyUI's API format: what the stand-in checks in one, and the picture that it makes of it.
+"""Graphs in ComfyUI's API format: what the stand-in checks in a graph, and the picture it makes from one.
 
-The picture shows the positive prompt above the images that the graph loads. Like ComfyUI's own, the PNG has the whole
+The picture shows the positive prompt above the images that the graph loads. As in ComfyUI, the PNG contains the whole
 graph in its text chunk "prompt".
 """
 
@@ -16,12 +16,13 @@ from retake.media import typeset
 from retake.sandbox import landscape
 
 _OUTPUT_CLASSES = ("Save", "Preview")
-_SMALLEST, _LARGEST, _USUAL = 16, 4096, 512  # pixels
-_LINKS = 20  # nodes between a sampler and its text
+_MIN_SIDE, _MAX_SIDE, _DEFAULT_SIDE = 16, 4096, 512  # pixels
+_MAX_LINKS = 20  # nodes between a sampler and its text
 
 
 def problem(graph: object, inputs: Container[str]) -> dict[str, Any] | None:
-    """Return ComfyUI's answer (400) to a graph that it refuses, or None. `inputs` are the files that can be loaded."""
+    """Return ComfyUI's answer (400) to a graph that it refuses, else None. `inputs` are the files that can be
+    loaded."""
     if not isinstance(graph, dict) or not graph:
         return refusal("invalid_prompt", "The prompt has no nodes.")
     for node_id, node in graph.items():
@@ -49,12 +50,12 @@ def refusal(kind: str, message: str, details: str = "") -> dict[str, Any]:
 
 
 def output_nodes(graph: Mapping[str, Any]) -> list[str]:
-    """Return the ids of the nodes that save or show something."""
+    """Return the ids of the nodes that save or preview something."""
     return [node_id for node_id, node in graph.items() if node["class_type"].startswith(_OUTPUT_CLASSES)]
 
 
 def paint(graph: Mapping[str, Any], uploads: Mapping[str, bytes]) -> bytes:
-    """Return the PNG that the graph makes."""
+    """Return the PNG that the graph produces."""
     width, height = size = _number(graph, "width"), _number(graph, "height")
     seed = next(_values(graph, ("seed", "noise_seed"), int), 0)
     image = landscape.plain(seed % 2**32, 1, size).convert("RGB")
@@ -77,7 +78,7 @@ def paint(graph: Mapping[str, Any], uploads: Mapping[str, bytes]) -> bytes:
 def positive(graph: Mapping[str, Any]) -> str:
     """Return the text that the sampler's "positive" leads to, else the first text."""
     for link in _values(graph, ("positive",), list):
-        for _ in range(_LINKS):
+        for _ in range(_MAX_LINKS):
             node = graph.get(str(link[0])) if isinstance(link, list) and link else None
             link = _inputs(node).get("text", _inputs(node).get("conditioning"))
             if isinstance(link, str):
@@ -112,7 +113,7 @@ def _values(graph: Mapping[str, Any], names: tuple[str, ...], kind: type) -> Ite
 
 
 def _number(graph: Mapping[str, Any], name: str) -> int:
-    return min(_LARGEST, max(_SMALLEST, next(_values(graph, (name,), int), _USUAL)))
+    return min(_MAX_SIDE, max(_MIN_SIDE, next(_values(graph, (name,), int), _DEFAULT_SIDE)))
 
 
 def _png(image: Image.Image, graph: Mapping[str, Any]) -> bytes:

@@ -3,9 +3,9 @@
 comfy.prompt#2=cut-after         the second prompt is queued and executed, but the answer is lost
 comfy.prompt#1=execution-error   the first prompt fails half-way
 comfy.prompt=ws-cut              every WebSocket is cut while a prompt is executed
-comfy.history#3=restart          queue and history are forgotten just before the third look at the history
-comfy.view#1=500                 the first picture is not handed out
-comfy.stats=hang                 the server answers no check
+comfy.history#3=restart          queue and history are forgotten just before the third request for the history
+comfy.view#1=500                 the first download of a picture fails
+comfy.stats=hang                 the server does not answer health checks
 """
 
 from retake.sandbox.orders import Order, OrderGrammar
@@ -21,11 +21,11 @@ PROMPT_FAULTS = {
     "never-ends": "the prompt is accepted and executed until it is interrupted",
     "lost-output": "the prompt succeeds, but the file that it names is not there",
 }
-"""What becomes of a prompt: comfy.prompt alone."""
+"""What happens to a prompt; only for comfy.prompt."""
 
 SERVER_FAULTS = {
-    "ws-cut": "every WebSocket is cut: of comfy.prompt half-way, else now",
-    "restart": "queue, history, WebSockets are gone: at the same moments",
+    "ws-cut": "every WebSocket is cut: for comfy.prompt half-way, else at once",
+    "restart": "queue, history and WebSockets are lost, at the same moments",
 }
 
 SHARED = ("cut-before", "cut-after", "hang", "hang-after", "not-json", "no-id")

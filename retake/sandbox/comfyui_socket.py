@@ -1,4 +1,4 @@
-"""One client's WebSocket at the stand-in of ComfyUI, on a connection that the HTTP server has handed over."""
+"""A client's WebSocket to the stand-in of ComfyUI, on a connection that the HTTP server has handed over."""
 
 import json
 import socket
@@ -13,12 +13,12 @@ from websockets.server import ServerProtocol
 
 from retake.sandbox.http_messages import Request
 
-_SEND_TIMEOUT_S = 5.0  # a client that reads nothing for so long is cut
-_RECEIVED_LIMIT = 2**20  # bytes of a message from the client
+_SEND_TIMEOUT_S = 5.0  # a client that reads nothing for that long is cut
+_RECEIVED_LIMIT = 2**20  # bytes in a message from the client
 
 
 class ComfySocket:
-    """Sends events to the client `client_id`. Safe to use from many threads."""
+    """Sends events to the client `client_id`. Thread safe."""
 
     def __init__(self, client_id: str) -> None:
         self.client_id = client_id
@@ -27,7 +27,7 @@ class ComfySocket:
         self._lock = threading.Lock()
 
     def open(self, connection: socket.socket, request: Request, opening: Callable[[], object]) -> None:
-        """Answer the handshake. `opening` is called before: no event that is sent from then on is lost."""
+        """Answer the handshake. `opening` is called first; no event sent after that is lost."""
         connection.settimeout(_SEND_TIMEOUT_S)
         with self._lock:
             opening()
@@ -67,7 +67,7 @@ class ComfySocket:
                 self.cut()
 
     def _read(self, connection: socket.socket) -> bool:
-        """Read once; return whether the connection goes on."""
+        """Read once; return whether the connection is still open."""
         try:
             data = connection.recv(2**16)
         except TimeoutError:
@@ -97,14 +97,14 @@ def _handshake(request: Request) -> bytes:
 
 
 class ComfySockets:
-    """The open WebSockets. Safe to use from many threads."""
+    """The open WebSockets. Thread safe."""
 
     def __init__(self) -> None:
         self._open: list[ComfySocket] = []
         self._lock = threading.Lock()
 
     def add(self, one: ComfySocket) -> None:
-        """Tell `one` what happens from now on. A client's earlier WebSocket is told no more, as by ComfyUI."""
+        """Send events to `one` from now on, and no longer to the client's earlier WebSocket, as ComfyUI does."""
         with self._lock:
             self._open = [it for it in self._open if it.client_id != one.client_id] + [one]
 
@@ -113,7 +113,7 @@ class ComfySockets:
             self._open = [it for it in self._open if it is not one]
 
     def of(self, client_id: str | None = None) -> list[ComfySocket]:
-        """Return those of a client (None: of every client)."""
+        """Return the WebSockets of a client (None: of all clients)."""
         with self._lock:
             return [it for it in self._open if client_id in (None, it.client_id)]
 
