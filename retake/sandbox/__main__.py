@@ -75,7 +75,7 @@ Faults:
 def main(context: click.Context, /, port: int, state: str | None, orders: tuple[str, ...], **more: Any) -> None:
     """Run stand-ins (PiAPI, LegNext, Runway, a chat API, Telegram, YouTube) on 127.0.0.1 until Ctrl-C.
 
-    The stand-in of ComfyUI is a command of its own.
+    The stand-in of ComfyUI is a separate command.
     """
     if context.invoked_subcommand is None:
         _run(port, state, orders, **more)
@@ -102,9 +102,9 @@ def _run(port: int, state: str | None, orders: tuple[str, ...], pace: str, seed:
 
 @main.command(epilog=_COMFY_GRAMMAR)
 @click.option("--host", default=HOST, show_default=True, help="Where to listen; 0.0.0.0 in a container.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="0 takes any free port.")
 @click.option("--order", "orders", multiple=True, help="Order a fault, such as comfy.prompt#1=500; repeatable.")
-@click.option("--pace", type=Seconds(0, 86400), default=1.0, show_default=True, help="Seconds an execution.")
+@click.option("--pace", type=Seconds(0, 86400), default=1.0, show_default=True, help="Seconds per execution.")
 def comfyui(host: str, port: int, orders: tuple[str, ...], pace: float) -> None:
     """Run a stand-in of ComfyUI until Ctrl-C. It keeps nothing when it stops."""
     try:

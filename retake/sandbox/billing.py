@@ -1,4 +1,4 @@
-"""What the vendors would charge. Prices as seen in 2026, in mills (1/1000 USD), so that sums are exact."""
+"""What the vendors would charge, at the prices of 2026, in mills (1/1000 USD) so that sums are exact."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ POINTS_PER_MILL = 10_000  # PiAPI's unit in meta.usage
 # Runway: credits per second, and the price of a credit.
 RUNWAY_CREDITS = MappingProxyType({"gen4_turbo": 5, "gen4.5": 12})
 CREDIT = 10
-CHAT = 2  # one call of the size this program makes, to a small model
+CHAT = 2  # for one call of the size that this program makes, to a small model
 # LegNext, by the flag in the text. A point is worth $0.001; only the fast price is documented.
 LEGNEXT_IMAGINE = MappingProxyType({"relax": 40, "fast": 80, "turbo": 160})
 LEGNEXT_UPSCALE = 80
@@ -33,7 +33,7 @@ class BillLine:
 
     @property
     def counts(self) -> str:
-        """How many calls there were, for a column: "  1 call,    1 carried out"."""
+        """The number of calls, padded for a column: "  1 call,    1 carried out"."""
         calls = f"{self.calls:>3} {'call' if self.calls == 1 else 'calls'},"
         return f"{calls:<10} {self.carried_out:>3} carried out"
 
@@ -58,7 +58,8 @@ class VendorBill:
 
 
 def point_usage(task: VendorTask, status: TaskStatus, points_per_mill: int) -> dict[str, Any]:
-    """Return the field meta.usage of PiAPI and LegNext: points are frozen until the task ends, and then used or not."""
+    """Return the meta.usage field of PiAPI and LegNext: points are frozen until the task ends, then used or
+    released."""
     points = task.price * points_per_mill
     frozen, used = 0 if status.ended else points, points if status.completed else 0
     return {"type": "point", "frozen": frozen, "consume": used}

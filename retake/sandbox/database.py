@@ -1,4 +1,4 @@
-"""What a sandbox records, in SQLite: calls, tasks, orders and files. In memory, or in a file that processes share."""
+"""A sandbox's calls, tasks, orders and files in SQLite, in memory or in a file that processes share."""
 
 import json
 import secrets
@@ -34,14 +34,14 @@ _TASK = "id, kind, created, duration, fate, request, price, seed, source, cancel
 
 @dataclass(frozen=True)
 class RecordedCall:
-    """One call that a client made. Headers are not recorded, and of an image only its length."""
+    """One call that a client made. Headers are not recorded; nor are images, only their length."""
 
     kind: str  # one of orders.KINDS, or another such as cancel, unknown
     n: int  # its number among the calls of its kind, from 1
     when: float  # seconds since the epoch
     request: Any  # the JSON that was sent, or the fields of the query
-    outcome: str  # the HTTP status sent, or the fault met instead; "" until the call has ended
-    carried_out: bool  # whether the vendor did what it was asked
+    outcome: str  # the HTTP status sent, or the fault instead; "" until the call has ended
+    carried_out: bool  # whether the vendor did what it was asked to do
     price: Decimal  # USD charged for the call; a refund shows only in the bill
     task_id: str  # of the task that it started or asked about, or ""
 
@@ -78,10 +78,10 @@ class _Connection:
 
 
 class _Things(_Connection):
-    """What stand-ins keep besides tasks (messages, videos), as JSON objects."""
+    """The other things that stand-ins keep besides tasks (messages, videos), as JSON objects."""
 
     def keep(self, kind: str, thing_id: str, body: dict[str, Any]) -> None:
-        """Store a thing, in place of an earlier one with that id."""
+        """Store a thing, replacing any with the same id."""
         with self._writing() as db:
             db.execute(
                 "INSERT INTO things VALUES (?, ?, ?) ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body",
@@ -97,13 +97,13 @@ class _Things(_Connection):
         return json.loads(rows[0][0]) if rows else None
 
     def things(self, kind: str) -> list[dict[str, Any]]:
-        """Return the things of one kind, in the order in which they were first kept."""
+        """Return the things of one kind, in the order in which they were first stored."""
         rows = self._rows("SELECT body FROM things WHERE kind = ? ORDER BY rowid", (kind,))
         return [json.loads(body) for (body,) in rows]
 
 
 class SandboxDatabase(_Things):
-    """Safe to use from many threads; with a `path`, from many processes. `identity` is unique to each database."""
+    """Thread safe; with a `path`, also safe to share among processes. `identity` is unique to each database."""
 
     def __init__(self, path: str = ":memory:") -> None:
         super().__init__(path)
@@ -122,9 +122,10 @@ class SandboxDatabase(_Things):
             db.execute(f"INSERT OR REPLACE INTO {table} VALUES (?, ?)", (key, value))  # noqa: S608
 
     def begin_call(self, kind: str, request: Any, at: float) -> tuple[int, int, VendorFault | None]:
-        """Record a call that has arrived; return its row, its number among its kind, and the fault ordered for it.
+        """Record a call that has arrived; return its row, its number within its kind, and the fault ordered for it.
 
-        Counting and matching are one transaction: an order for one call applies to exactly one, the oldest order first.
+        Counting and reading the orders are one transaction, so an order for one call applies to exactly one. The oldest
+        matching order applies.
         """
         with self._writing() as db:
             n = _count(db, kind) + 1
@@ -138,7 +139,7 @@ class SandboxDatabase(_Things):
         return int(row or 0), n, fault
 
     def end_call(self, row: int, outcome: str, carried_out: bool, price: int, task_id: str) -> RecordedCall:
-        """Record how the call in `row` ended, and return it; `price` is in mills."""
+        """Record how the call in `row` ended, and return the call; `price` is in mills."""
         with self._writing() as db:
             db.execute(
                 "UPDATE calls SET outcome = ?, carried_out = ?, price = ?, task_id = ? WHERE id = ?",

@@ -1,4 +1,4 @@
-"""HTTP requests and responses as values, so that the vendors' stand-ins need no sockets."""
+"""HTTP requests and responses as values, so that stand-ins need no sockets."""
 
 import json
 from collections.abc import Mapping
@@ -62,12 +62,12 @@ class Request:
 
     @property
     def is_json_object(self) -> bool:
-        """Whether the body is sent as JSON and is an object that is not empty."""
+        """Whether the body is sent as JSON and is a non-empty object."""
         return self.headers.get("content-type", "").startswith("application/json") and bool(self.fields)
 
     def summary(self) -> Any:
-        """Return what is recorded of the request: the range of a chunk, its form or JSON without image bytes and
-        secrets, or its query."""
+        """Return what is recorded about the request: a chunk's range; or its form or JSON without image bytes and
+        secrets; or its query."""
         if "content-range" in self.headers:
             return {**self.query, "content_range": self.headers["content-range"], "bytes": len(self.body)}
         if self.form:
@@ -77,7 +77,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Response:
-    """An HTTP response, and what the call cost: `body` is JSON, or bytes of `type`; `price` is in mills."""
+    """An HTTP response and the price of the call, in mills. `body` is JSON, or bytes of the content type `type`."""
 
     status: int
     body: Any = None
@@ -97,7 +97,7 @@ class Response:
 
 
 def error_response(status: int, body: dict[str, Any]) -> Response:
-    """Return an error; a rate limit (429) says when to try again."""
+    """Return an error; a 429 has a Retry-After header."""
     return Response(status, body, headers={"Retry-After": "1"} if status == 429 else {})
 
 

@@ -1,6 +1,6 @@
 """Landscapes for the picture stand-ins: a sky, hazy ridges, water or a skyline, chosen by the prompt's words.
 
-Every measure is a share of the picture's size: painted twice as large, it is the same picture with finer edges.
+All measures are fractions of the picture's size: at twice the size, the picture is the same with finer edges.
 """
 
 import json
@@ -15,13 +15,13 @@ from PIL import Image, ImageChops, ImageColor, ImageDraw, ImageFilter
 Colour = tuple[int, int, int]
 _NOISE_WIDTH = 640  # pixels; clouds and rock are soft and can be enlarged
 
-# Hours and places with the words that name them (regular expressions), and each hour's palettes: the sky from top to
-# horizon in four colours, the light, the farthest ridge, the nearest ridge.
+# Hours and places, with regular expressions for the words that name them, and each hour's palettes: four colours of sky
+# from top to horizon, then the light, the farthest ridge and the nearest ridge.
 _DATA = json.loads(files("retake.sandbox").joinpath("landscape.json").read_text("utf-8"))
 
 
 class Scene(NamedTuple):
-    """What a prompt asks for, and where things are in one variant of it, in shares of the width and height."""
+    """What a prompt asks for, and the positions in one variant of it, as fractions of the width and height."""
 
     name: str
     hour: str
@@ -32,7 +32,7 @@ class Scene(NamedTuple):
 
     @classmethod
     def of(cls, prompt: str, seed: str) -> "Scene":
-        """Return the scene of `prompt`. Its words decide hour and place, so all variants share them."""
+        """Return the scene for `prompt`. Its words determine hour and place, so all variants share them."""
         words, theme, rng = prompt.lower(), random.Random(prompt), random.Random(f"{prompt}/{seed}")
         hours = [hour for hour, item in _DATA["hours"].items() if re.search("|".join(item["words"]), words)]
         places = [place for place, patterns in _DATA["places"].items() if re.search("|".join(patterns), words)]
@@ -43,12 +43,12 @@ class Scene(NamedTuple):
         return cls(f"{prompt}/{seed}", hour, place, colours, rng.uniform(0.58, 0.64), sun)
 
     def rng(self, part: object) -> random.Random:
-        """Return the random numbers of one part of the picture, so that no part depends on another."""
+        """Return a source of random numbers for one part of the picture, so that no part depends on another."""
         return random.Random(f"{self.name}/{part}")
 
 
 class _Mask:
-    """A silhouette, drawn at twice the size and reduced for smooth edges. Its unit is 1/1000 of the long side."""
+    """A silhouette, drawn at twice the size and reduced to smooth its edges. Its unit is 1/1000 of the long side."""
 
     def __init__(self, size: tuple[int, int]) -> None:
         self.image = Image.new("L", (size[0] * 2, size[1] * 2))
@@ -56,7 +56,7 @@ class _Mask:
         self.unit = max(self.image.size) / 1000
 
     def ellipse(self, x: float, y: float, radius: float, light: int = 255, flat: float = 1) -> None:
-        """Draw an ellipse around `x`, `y` (shares of the size), `radius` units wide and `flat` times as high."""
+        """Draw an ellipse around `x`, `y` (fractions of the size), `radius` units wide and `flat` times as high."""
         x, y, r = x * self.width, y * self.height, radius * self.unit
         self.pen.ellipse((x - r, y - r * flat, x + r, y + r * flat), fill=light)
 
@@ -66,13 +66,13 @@ class _Mask:
 
 
 def plain(seed: int, index: int, size: tuple[int, int]) -> Image.Image:
-    """Return a picture of one colour, which follows from `seed` and `index`."""
+    """Return a picture in one colour, determined by `seed` and `index`."""
     rng = random.Random(f"{seed}/{index}")
     return Image.new("RGB", size, tuple(rng.randrange(40, 216) for _ in range(3)))
 
 
 def paint(prompt: str, seed: str, size: tuple[int, int]) -> Image.Image:
-    """Return the landscape of `prompt` at `size` pixels; another `seed` gives another variant of the same scene."""
+    """Return the landscape for `prompt` at `size` pixels; another `seed` gives another variant of the same scene."""
     scene = Scene.of(prompt, seed)
     image = _sky(scene, size)
     for depth in (0.0, 0.35, 0.7, 1.0):  # from the farthest to the nearest

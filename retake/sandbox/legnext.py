@@ -1,7 +1,7 @@
 """Stand-in of LegNext's Midjourney: diffusion, upscale, and the state of a job.
 
-Formats from docs.legnext.ai and the OpenAPI description of its SDKs. Not documented, and so assumptions: the wording of
-most errors, the error of a failed job, when an upscale is refused, and all prices but that of a fast diffusion.
+Formats from docs.legnext.ai and the OpenAPI description of its SDKs. Assumed, because undocumented: the wording of most
+errors, the error of a failed job, when an upscale is refused, and all prices except that of a fast diffusion.
 """
 
 import re
@@ -14,7 +14,7 @@ from retake.sandbox.task import VendorTask
 from retake.sandbox.task_service import ApiCall, TaskService
 
 TEXT_LIMIT = 8192  # characters
-SELLER = "legnext"  # tells its tasks from those of PiAPI, which have the same kinds
+SELLER = "legnext"  # distinguishes its tasks from PiAPI's, which have the same kinds
 _TASK_TYPES = {"imagine": "diffusion", "upscale": "upscale"}
 _FLAG_SEED = re.compile(r"--seed[\s=]+(\d{1,10})\b")
 _FLAG_MODE = re.compile(r"--(relax|fast|turbo)\b")
@@ -44,7 +44,7 @@ def error(status: int, message: str = "") -> Response:
 
 
 def diffusion(call: ApiCall) -> Response:
-    """POST /v1/diffusion: four pictures from a text, in which Midjourney's parameters are flags."""
+    """POST /v1/diffusion: four pictures from a text that contains Midjourney's parameters as flags."""
     if not call.request.is_json_object:
         return error(400)
     text = call.request.fields.get("text")
@@ -54,11 +54,11 @@ def diffusion(call: ApiCall) -> Response:
     if ratio and not _RATIO.fullmatch(ratio[1]):
         return error(400, "--ar must look like 16:9")
     price = LEGNEXT_IMAGINE[mode[1] if mode else "fast"]
-    return _accepted(call, "imagine", {"prompt": text}, price, int(seed[1]) if seed else None)
+    return _accept(call, "imagine", {"prompt": text}, price, int(seed[1]) if seed else None)
 
 
 def upscale(call: ApiCall) -> Response:
-    """POST /v1/upscale: one of the four pictures in full size."""
+    """POST /v1/upscale: one of the four pictures at full size."""
     if not call.request.is_json_object:
         return error(400)
     fields = call.request.fields
@@ -67,11 +67,11 @@ def upscale(call: ApiCall) -> Response:
         return error(400, "jobId is not a diffusion job")
     if not call.service.status(origin).completed:
         return error(400, "the diffusion job is not completed")
-    for name, most in (("imageNo", 3), ("type", 1)):
-        if type(fields.get(name)) is not int or not 0 <= fields[name] <= most:
-            return error(400, f"{name} must be an integer from 0 to {most}")
+    for name, highest in (("imageNo", 3), ("type", 1)):
+        if type(fields.get(name)) is not int or not 0 <= fields[name] <= highest:
+            return error(400, f"{name} must be an integer from 0 to {highest}")
     picture = {"origin_task_id": origin.id, "index": str(fields["imageNo"] + 1)}
-    return _accepted(call, "upscale", picture, LEGNEXT_UPSCALE, origin.seed)
+    return _accept(call, "upscale", picture, LEGNEXT_UPSCALE, origin.seed)
 
 
 def job(call: ApiCall) -> Response:
@@ -80,7 +80,7 @@ def job(call: ApiCall) -> Response:
     return Response(200, _state(call.service, task), task_id=task.id) if task else error(404)
 
 
-def _accepted(call: ApiCall, kind: str, picture: dict[str, str], price: int, seed: int | None) -> Response:
+def _accept(call: ApiCall, kind: str, picture: dict[str, str], price: int, seed: int | None) -> Response:
     task = call.service.accept(call, kind, price=price, seed=seed, extra={"seller": SELLER, "input": picture})
     body = _state(call.service, task) | {"status": "pending", "output": _NO_OUTPUT}
     return Response(200, body, task_id=task.id, price=price)

@@ -1,4 +1,4 @@
-"""What the chat stand-in writes about a piece of music: how its video is described, and a review of that."""
+"""The chat stand-in's texts about a piece of music: the description of its video, and a review of that description."""
 
 import random
 import re
@@ -24,8 +24,8 @@ _NOTES = (
 def write(messages: Sequence[str], rng: random.Random) -> dict[str, Any] | None:
     """Return the object that `messages` ask for, or None if they name neither all of REVIEW nor all of META.
 
-    The track is the one that they give ("Track: …", or "track_title" in JSON). A review is asked for together with what
-    it is about, so it comes first.
+    The track is the one they give ("Track: …", or "track_title" in JSON). A request for a review includes what is to be
+    reviewed, so REVIEW is looked for first.
     """
     asked = "\n".join(messages)
     if _names(asked, REVIEW):

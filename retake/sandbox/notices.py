@@ -1,20 +1,20 @@
-"""Stand-ins of what alerts are sent through: Slack, PagerDuty's Events v2, Twilio, and a webhook. Telegram is in
-telegram.py.
+"""Stand-ins of the services that alerts are sent through: Slack, PagerDuty (Events v2), Twilio, and a webhook. Telegram
+is in telegram.py.
 
-Formats from the services' documentation. Not documented, and so assumptions: the wording of some errors.
+Formats from the services' documentation. Assumed, because undocumented: the wording of some errors.
 """
 
 from retake.sandbox.http_messages import Request, Response, error_response
 from retake.sandbox.task_service import ApiCall
 
 _SLACK_ERRORS = {400: "invalid_payload", 403: "action_prohibited", 404: "channel_not_found", 500: "rollup_error"}
-_NEEDED = {"trigger": ("routing_key", "payload"), "acknowledge": ("routing_key", "dedup_key")}
-_NEEDED["resolve"] = _NEEDED["acknowledge"]
+_REQUIRED = {"trigger": ("routing_key", "payload"), "acknowledge": ("routing_key", "dedup_key")}
+_REQUIRED["resolve"] = _REQUIRED["acknowledge"]
 _SMS_CODES = {"To": 21604, "From": 21603, "Body": 21602}
 
 
 def addresses(url: str) -> dict[str, str]:
-    """Return, by kind of channel, its key `endpoint` or, for Slack and webhooks, the URL that is its secret."""
+    """Return, by kind of channel, the value of its key `endpoint` or, for Slack and webhooks, its secret URL."""
     paths = {"slack": "/services/T0/B0/X0", "pagerduty": "/v2/enqueue", "sms": "", "telegram": "", "webhook": ""}
     return {kind: f"{url}/{'twilio' if kind == 'sms' else kind}{path}" for kind, path in paths.items()}
 
@@ -37,9 +37,9 @@ def pagerduty_error(status: int, *errors: str) -> Response:
 def pagerduty(call: ApiCall) -> Response:
     """POST /v2/enqueue."""
     event = call.request.fields
-    if event.get("event_action") not in _NEEDED:
+    if event.get("event_action") not in _REQUIRED:
         return pagerduty_error(400, "'event_action' is invalid")
-    missing = [name for name in _NEEDED[event["event_action"]] if not event.get(name)]
+    missing = [name for name in _REQUIRED[event["event_action"]] if not event.get(name)]
     if isinstance(event.get("payload"), dict):
         missing += [f"payload.{name}" for name in ("summary", "source", "severity") if not event["payload"].get(name)]
     if missing:

@@ -1,4 +1,4 @@
-"""Orders to fail: which calls of a kind meet which fault, as a value with a short text form.
+"""Orders to fail: which calls of a kind get which fault, as a value with a short text form.
 
     KIND[#CALLS]=FAULT        KIND is one of KINDS, FAULT one of FAULTS or an HTTP status from 400 to 599
 
@@ -7,7 +7,7 @@
     runway#1-3=hang           the first three creations get no answer
     chat#1,4=slow=2.5         the first and the fourth chat call take 2.5 s longer
     upload.put#2=cut-midway   half of the second chunk arrives
-    thumbnail=403-rateLimitExceeded   every thumbnail is refused with that reason of YouTube's
+    thumbnail=403-rateLimitExceeded   every thumbnail is refused with that reason, one of YouTube's
 
 CALLS counts the calls of that kind since the order was placed, from 1.
 """
@@ -52,17 +52,17 @@ _SLOW = re.compile(r"slow=(\d+(?:\.\d+)?)", re.ASCII)
 
 
 class VendorFault(NamedTuple):
-    """What happens to a call. `name` is a key of FAULTS or UPLOAD_FAULTS, "status" or "slow"."""
+    """What happens to a call. `name` is a key of FAULTS or UPLOAD_FAULTS, or "status" or "slow"."""
 
     name: str
     status: int = 0  # of "status"
     html: bool = False  # of "status": a gateway's page instead of the vendor's JSON
     seconds: float = 0.0  # of "slow"
-    reason: str = ""  # of "status": YouTube's own name of the error
+    reason: str = ""  # of "status": YouTube's name for the error
 
     @property
     def carried_out(self) -> bool:
-        """Whether the vendor does, and bills, what it was asked."""
+        """Whether the vendor does what it was asked to do, and bills it."""
         return self.name not in _NOT_CARRIED_OUT
 
     def __str__(self) -> str:
@@ -72,7 +72,7 @@ class VendorFault(NamedTuple):
 
 
 class Order(NamedTuple):
-    """Calls of `kind` within `spans` meet `fault`; without spans, every call does."""
+    """Calls of `kind` within `spans` get `fault`; without spans, every call does."""
 
     kind: str
     fault: VendorFault
@@ -124,12 +124,12 @@ def _possible() -> str:
 
 
 class OrderGrammar(NamedTuple):
-    """The orders of a stand-in with calls of its own, KIND[#CALLS]=FAULT as above."""
+    """The grammar KIND[#CALLS]=FAULT for a stand-in with its own kinds of call."""
 
     vendor: str
     kinds: tuple[str, ...]
-    faults: Collection[str]  # those of its own
-    shared: Collection[str]  # those of FAULTS, besides HTTP statuses and slow=SECONDS
+    faults: Collection[str]  # its own
+    shared: Collection[str]  # those from FAULTS, besides HTTP statuses and slow=SECONDS
 
     def parse(self, text: str) -> Order:
         """Parse an order. Raises ValueError, which says what is wrong and what is possible."""

@@ -1,4 +1,4 @@
-"""What people do at Telegram and see at YouTube, for tests and demos. Both classes talk to a sandbox over HTTP, in this
+"""A person's side of Telegram and YouTube, for tests and demos. Both classes talk to a sandbox over HTTP, in this
 process or another, and raise OSError if it does not answer."""
 
 import json
@@ -7,17 +7,17 @@ from typing import Any
 
 
 class TelegramPhone:
-    """A user's Telegram, for the bot at the sandbox at `url`."""
+    """The Telegram of a user who talks to the bot in the sandbox at `url`."""
 
     def __init__(self, url: str) -> None:
         self._url = f"{url}/sandbox/telegram"
 
     def messages(self) -> list[dict[str, Any]]:
-        """Return what the bot has sent, in order: `message_id`, `chat`, `text`, and `reply_markup` with its buttons."""
+        """Return the bot's messages, in order: `message_id`, `chat`, `text`, and `reply_markup` with the buttons."""
         return list(self._ask("messages"))
 
     def answers(self) -> list[dict[str, Any]]:
-        """Return what the bot has answered to taps: `callback_query_id`, `text`."""
+        """Return the bot's answers to taps: `callback_query_id`, `text`."""
         return list(self._ask("answers"))
 
     def unconfirmed(self) -> list[dict[str, Any]]:
@@ -25,9 +25,9 @@ class TelegramPhone:
         return list(self._ask("updates"))
 
     def tap(self, data: str, *, from_id: int = 1, message_id: int | None = None) -> str:
-        """Tap a button with `data`; return the id of the query that the bot is to answer.
+        """Tap a button with `data`; return the id of the query that the bot should answer.
 
-        With a webhook, this and every other method that makes an update returns once the webhook has answered.
+        With a webhook, every method that makes an update returns once the webhook has answered.
         """
         fields = {"data": data, "from_id": from_id, "message_id": message_id}
         return str(self._ask("tap", fields)["callback_query_id"])
@@ -37,11 +37,11 @@ class TelegramPhone:
         self._ask("reply", {"text": text, "reply_to_message_id": to, "from_id": from_id})
 
     def push(self, update: dict[str, Any]) -> None:
-        """Make an update as it stands, readable or not; an `update_id` is added unless it has one."""
+        """Make exactly this update, readable or not; only an `update_id` is added if it has none."""
         self._ask("update", update)
 
     def deliver(self) -> int:
-        """Offer what is not confirmed to the webhook again; return how much remains."""
+        """Send the unconfirmed updates to the webhook again; return how many remain."""
         return int(self._ask("deliver", {})["pending"])
 
     def _ask(self, name: str, fields: dict[str, Any] | None = None) -> Any:
@@ -49,18 +49,18 @@ class TelegramPhone:
 
 
 class YouTubeStudio:
-    """The channel as its owner sees it, at the sandbox at `url`."""
+    """The channel as its owner sees it, in the sandbox at `url`."""
 
     def __init__(self, url: str) -> None:
         self._url = f"{url}/sandbox/youtube"
 
     def videos(self) -> list[dict[str, Any]]:
-        """Return the videos, the oldest first: `id`, `title`, `description`, `tags`, `categoryId`, `status`, `size`,
-        and the number of `thumbnails` that were set."""
+        """Return the videos, oldest first: `id`, `title`, `description`, `tags`, `categoryId`, `status`, `size`, and
+        the number of `thumbnails` that were set."""
         return list(json.loads(self._get("videos")))
 
     def sessions(self) -> list[dict[str, Any]]:
-        """Return the upload sessions that were started: `id`, `total`, `received`, and `video_id` if it is complete."""
+        """Return the upload sessions: `id`, `total`, `received`, and `video_id` once complete."""
         return list(json.loads(self._get("sessions")))
 
     def video(self, video_id: str) -> bytes:
@@ -72,7 +72,7 @@ class YouTubeStudio:
         return self._get(f"thumbnail?id={video_id}")
 
     def expire_sessions(self) -> None:
-        """Make YouTube forget every session that was started so far (404 from now on); its videos stay."""
+        """Make YouTube forget every session started so far (404 from now on); their videos stay."""
         self._get("expire", b"")
 
     def _get(self, name: str, body: bytes | None = None) -> bytes:

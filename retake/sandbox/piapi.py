@@ -1,7 +1,7 @@
 """Stand-in of PiAPI's Midjourney: the unified API, the older fetch, and the history of tasks.
 
-Formats from piapi.ai's pages on imagine, upscale, unified webhook, user history and the legacy Midjourney API. The
-fields of a history's items and the bodies of 402 and 429 are not documented: they are assumptions.
+Formats from piapi.ai's pages on imagine, upscale, unified webhook, user history and the legacy Midjourney API. Assumed,
+because undocumented: the fields of a history's items, and the bodies of 402 and 429.
 """
 
 import re
@@ -37,12 +37,12 @@ _ERRORS = {
 
 
 def kind_of(request: Request) -> str:
-    """Return the kind of call that a POST of a task is; an unusable one counts as imagine."""
+    """Return the kind of call that posts a task; an unusable one counts as imagine."""
     return "upscale" if request.fields.get("task_type") == "upscale" else "imagine"
 
 
 def error(status: int, message: str = "") -> Response:
-    """Return PiAPI's error body, with `message` in both places where clients look for one."""
+    """Return PiAPI's error body, with `message` in both places where clients look for it."""
     text = message or _ERRORS.get(status, f"request failed with status {status}")
     data = {"task_id": "", "error": {"code": status, "raw_message": text, "message": text, "detail": None}}
     return error_response(status, {"code": status, "data": data, "message": text})
@@ -66,7 +66,7 @@ def create(call: ApiCall) -> Response:
 def get(call: ApiCall) -> Response:
     """GET /api/v1/task/{id}."""
     task = call.service.picture_task(call.args[0])
-    return _good(_unified(call.service, task), task) if task else error(404, "task not found")
+    return _ok(_unified(call.service, task), task) if task else error(404, "task not found")
 
 
 def fetch(call: ApiCall) -> Response:
@@ -95,7 +95,7 @@ def histories(call: ApiCall) -> Response:
         | {"created_at": _iso(task.created)}
         for task in found[(page - 1) * size : page * size]
     ]
-    return _good({"data": items, "page": page, "size": size, "total": len(found)})
+    return _ok({"data": items, "page": page, "size": size, "total": len(found)})
 
 
 def account(call: ApiCall) -> Response:
@@ -103,7 +103,7 @@ def account(call: ApiCall) -> Response:
     tasks = [task for task in call.service.database.tasks() if is_picture_task(task)]
     left = CREDIT_MILLS - sum(task.owed(call.service.now()) for task in tasks)
     data = {"account_name": "sandbox", "credits": left * POINTS_PER_MILL, "equivalent_in_usd": left / 1000}
-    return _good(data)
+    return _ok(data)
 
 
 def _imagine(call: ApiCall, fields: dict[str, Any]) -> Response:
@@ -115,7 +115,7 @@ def _imagine(call: ApiCall, fields: dict[str, Any]) -> Response:
     if not _RATIO.fullmatch(str(fields.get("aspect_ratio") or "1:1")):
         return error(400, "input.aspect_ratio must look like 16:9")
     flag = _FLAG_SEED.search(prompt)
-    return _accepted(call, "imagine", IMAGINE[mode], seed=int(flag[1]) if flag else None)
+    return _accept(call, "imagine", IMAGINE[mode], seed=int(flag[1]) if flag else None)
 
 
 def _upscale(call: ApiCall, fields: dict[str, Any]) -> Response:
@@ -126,15 +126,15 @@ def _upscale(call: ApiCall, fields: dict[str, Any]) -> Response:
         return error(400, "the origin task is not finished")
     if fields.get("index") not in ("1", "2", "3", "4"):
         return error(400, "input.index must be a string from 1 to 4 for an imagine task")
-    return _accepted(call, "upscale", UPSCALE, seed=origin.seed)
+    return _accept(call, "upscale", UPSCALE, seed=origin.seed)
 
 
-def _accepted(call: ApiCall, kind: str, price: int, seed: int | None) -> Response:
+def _accept(call: ApiCall, kind: str, price: int, seed: int | None) -> Response:
     task = call.service.accept(call, kind, price=price, seed=seed)
-    return _good(_unified(call.service, task) | {"status": "pending", "output": dict(_NO_OUTPUT)}, task, price)
+    return _ok(_unified(call.service, task) | {"status": "pending", "output": dict(_NO_OUTPUT)}, task, price)
 
 
-def _good(data: dict[str, Any], task: VendorTask | None = None, price: int = 0) -> Response:
+def _ok(data: dict[str, Any], task: VendorTask | None = None, price: int = 0) -> Response:
     body = {"code": 200, "data": data, "message": "success"}
     return Response(200, body, task_id=task.id if task else "", price=price)
 

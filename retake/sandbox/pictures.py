@@ -1,4 +1,4 @@
-"""The pictures of an imagine task: four variants, their grid, and one of them at twice the size."""
+"""The pictures of an imagine task: four variants, a grid of them, and any one of them at twice the size."""
 
 import re
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from PIL import Image
 from retake.sandbox import landscape
 from retake.sandbox.task import VendorTask
 
-LONG_SIDE = 1024  # of a single picture, in pixels; an upscale has twice that
+LONG_SIDE = 1024  # of a single picture, in pixels; twice that for an upscale
 QUICK_LONG_SIDE = 32
 _ASPECT_FLAG = re.compile(r"--(?:ar|aspect)\s+([1-9]\d{0,2}:[1-9]\d{0,2})\b")  # a flag of Midjourney's prompts
 
@@ -51,7 +51,7 @@ def grid(spec: PictureSpec) -> bytes:
 
 
 def from_prompt(prompt: str, seed: int) -> bytes:
-    """Return a PNG in place of an image that the sandbox cannot download."""
+    """Return a PNG that stands in for an image the sandbox cannot download."""
     return single(PictureSpec(prompt, seed, (1280, 720), quick=False), 1)
 
 

@@ -12,14 +12,14 @@ KEYS = (
     *("first_frame_description", "midjourney_prompt", "runway_prompt"),
 )
 _DATA = json.loads(files("retake.sandbox").joinpath("topics.json").read_text("utf-8"))
-# "Topic: …" or "Тема: …" at the start of a line; in JSON more than one word, because "string" is a schema, not a topic.
+# "Topic: …" or "Тема: …" at the start of a line. In JSON, only more than one word: "string" is a schema, not a topic.
 _GIVEN = re.compile(r"^[\s*#>-]*(?:topic|тема)\s*[:—–]\s*(?P<topic>\S.*?)\s*$", re.IGNORECASE | re.MULTILINE)
 _GIVEN_IN_JSON = re.compile(r"\"topic\"\s*:\s*\"(?P<topic>[^\"\\]+ [^\"\\]+)\"")
 _QUOTES = " \t\"'«»“”.,;"
 
 
 class Topic(NamedTuple):
-    """What a post about one topic consists of, in one language; the prompts are in English, as vendors want them."""
+    """The parts of a post about one topic, in one language; the prompts are in English, as vendors expect."""
 
     topic: str
     short: str
@@ -40,9 +40,9 @@ TOPICS = {
 
 
 def write(messages: Sequence[str], rng: random.Random) -> dict[str, Any]:
-    """Return the JSON object that `messages` ask for: those of KEYS that they mention, or all if they mention none.
+    """Return the JSON object that `messages` ask for: the KEYS that they mention, or all if they mention none.
 
-    The post is about the topic that they give ("Topic: …"). Without one, it is about a topic they do not mention.
+    The post is about the topic that they give ("Topic: …") or else about one that they do not mention.
     """
     asked = "\n".join(messages)
     match = _GIVEN.search(asked) or _GIVEN_IN_JSON.search(asked)
@@ -54,7 +54,7 @@ def write(messages: Sequence[str], rng: random.Random) -> dict[str, Any]:
 
 
 def language_of(text: str, given: str = "") -> str:
-    """Return "ru" or "en": the language of the topic `given`, or else the one that `text` asks for or is written in."""
+    """Return "ru" or "en": the language of the topic `given`, or else the one `text` asks for or is written in."""
     if given:
         return "ru" if re.search(r"[а-яё]", given, re.IGNORECASE) else "en"
     if re.search(r"\b(?:in|into) Russian\b|на русском|по-русски", text, re.IGNORECASE):
@@ -64,7 +64,7 @@ def language_of(text: str, given: str = "") -> str:
 
 
 def _about(given: str, language: str) -> Topic:
-    """Return the known topic that `given` names, or a general one filled in with it."""
+    """Return the known topic that `given` names, or a generic one about it."""
     wanted = given.casefold()
     for topic in TOPICS[language]:
         if topic.topic.casefold() in wanted or topic.short.casefold() in wanted:
@@ -78,7 +78,7 @@ def _about(given: str, language: str) -> Topic:
 
 
 def _unused(asked: str, language: str, rng: random.Random) -> Topic:
-    """Return a topic that `asked` does not mention; when all have been used, the next part of one of them."""
+    """Return a topic that `asked` does not mention or, if it mentions all, the next part of one of them."""
     seen, known = asked.casefold(), TOPICS[language]
     unused = [topic for topic in known if topic.topic.casefold() not in seen and topic.short.casefold() not in seen]
     if unused:

@@ -15,8 +15,8 @@ _CONTROLS = {**telegram.CONTROLS, **youtube.CONTROLS}
 
 
 class ResponseDelivery(NamedTuple):
-    """What the server does with the connection: send `response`; without one, close it, leave it open (`hang`), or hand
-    it to `upgrade`, which speaks another protocol on it until it ends."""
+    """What the server does with the connection: send `response` or, without one, close it, leave it open (`hang`), or
+    hand it to `upgrade`, which speaks another protocol until it ends."""
 
     response: Response | None = None
     hang: bool = False
@@ -24,7 +24,7 @@ class ResponseDelivery(NamedTuple):
 
 
 class RequestHandler:
-    """Safe to use from many threads.
+    """Handles the requests of one sandbox. Thread safe.
 
     `pause(seconds)` waits in real time, for slow answers; `on_call` is called with every call that has ended.
     """
@@ -73,7 +73,7 @@ def control(
     place_order: Callable[[str], Order],
     withdraw_orders: Callable[[], object],
 ) -> Response:
-    """Answer a request of a test in another process: GET /sandbox/NAME, POST or DELETE /sandbox/orders."""
+    """Answer a test in another process: GET /sandbox/NAME, POST or DELETE /sandbox/orders."""
     name = request.path.removeprefix("/sandbox/")
     if request.method == "GET" and name in answers:
         return Response(200, answers[name]())

@@ -1,4 +1,4 @@
-"""Which stand-in answers which path, and what kind of call it is."""
+"""Which stand-in answers which path, and the kind of each call."""
 
 import re
 from collections.abc import Callable
@@ -15,19 +15,19 @@ class VendorApi(NamedTuple):
     """How a vendor refuses a call."""
 
     error: Callable[[int], Response]
-    key_of: Callable[[Request], str] | None = None  # None lets every caller in
+    key_of: Callable[[Request], str] | None = None  # None requires no key
     quota: Callable[[], Response] | None = None  # None answers 402
-    check: Callable[[Request], Response | None] | None = None  # what else every request is checked for
-    named: Callable[[int, str], Response] | None = None  # a refusal with a reason of the vendor's own
+    check: Callable[[Request], Response | None] | None = None  # another check of every request
+    named: Callable[[int, str], Response] | None = None  # a refusal with one of the vendor's own reasons
 
     def reject(self, request: Request) -> Response | None:
-        """Return the answer to a request without a key (any key is valid) or that fails the check, or None."""
+        """Return the answer to a request that has no key (any key is valid) or fails the check, else None."""
         if self.key_of and not self.key_of(request):
             return self.error(401)
         return self.check(request) if self.check else None
 
     def refusal(self, fault: VendorFault) -> Response:
-        """Return the answer to a call that `fault` keeps from being carried out: a status, or quota."""
+        """Return the answer to a call that is not carried out because of `fault`: a status, or quota."""
         if fault.name == "quota":
             return self.quota() if self.quota else self.error(402)
         if fault.reason and self.named:
@@ -111,7 +111,7 @@ ROUTES = (
 
 
 def find(request: Request) -> tuple[Route, tuple[str, ...]]:
-    """Return the route of `request` and the variable parts of its path, or else a route to its vendor's 404 or 405."""
+    """Return the route of `request` and the variable parts of its path, or a route to its vendor's 404 or 405."""
     method = "GET" if request.method == "HEAD" else request.method
     matches = [(route, match) for route in ROUTES if (match := re.fullmatch(route.path, request.path))]
     for route, match in matches:

@@ -1,7 +1,7 @@
 """Stand-in of Runway's image-to-video API, as the official SDK uses it (runwayml 5.24).
 
-Limits and error bodies from docs.dev.runwayml.com and the SDK's types. Credits are charged when a task is accepted and
-refunded when it fails (`cost.credits` is then 0); a cancelled task is refunded only if it was still pending.
+Limits and error bodies are from docs.dev.runwayml.com and the SDK's types. Credits are charged when a task is accepted
+and refunded when it fails (`cost.credits` is then 0); a cancelled task is refunded only if it was still pending.
 """
 
 import base64

@@ -1,4 +1,4 @@
-"""The sandbox as programs use it: stand-ins of the vendors on a loopback port, their records, and orders to fail."""
+"""The sandbox that programs use: stand-ins of the vendors on a loopback port, their records, and orders to fail."""
 
 import json
 import secrets
@@ -22,7 +22,7 @@ from retake.sandbox.server import HOST, Server
 from retake.sandbox.task import Pace, VendorTask
 from retake.sandbox.task_service import TaskService
 
-ENVIRONMENT = "RETAKE_SANDBOX_URL"  # from which the scripts take a sandbox's address
+ENVIRONMENT = "RETAKE_SANDBOX_URL"  # where the scripts look for a sandbox's address
 DEMO_PACE = Pace()
 _JOIN_TIMEOUT_S = 10.0  # how long to wait for a sandbox that is just starting
 
@@ -44,7 +44,7 @@ def endpoints(url: str, provider: str = "piapi") -> dict[str, dict[str, str]]:
 
 
 def music_endpoints(url: str) -> dict[str, dict[str, str]]:
-    """Return what API_KEYS has besides `endpoints` for music: where Telegram and YouTube are."""
+    """Return what API_KEYS needs besides `endpoints` for music: the addresses of Telegram and YouTube."""
     return {
         "telegram": {"endpoint": f"{url}/telegram"},
         "youtube": {"endpoint": url, "token_endpoint": f"{url}/youtube/token"},
@@ -53,7 +53,7 @@ def music_endpoints(url: str) -> dict[str, dict[str, str]]:
 
 class Sandbox:
     """Stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API, Telegram, YouTube) over HTTP on 127.0.0.1, as a
-    context manager. Once it is entered, `telegram` acts as a user, and `youtube` shows what the channel's owner sees.
+    context manager. Inside it, `telegram` acts as a user, and `youtube` shows what the channel's owner sees.
 
     state    a directory for records and media; None keeps them in memory. A later sandbox with the same state serves
              the same links, on the same port if it is free. While one is running with that state, another serves
@@ -61,8 +61,8 @@ class Sandbox:
     port     0 takes the state's last port, or any free one. Entering raises OSError if the port is taken.
     seed     determines texts, pictures and ids; None takes the state's seed, or a new one.
     pace     how long tasks take, by `clock`; with Pace(0, 0, 0) they are done at the first poll.
-    quick    makes tiny plain media, which take almost no time: for tests with hundreds of generations.
-    singles  whether imagine tasks offer their four pictures one by one too.
+    quick    makes tiny plain media in almost no time, for tests with hundreds of generations.
+    singles  whether imagine tasks also offer their four pictures one by one.
     on_call  is called with every call that has ended, in the server's threads.
     """
 
@@ -101,7 +101,7 @@ class Sandbox:
         self.close()
 
     def close(self) -> None:
-        """Stop serving and close the database. A sandbox in another process goes on."""
+        """Stop serving and close the database. A sandbox in another process keeps running."""
         if self._server:
             self._server.close()
             self._server = None
@@ -110,11 +110,11 @@ class Sandbox:
 
     @property
     def serving(self) -> bool:
-        """Whether this object serves, rather than share a sandbox that was already running."""
+        """Whether this object serves, rather than sharing a sandbox that was already running."""
         return self._server is not None
 
     def order(self, text: str) -> None:
-        """Order a fault (see orders.py for the grammar). Raises ValueError, which says what is possible."""
+        """Order a fault (grammar: orders.py). Raises ValueError, which says what is possible."""
         self._database.add_order(parse_order(text))
 
     def withdraw_orders(self) -> None:
@@ -146,7 +146,7 @@ class Sandbox:
         self._lock = (self._state / "server.lock").open("a")
         for _ in range(int(_JOIN_TIMEOUT_S / 0.1)):
             try:
-                # The serving process holds this lock until it ends, in whatever way.
+                # The serving process holds this lock until it ends, however it ends.
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 url = f"http://{HOST}:{self._database.get('facts', 'port')}"
@@ -180,14 +180,14 @@ class Sandbox:
 
     def _listen(self, handler: RequestHandler, closing: threading.Event) -> Server:
         if not self._port:
-            with suppress(OSError):  # the port of last time is only a preference
+            with suppress(OSError):  # the last port is only a preference
                 return Server(int(self._database.get("facts", "port") or 0), handler.receive, closing)
         return Server(self._port, handler.receive, closing)
 
 
 def state_folder(bucket_url: str) -> str:
-    """Return where the sandbox of a command keeps its state: beside the bucket. Raises SettingsError for a live bucket,
-    where what the sandbox makes would be among what is real."""
+    """Return where the sandbox of a command keeps its state: next to the bucket. Raises SettingsError for a live
+    bucket, because the sandbox's results would mix with real ones."""
     directory = bucket_url.startswith("file:")
     if not directory and "127.0.0.1" not in bucket_url:
         raise SettingsError(
@@ -199,7 +199,7 @@ def state_folder(bucket_url: str) -> str:
 
 @contextmanager
 def sandbox_of_command(state: str) -> Iterator[Sandbox]:
-    """Run the sandbox of a command that keeps its state in the folder `state`. Raises StorageError where it cannot."""
+    """Run a command's sandbox with its state in the folder `state`. Raises StorageError if that fails."""
     with ExitStack() as stack:
         try:
             sandbox = stack.enter_context(Sandbox(state))

@@ -1,4 +1,4 @@
-"""The HTTP server of a sandbox: real sockets on loopback, so that they can be closed early or left hanging."""
+"""The HTTP server of a sandbox, on real loopback sockets, so that they can be closed early or left hanging."""
 
 import select
 import socket
@@ -17,12 +17,11 @@ from retake.sandbox.request_handler import ResponseDelivery
 
 HOST = "127.0.0.1"
 BODY_LIMIT = 64_000_000  # bytes
-HANG_LIMIT_S = 600.0  # the longest that a client is left without an answer
+HANG_LIMIT_S = 600.0  # the longest time that a client is left without an answer
 
 
 class Server(ThreadingHTTPServer):
-    """Serves `receive` on a port, in a thread of its own, until it is closed. Port 0 takes a free one, `host` another
-    address than loopback.
+    """Serves `receive` on a port (0: any free one) of `host`, in a thread of its own, until it is closed.
 
     `closing` is set when it closes, for code that waits on behalf of a client. `now` gives the time of the Date header
     in seconds since the epoch. Raises OSError if the port is taken.
@@ -50,7 +49,7 @@ class Server(ThreadingHTTPServer):
         return int(self.server_address[1])
 
     def server_bind(self) -> None:
-        # HTTPServer.server_bind looks up this machine's name, which may take seconds.
+        # HTTPServer.server_bind looks up this machine's name, which can take seconds.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = HOST, self.port
 
@@ -82,7 +81,7 @@ class Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Report bugs of the sandbox; that a client disconnected is not an error."""
+        """Report bugs in the sandbox; a client that disconnects is not an error."""
         if not isinstance(sys.exc_info()[1], ConnectionError):
             super().handle_error(request, client_address)
 
@@ -91,7 +90,7 @@ class _HttpHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version, sys_version = "retake-sandbox", ""
     disable_nagle_algorithm = True
-    wbufsize = -1  # headers and body leave in one piece
+    wbufsize = -1  # headers and body are sent together
     server: Server
 
     def do_GET(self) -> None:
@@ -125,7 +124,7 @@ class _HttpHandler(BaseHTTPRequestHandler):
         return formatdate(self.server.now() if timestamp is None else timestamp, usegmt=True)
 
     def log_message(self, *_: Any) -> None:
-        """Log nothing: the sandbox records its calls, and headers may hold keys."""
+        """Log nothing: the sandbox records its calls, and headers may contain keys."""
 
     def _body(self) -> bytes | None:
         length = self.headers.get("Content-Length", "0")

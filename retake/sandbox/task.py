@@ -1,14 +1,14 @@
-"""A task at a vendor's stand-in. Its status is a pure function of the clock."""
+"""A task at a vendor's stand-in. Its status depends only on the clock."""
 
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-STARTS_AT = 0.15  # share of a task's duration that it is pending
+STARTS_AT = 0.15  # the share of a task's duration during which it is pending
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How long each kind of task takes, in seconds of the sandbox's clock; with 0 it is done at the first poll."""
+    """How long each kind of task takes, in seconds of the sandbox's clock; 0: done at the first poll."""
 
     imagine: float = 3.0
     upscale: float = 2.0
@@ -70,13 +70,13 @@ class VendorTask:
         return TaskStatus("processing", round(share / (1 + share) if endless else share, 2))
 
     def times(self, now: float) -> tuple[float | None, float | None]:
-        """Return when the task started and when it ended, each None if it has not yet at `now`."""
+        """Return when the task started and when it ended, each None if it has not yet done so at `now`."""
         status = self.status(now)
         started = None if status.name == "pending" else self.created + STARTS_AT * self.duration
         return started, self.created + self.duration if status.ended else None
 
     def owed(self, now: float) -> int:
-        """Return what the task costs, in mills, as far as known at `now`.
+        """Return what the task costs, in mills, as known at `now`.
 
         Both vendors charge when they accept a task and refund one that fails. A cancelled task is refunded only if it
         was still pending (Runway's rule).

@@ -1,4 +1,4 @@
-"""Accepts the tasks of all stand-ins, and makes their pictures and videos when they are first downloaded."""
+"""Accepts the tasks of all stand-ins, and makes each picture or video when it is first downloaded."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ class ApiCall(NamedTuple):
     request: Request
     service: "TaskService"
     n: int  # its number among the calls of its kind, from 1
-    fault: str  # what the task shall come to; "" for success
+    fault: str  # how the task is to fail; "" for success
     args: tuple[str, ...]  # the variable parts of the path
 
 
@@ -34,7 +34,7 @@ class TaskService:
     """Tasks and files in `database`, timed by `clock` and `pace`.
 
     `singles`: whether an imagine task offers its four pictures one by one, as PiAPI does only on its better plans.
-    `quick`: tiny plain media instead of pictures worth looking at.
+    `quick`: make tiny plain media instead of pictures worth looking at.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class TaskService:
     ) -> None:
         self.database, self.pace, self.seed, self.quick, self.singles = database, pace, seed, quick, singles
         self.url = ""  # of the sandbox; set once it listens
-        self.closing = threading.Event()  # set when it closes, for code that waits on behalf of a client
-        self.guard = threading.RLock()  # held by a stand-in while it reads and changes what it keeps
+        self.closing = threading.Event()  # set when the sandbox closes, for code that waits on behalf of a client
+        self.guard = threading.RLock()  # held by a stand-in while it reads and changes its data
         self._clock = clock
         self._lock = threading.Lock()
-        self._making: dict[str, threading.Lock] = {}
+        self._file_locks: dict[str, threading.Lock] = {}
 
     def now(self) -> float:
         """Return the sandbox's time in seconds since the epoch."""
@@ -67,7 +67,7 @@ class TaskService:
     ) -> VendorTask:
         """Start the task that `call` asks for, and charge `price` mills.
 
-        Pictures are made from "input" in the task's request, in PiAPI's form; for other vendors, `extra` adds it.
+        Pictures are made from "input" in the task's request, in PiAPI's form; other vendors add it with `extra`.
         """
         own_seed = int.from_bytes(sha256(f"{self.seed}/{kind}/{call.n}".encode()).digest()[:4])
         task = VendorTask(
@@ -85,7 +85,7 @@ class TaskService:
         return task
 
     def picture_task(self, task_id: object, seller: str = "") -> VendorTask | None:
-        """Return the imagine or upscale task with that id, if it was ordered from `seller` ("" is PiAPI)."""
+        """Return the imagine or upscale task with that id if it was ordered from `seller` ("" is PiAPI)."""
         task = self.database.task(task_id) if isinstance(task_id, str) else None
         return task if task and is_picture_task(task, seller) else None
 
@@ -108,8 +108,8 @@ class TaskService:
             return None
         key = f"made/{task.id}/{name}"
         with self._lock:
-            making = self._making.setdefault(key, threading.Lock())
-        with making:
+            file_lock = self._file_locks.setdefault(key, threading.Lock())
+        with file_lock:
             body = self.database.get("files", key)
             if body is None:
                 body = self._make(task, name)
@@ -136,4 +136,4 @@ def is_picture_task(task: VendorTask, seller: str = "") -> bool:
 
 
 Control = Callable[[TaskService, Request], Response]
-"""Answers a test's own request to a stand-in, below /sandbox/."""
+"""Answers a test's request below /sandbox/."""

@@ -1,8 +1,8 @@
 """Stand-in of Telegram's Bot API for one bot, whatever its token: messages, updates by long poll or webhook, and taps.
 
 Formats from core.telegram.org/bots/api. An update is delivered again until it is confirmed, by a higher offset or by a
-webhook's 2xx. What a user does comes in by /sandbox/telegram/… (see telegram_phone.py). Not documented, and so
-assumptions: the wording of some errors.
+webhook's 2xx. A user's actions arrive at /sandbox/telegram/… (see `TelegramPhone` in people.py). Assumed, because
+undocumented: the wording of some errors.
 """
 
 import json
@@ -18,8 +18,8 @@ from retake.sandbox.http_messages import Request, Response, error_response
 from retake.sandbox.task_service import ApiCall, Control, TaskService
 
 TEXT_LIMIT, ANSWER_LIMIT, DATA_LIMIT = 4096, 200, 64
-MOST_UPDATES = 100
-USER = 1  # who taps and replies, unless somebody else is named
+MAX_UPDATES = 100
+USER = 1  # who taps and replies by default
 _WEBHOOK_TIMEOUT_S = 10.0
 _MESSAGES, _UPDATES, _ANSWERS, _QUERIES = "telegram.message", "telegram.update", "telegram.answer", "telegram.query"
 _TOO_OLD = "Bad Request: query is too old and response timeout expired or query ID is invalid"
@@ -68,7 +68,7 @@ def get_me(_: ApiCall) -> Response:
 
 
 def get_updates(call: ApiCall) -> Response:
-    """POST getUpdates. A second one while the first still waits ends the first with 409."""
+    """POST getUpdates. A second call ends one that is still waiting with 409."""
     service, fields = call.service, _fields(call.request)
     if service.database.get("facts", "telegram.webhook"):
         return error(409, "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook first")
@@ -76,7 +76,7 @@ def get_updates(call: ApiCall) -> Response:
     service.database.put("facts", "telegram.poll", str(call.n))
     until = time.monotonic() + timeout
     while True:
-        found = _pending(service, offset)[: limit or MOST_UPDATES]
+        found = _pending(service, offset)[: limit or MAX_UPDATES]
         if found or time.monotonic() >= until or service.closing.wait(0.02):
             return _result(found)
         if service.database.get("facts", "telegram.poll") != str(call.n):
@@ -110,7 +110,7 @@ def _tap(service: TaskService, request: Request) -> Response:
         service.database.keep(_QUERIES, query_id, {})
         update = {"update_id": update_id, "callback_query": query | {"chat_instance": "1"}}
         service.database.keep(_UPDATES, str(update_id), update)
-    return _pushed(service, {"update_id": update_id, "callback_query_id": query_id})
+    return _push(service, {"update_id": update_id, "callback_query_id": query_id})
 
 
 def _reply(service: TaskService, request: Request) -> Response:
@@ -130,15 +130,15 @@ def _reply(service: TaskService, request: Request) -> Response:
             "reply_to_message": original,
         }
         service.database.keep(_UPDATES, str(update_id), {"update_id": update_id, "message": message})
-    return _pushed(service, {"update_id": update_id})
+    return _push(service, {"update_id": update_id})
 
 
 def _raw(service: TaskService, request: Request) -> Response:
-    """POST /sandbox/telegram/update: an update as it stands, with a number of its own if it has none."""
+    """POST /sandbox/telegram/update: exactly this update, with a number added if it has none."""
     with service.guard:
         update = {"update_id": _next_update(service), **request.fields}
         service.database.keep(_UPDATES, str(update["update_id"]), update)
-    return _pushed(service, {"update_id": update["update_id"]})
+    return _push(service, {"update_id": update["update_id"]})
 
 
 CONTROLS: Mapping[str, Control] = MappingProxyType(
@@ -146,22 +146,22 @@ CONTROLS: Mapping[str, Control] = MappingProxyType(
         "POST telegram/tap": _tap,
         "POST telegram/reply": _reply,
         "POST telegram/update": _raw,
-        "POST telegram/deliver": lambda service, _: _pushed(service, {}),
+        "POST telegram/deliver": lambda service, _: _push(service, {}),
         "GET telegram/messages": lambda service, _: Response(200, service.database.things(_MESSAGES)),
         "GET telegram/answers": lambda service, _: Response(200, service.database.things(_ANSWERS)),
         "GET telegram/updates": lambda service, _: Response(200, service.database.things(_UPDATES)),
     }
 )
-"""What a user does, by method and path below /sandbox/."""
+"""A user's actions, by method and path below /sandbox/."""
 
 
-def _pushed(service: TaskService, answer: dict[str, Any]) -> Response:
+def _push(service: TaskService, answer: dict[str, Any]) -> Response:
     _deliver(service)
     return Response(201, answer | {"pending": len(service.database.things(_UPDATES))})
 
 
 def _pending(service: TaskService, offset: int) -> list[dict[str, Any]]:
-    """Drop what `offset` confirms, and return the updates that remain, in order."""
+    """Drop the updates that `offset` confirms, and return the rest, in order."""
     updates = service.database.things(_UPDATES)
     for update in updates:
         if update["update_id"] < offset:
@@ -170,7 +170,7 @@ def _pending(service: TaskService, offset: int) -> list[dict[str, Any]]:
 
 
 def _deliver(service: TaskService) -> None:
-    """POST what is pending to the webhook, if one is set, in order, until one is not taken."""
+    """POST the pending updates to the webhook, if one is set, in order, until one is refused."""
     hook = json.loads(service.database.get("facts", "telegram.webhook") or "null")
     for update in _pending(service, 0) if hook else []:
         request = urllib.request.Request(  # noqa: S310 – a test's own address
@@ -179,7 +179,7 @@ def _deliver(service: TaskService) -> None:
             {"Content-Type": "application/json", "X-Telegram-Bot-Api-Secret-Token": hook["secret"]},
         )
         try:
-            _direct.open(request, timeout=_WEBHOOK_TIMEOUT_S).close()
+            _opener.open(request, timeout=_WEBHOOK_TIMEOUT_S).close()
         except urllib.error.HTTPError as refused:
             refused.close()
             return
@@ -188,7 +188,7 @@ def _deliver(service: TaskService) -> None:
         service.database.drop(_UPDATES, str(update["update_id"]))
 
 
-_direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 def _next_update(service: TaskService) -> int:
@@ -207,7 +207,7 @@ def _buttons(markup: Any) -> list[dict[str, Any]]:
 
 
 def _fields(request: Request) -> dict[str, Any]:
-    """Return the parameters, sent as JSON, or as a form whose values are JSON where they are not texts."""
+    """Return the parameters, sent as JSON or as a form whose values are JSON unless they are texts."""
     if not request.form:
         return request.fields
     return {

@@ -1,4 +1,4 @@
-"""Videos of the Runway stand-in: ffmpeg moves a camera slowly over the picture that was sent."""
+"""Videos of the Runway stand-in: ffmpeg slowly moves a camera over the picture that was sent."""
 
 import random
 import subprocess
@@ -11,10 +11,10 @@ import imageio_ffmpeg
 from PIL import Image, ImageOps
 
 FPS = 24
-ZOOM = 0.10  # how far the camera zooms in, as a share of the picture
-DRIFT = 0.03  # how far it may drift to a side, as a share of the picture
-# zoompan moves by whole pixels of its input, so the picture is enlarged to make the steps a quarter of a pixel.
-ENLARGED = 4
+ZOOM = 0.10  # how far the camera zooms in, as a fraction of the picture
+DRIFT = 0.03  # how far it may drift to one side, as a fraction of the picture
+# zoompan moves by whole pixels of its input; enlarging the picture makes the steps a quarter of a pixel.
+ENLARGEMENT = 4
 
 
 def make_video(image: bytes, ratio: str, seconds: int, seed: int) -> bytes:
@@ -22,7 +22,7 @@ def make_video(image: bytes, ratio: str, seconds: int, seed: int) -> bytes:
     width, height = (int(side) for side in ratio.split(":"))
     with Image.open(BytesIO(image)) as opened:
         still = ImageOps.fit(opened.convert("RGB"), (width, height), Image.Resampling.LANCZOS)
-    return _encode(still, f"scale={width * ENLARGED}:-2:flags=bicubic,{_camera(ratio, seconds, seed)}", seconds)
+    return _encode(still, f"scale={width * ENLARGEMENT}:-2:flags=bicubic,{_camera(ratio, seconds, seed)}", seconds)
 
 
 def make_quick_video(_image: bytes, ratio: str, seconds: int, _seed: int) -> bytes:
@@ -31,7 +31,7 @@ def make_quick_video(_image: bytes, ratio: str, seconds: int, _seed: int) -> byt
 
 
 def _camera(ratio: str, seconds: int, seed: int) -> str:
-    """Return the filter of a zoom that starts and ends softly, with a drift in a direction that follows from `seed`."""
+    """Return the filter for a zoom that starts and ends softly, with a drift in a direction determined by `seed`."""
     rng, frames = random.Random(seed), seconds * FPS
     moved = f"(0.5-0.5*cos(PI*on/{frames}))"
     across, down = (rng.choice((-1, 1)) * rng.uniform(DRIFT / 3, DRIFT) for _ in range(2))

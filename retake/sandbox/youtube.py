@@ -1,8 +1,8 @@
 """Stand-in of YouTube's Data API, as google-api-python-client uses it: OAuth tokens, resumable uploads, thumbnails and
 lists.
 
-Formats and reasons from developers.google.com/youtube/v3 and the guide to resumable uploads. A session makes one video,
-when its last byte arrives, and then gives that video whenever it is asked. Any key and token will do.
+Formats and reasons are from developers.google.com/youtube/v3 and the guide to resumable uploads. A session makes one
+video, when its last byte arrives, and from then on answers every request with that video. Any key and token are valid.
 """
 
 import re
@@ -14,8 +14,8 @@ from typing import Any
 from retake.sandbox.http_messages import Request, Response, error_response
 from retake.sandbox.task_service import ApiCall, Control, TaskService
 
-UNIT = 256 * 2**10  # every chunk but the last is a multiple of it
-PAGE = 50
+UNIT = 256 * 2**10  # bytes; the size of every chunk except the last is a multiple of it
+PAGE_SIZE = 50
 UPLOADS = "UUsandbox"  # the playlist of the channel's uploads
 DESCRIPTION_LIMIT, TAGS_LIMIT, TITLE_LIMIT, THUMBNAIL_LIMIT = 5000, 500, 100, 2 * 2**20
 _SESSIONS, _VIDEOS = "youtube.session", "youtube.video"
@@ -48,7 +48,7 @@ def token_error(status: int) -> Response:
 
 
 def token(call: ApiCall) -> Response:
-    """POST the token endpoint: a refresh token is exchanged for an access token."""
+    """POST to the token endpoint: exchange a refresh token for an access token."""
     form = call.request.form
     if form.get("grant_type") != "refresh_token" or not form.get("refresh_token"):
         return token_error(400)
@@ -65,8 +65,8 @@ def start(call: ApiCall) -> Response:
     request, total = call.request, call.request.headers.get("x-upload-content-length", "")
     if request.query.get("uploadType") != "resumable" or not total.isdigit() or not int(total):
         return error(400, "mediaBodyRequired", "The request does not include the video content.")
-    if wrong := _wrong(request.fields):
-        return error(400, wrong)
+    if problem := _problem(request.fields):
+        return error(400, problem)
     session_id = sha256(f"{call.service.database.identity}/{call.n}".encode()).hexdigest()[:32]
     session = {"id": session_id, "total": int(total), "resource": request.fields, "received": 0, "parts": []}
     call.service.database.keep(_SESSIONS, session_id, session)
@@ -75,7 +75,7 @@ def start(call: ApiCall) -> Response:
 
 
 def put(call: ApiCall) -> Response:
-    """PUT a session: a chunk, or the question what has arrived (bytes */TOTAL)."""
+    """PUT to a session: a chunk, or a query for what has arrived (bytes */TOTAL)."""
     service, session_id = call.service, call.request.query.get("upload_id", "")
     with service.guard:
         session = service.database.thing(_SESSIONS, session_id)
@@ -88,7 +88,7 @@ def put(call: ApiCall) -> Response:
             if not _is_chunk(session, int(found[1]), int(found[2]), len(call.request.body)):
                 return error(400, "badRequest", "Invalid request. The chunk does not fit the upload.")
             _receive(call, session, int(found[1]))
-        return _standing(service, session)
+        return _progress(service, session)
 
 
 def set_thumbnail(call: ApiCall) -> Response:
@@ -115,13 +115,13 @@ def channels(_: ApiCall) -> Response:
 
 
 def playlist_items(call: ApiCall) -> Response:
-    """GET /youtube/v3/playlistItems: the newest first."""
+    """GET /youtube/v3/playlistItems, newest first."""
     if call.request.query.get("playlistId") != UPLOADS:
         return error(404, "playlistNotFound")
     first = int(call.request.query.get("pageToken", "0"))
     made = call.service.database.things(_VIDEOS)[::-1]
-    items = [{"snippet": _listed(video)} for video in made[first : first + PAGE]]
-    following = {"nextPageToken": str(first + PAGE)} if len(made) > first + PAGE else {}
+    items = [{"snippet": _listed(video)} for video in made[first : first + PAGE_SIZE]]
+    following = {"nextPageToken": str(first + PAGE_SIZE)} if len(made) > first + PAGE_SIZE else {}
     return Response(200, {"kind": "youtube#playlistItemListResponse", "items": items, **following})
 
 
@@ -133,7 +133,7 @@ def videos(call: ApiCall) -> Response:
 
 
 def _expire(service: TaskService, _: Request) -> Response:
-    """POST /sandbox/youtube/expire: no session that was started so far exists any more."""
+    """POST /sandbox/youtube/expire: forget every session started so far."""
     with service.guard:
         for session in service.database.things(_SESSIONS):
             service.database.keep(_SESSIONS, session["id"], session | {"gone": True})
@@ -149,7 +149,7 @@ CONTROLS: Mapping[str, Control] = MappingProxyType(
         "GET youtube/thumbnail": lambda service, request: _file(service, "thumbnail", request),
     }
 )
-"""What the channel's owner sees and does, by method and path below /sandbox/."""
+"""The channel owner's view and actions, by method and path below /sandbox/."""
 
 
 def _file(service: TaskService, kind: str, request: Request) -> Response:
@@ -164,7 +164,7 @@ def _is_chunk(session: dict[str, Any], first: int, last: int, length: int) -> bo
 
 
 def _receive(call: ApiCall, session: dict[str, Any], first: int) -> None:
-    """Keep what is new in a chunk; half of it if the connection was cut. The last byte makes the video."""
+    """Keep what is new in a chunk, or in its first half if the connection was cut. The last byte makes the video."""
     body = call.request.body
     body = body[: len(body) // 2] if call.fault == "cut-midway" else body
     new = body[session["received"] - first :]
@@ -187,8 +187,8 @@ def _publish(service: TaskService, session: dict[str, Any]) -> None:
     session["video_id"] = video_id
 
 
-def _standing(service: TaskService, session: dict[str, Any]) -> Response:
-    """Return 200 with the video, or 308 with what has arrived."""
+def _progress(service: TaskService, session: dict[str, Any]) -> Response:
+    """Return 200 with the video, or 308 with the range that has arrived."""
     video = service.database.thing(_VIDEOS, session.get("video_id", ""))
     if video:
         return Response(200, _resource(video), task_id=session["id"])
@@ -211,7 +211,7 @@ def _listed(video: dict[str, Any]) -> dict[str, Any]:
     return {"title": video["title"], "description": video.get("description", ""), "resourceId": resource}
 
 
-def _wrong(resource: dict[str, Any]) -> str:
+def _problem(resource: dict[str, Any]) -> str:
     """Return YouTube's reason to refuse a video's details, or ""."""
     snippet, status = resource.get("snippet"), resource.get("status")
     if not isinstance(snippet, dict) or not isinstance(status, dict):
@@ -221,7 +221,7 @@ def _wrong(resource: dict[str, Any]) -> str:
         return "invalidTitle"
     if not isinstance(description, str) or len(description.encode()) > DESCRIPTION_LIMIT:
         return "invalidDescription"
-    # A tag with a space counts as if it were quoted, and commas between tags count.
+    # A tag with a space counts as if it were quoted, and the commas between tags count.
     if sum(len(tag) + 2 * (" " in tag) for tag in tags) + max(0, len(tags) - 1) > TAGS_LIMIT:
         return "invalidTags"
     return "" if status.get("privacyStatus") in ("private", "unlisted", "public") else "badRequest"
