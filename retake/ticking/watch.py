@@ -77,8 +77,9 @@ class BoardDocument:
     @property
     def shared_alerts(self) -> bool:
         """Whether an alert is open that only a look at what all pipelines share (AfterWork) can close."""
-        opened = (it for it in self._alerts() if it.get("code") in OF_ALL and not it.get("closed_at"))
-        return any("" in (it.get("seen") or ()) for it in opened)
+        codes = tuple(OF_ALL)  # not a set, since a damaged code may be unhashable
+        opened = (it for it in self._alerts() if it.get("code") in codes and not it.get("closed_at"))
+        return any(isinstance(seen := it.get("seen"), dict) and "" in seen for it in opened)
 
     @property
     def pipelines(self) -> set[str]:

@@ -17,6 +17,7 @@ from retake.degraded.settings import ModeSettings
 from retake.degraded.store import ModeStore
 from retake.errors import StateError
 from retake.exit_codes import ExitCode
+from retake.testing.logs import CapturedLogs
 
 # --- who sets it ------------------------------------------------------------------------------------------------------
 
@@ -335,3 +336,16 @@ def test_without_a_mode_nothing_is_written() -> None:
     with pytest.raises(NotFound):
         world.bucket.read("mode/state.json")
     assert ModeStore(world.bucket, world.clock).read() == ModeState()
+
+
+@pytest.mark.parametrize("alert", [{"code": "breaker_open", "seen": 5}, {"code": ["breaker_open"], "seen": {"": "x"}}])
+def test_an_alert_that_makes_no_sense_is_no_bug_in_an_idle_tick(alert: dict[str, Any]) -> None:
+    world = WatchedWorld()
+    world.panel.set(MINIMAL, None, "")
+    board = world.json("alerts/state.json")
+    world.put("alerts/state.json", {**board, "alerts": [alert]})
+    with CapturedLogs() as logs:
+        assert world.tick().exit_code == ExitCode.OK
+    told = [it.getMessage() for it in logs.records]
+    assert any("alerts/state.json: an alert" in it for it in told)
+    assert not any("bug" in it for it in told)
