@@ -76,7 +76,7 @@ class DeadMessages:
         """
         job = message.job
         if job is None or job.status == JobStatus.READY:
-            what = "has no job any more" if job is None else "is of a job that is ready"
+            what = "no longer has a job" if job is None else "is of a job that is ready"
             raise Refusal(f"the message {message.name} {what}: nothing is left to do. Drop it with images dead drop")
         self._begin_anew(job)
         sent = False

@@ -40,7 +40,7 @@ MAX_CLEANED = 1000
 MAX_ROWS = 2000
 """Maximum number of rows of jobs2 that one pass examines; the next pass continues after them."""
 
-LOST = "its result was lost: Redis does not have the job any more"
+LOST = "its result was lost: Redis no longer has the job"
 
 _PAGE = 500
 _MAX_PASS_S = 20.0  # seconds after which a pass cleans up no further jobs
@@ -133,7 +133,7 @@ class Sweeper:
             with self._outages.noted(), self._turns.taken(glance.job_id):
                 if self._cleanup.clean(glance.job_id, ended=True):
                     cleaned = True
-                    _log.info("cleaned up: its result is not needed any more", extra={"job_id": glance.job_id})
+                    _log.info("cleaned up: its result is no longer needed", extra={"job_id": glance.job_id})
             if self._outages.has(RedisAway):
                 break
         if cleaned:

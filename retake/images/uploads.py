@@ -235,7 +235,7 @@ class Uploads:
         try:
             self._store.run(scripts.END_DELETE, keys, [user_id, name, *given])
         except RedisAway as error:
-            _log.info("the turn of an upload ends by itself: %s", error)
+            _log.info("the registration of a deletion is left to expire: %s", error)
 
 
 def _key(upload: tuple[str, str, str]) -> str:

@@ -172,7 +172,7 @@ class QueueWorker:
             try:
                 return self._execute(HeldJob(self._store, job_id, token, self._silence_s), taken)
             except JobLost as lost:
-                _log.warning("the job is not this worker's any more: it is %s", lost)
+                _log.warning("this worker no longer holds the job: it is %s", lost)
 
     def _claim(self, job_id: str, token: str, message: Delivery | None) -> Taken | None:
         """Claim the job; wait while another worker holds it or Redis is unreachable. None: the message is lost.

@@ -72,7 +72,7 @@ def connect_error(address: Address, error: BaseException, timeout_s: float) -> B
     if isinstance(error, exceptions.AuthenticationError | exceptions.ProbableAuthenticationError):
         return address.refused("it refuses the user or the password")
     if isinstance(error, exceptions.InvalidFrameError) and "Connection.Close" in str(error):
-        return address.away("it lets nobody in: is there such a virtual host, and may this user use it?")
+        return address.away("it closed the connection: does the virtual host exist, and may this user use it?")
     if isinstance(error, TimeoutError | asyncio.CancelledError):
         return address.away(f"no answer within {timeout_s:g} s")
     return address.away(_cause(error))
@@ -85,7 +85,7 @@ def _cause(error: BaseException) -> str:
     if isinstance(cause, ssl.SSLError):
         return "no TLS connection: is amqps:// right for this port?"
     if isinstance(cause, socket.gaierror):
-        return "there is no host of this name"
+        return "there is no host with this name"
     if isinstance(cause, OSError) and cause.errno:
         return os.strerror(cause.errno)
     if isinstance(error, exceptions.ProtocolSyntaxError | exceptions.IncompatibleProtocolError):

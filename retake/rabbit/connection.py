@@ -190,7 +190,7 @@ class RabbitConnection:
         if reply.startswith("PRECONDITION_FAILED"):
             kind, _, name = what.removeprefix("the ").partition(" ")
             return self.address.refused(
-                f"{what} is there with other arguments, which cannot be changed: delete it once nothing is in it "
+                f"{what} exists with other arguments, which cannot be changed: delete it once it is empty "
                 f"(rabbitmqctl delete_{kind} {name}), or use another virtual host"
             )
         if reply.startswith("ACCESS_REFUSED"):

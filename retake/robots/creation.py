@@ -151,7 +151,7 @@ class Creator(Generic[T]):
         """Raise ReadOnly, unless a probe is ordered that no other creation has taken."""
         if not self._mode.change(lambda mode: (mode._replace(probe_ordered=False), mode.probe_ordered)):
             raise ReadOnly(
-                f"{self.name}: nothing is made any more, {self.policy.read_only_after} creations in a row have failed; "
+                f"{self.name}: nothing more is created: {self.policy.read_only_after} creations in a row have failed; "
                 "fix the cause, then order a probe or a reset"
             )
 
@@ -168,7 +168,7 @@ class Creator(Generic[T]):
         try:
             return self._mode.change(change)
         except RetakeError as error:
-            _log.warning("%s: how a creation ended could not be noted: %s", self.name, error)
+            _log.warning("%s: the outcome of a creation could not be saved: %s", self.name, error)
             return False
 
 

@@ -77,7 +77,7 @@ class Outbox:
             nonlocal renew_at
             if self._clock.now() >= renew_at:
                 if not self._claimed(me):
-                    raise RetakeError("another has taken over the delivery")
+                    raise RetakeError("another process has taken over the delivery")
                 renew_at = self._clock.now() + timedelta(seconds=CLAIM_S / 2)
             send(item.value)
 

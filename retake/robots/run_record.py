@@ -89,4 +89,4 @@ class RobotRun:
         try:
             self._run = change(self._ledger)
         except RetakeError as error:
-            _log.warning("%s: what it does is not on the ledger: %s", self._robot_id, error)
+            _log.warning("%s: its work is not recorded on the ledger: %s", self._robot_id, error)

@@ -242,12 +242,12 @@ _POLL_CODES = COMMON_CODES | {402: Code.OUT_OF_CREDIT}
 _SUBMIT_CODES = _POLL_CODES | {404: Code.CONFIGURATION, 405: Code.CONFIGURATION}
 _UNKNOWN_TASK = "It does not know the task: it was deleted, or the endpoint is wrong."
 _ADVICE = {
-    Code.NETWORK: "Check the network and the endpoint in the settings if this goes on.",
-    Code.TIMEOUT: "Look at the vendor's status page if this goes on.",
-    Code.UNAVAILABLE: "Look at the vendor's status page if this goes on.",
+    Code.NETWORK: "Check the network and the endpoint in the settings if this persists.",
+    Code.TIMEOUT: "Look at the vendor's status page if this persists.",
+    Code.UNAVAILABLE: "Look at the vendor's status page if this persists.",
     Code.RATE_LIMIT: "Poll less often, or have the vendor raise the limit.",
-    Code.CONFLICT: "Look at the vendor's status page if this goes on.",
-    Code.BAD_ANSWER: "Check the endpoint in the settings if this goes on.",
+    Code.CONFLICT: "Look at the vendor's status page if this persists.",
+    Code.BAD_ANSWER: "Check the endpoint in the settings if this persists.",
     Code.REJECTED: "Change the prompt: the same one will be refused again.",
     Code.INVALID_INPUT: "Change the request: the same one will be refused again.",
     Code.OUT_OF_CREDIT: "Top up the vendor's account.",

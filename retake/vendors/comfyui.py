@@ -40,7 +40,7 @@ _ADVICE = {
     Code.CONFIGURATION: "Check the server's URL in the settings.",
     Code.RATE_LIMIT: "Ask less often.",
 }
-_LATER = "Check that the server runs, and its URL in the settings, if this goes on."
+_LATER = "Check that the server runs, and its URL in the settings, if this persists."
 _UNKNOWN = "Whether the prompt was accepted is unknown: look at its queue and history."
 
 _GONE = PromptState(PromptPhase.GONE)

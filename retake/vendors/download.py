@@ -82,7 +82,7 @@ class HttpDownloader:
 
 _ADVICE = {
     Code.RATE_LIMIT: "Ask less often.",
-    Code.UNAVAILABLE: "Look at the vendor's status page if this goes on.",
+    Code.UNAVAILABLE: "Look at the vendor's status page if this persists.",
     Code.BAD_ANSWER: "The link has expired: poll the task for a new one.",
 }
 

@@ -57,7 +57,7 @@ class PricedCall(NamedTuple):
             return None
         return (
             f"{self.named_in}: the price of {self.name} is not known; it counts as {self.usd(factor):g} USD, "
-            f"{factor:g} times the dearest that is. Say what it costs in PRICES.{self.setting}"
+            f"{factor:g} times the highest known price. Set its price in PRICES.{self.setting}"
         )
 
     def _price(self) -> float | None:

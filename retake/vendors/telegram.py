@@ -57,7 +57,7 @@ _ADVICE = {
     Code.INVALID_INPUT: "The same request will be refused again.",
     Code.CONFIGURATION: "Check MUSIC.telegram_chat_id and API_KEYS.telegram.endpoint in the settings.",
 }
-_LATER = "Check the network and API_KEYS.telegram.endpoint if this goes on."
+_LATER = "Check the network and API_KEYS.telegram.endpoint if this persists."
 
 _importing = Lock()  # if two threads import the library at once, its circular import fails
 

@@ -30,14 +30,14 @@ _REASONS = {
     "userRateLimitExceeded": Code.RATE_LIMIT,
 }
 _STATUSES = {401: Code.UNAUTHORIZED, 403: Code.UNAUTHORIZED, 408: Code.CONFLICT, 429: Code.RATE_LIMIT}
-_LATER = "Look at YouTube's status page if this goes on."
+_LATER = "Look at YouTube's status page if this persists."
 _ADVICE = {
     Code.UNAUTHORIZED: f"Check {', '.join(KEY_NAMES)}, and that the channel may do this.",
     Code.OUT_OF_CREDIT: "The quota or the channel's limit is used up: wait for the next day (Pacific time).",
     Code.RATE_LIMIT: "Ask less often.",
     Code.INVALID_INPUT: "Change the request: the same one will be refused again.",
     Code.CONFIGURATION: "Check API_KEYS.youtube in the settings.",
-    Code.NETWORK: "Check the network and API_KEYS.youtube if this goes on.",
+    Code.NETWORK: "Check the network and API_KEYS.youtube if this persists.",
 }
 
 

@@ -127,7 +127,7 @@ def test_where_the_process_stands_still_an_answer_is_late(begun: Began, place: P
 def test_a_name_that_nobody_knows_is_told() -> None:
     broker = Broker("amqp://rabbit.invalid/", Topology(), name="test", timeout_s=20.0)
     broker.start()
-    with pytest.raises(BrokerAway, match=r"there is no host of this name|no answer within"):
+    with pytest.raises(BrokerAway, match=r"there is no host with this name|no answer within"):
         broker.depth("queue")
     broker.close()
     eventually(lambda: [it.name for it in threading.enumerate() if it.name.startswith("rabbit")] == [])

@@ -143,7 +143,7 @@ def test_a_virtual_host_that_is_not_there_is_told(server: RabbitServer) -> None:
     broker = Broker(f"{server.root_url}nowhere", Topology(), name="test", timeout_s=20.0)
     broker.start()
     try:
-        with pytest.raises(BrokerAway, match="is there such a virtual host"):
+        with pytest.raises(BrokerAway, match="does the virtual host exist"):
             broker.depth("queue")
     finally:
         broker.close()

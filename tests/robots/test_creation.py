@@ -195,9 +195,7 @@ def test_after_five_creations_in_a_row_that_failed_nothing_is_made_any_more(scen
     assert scene.creator.mode().read_only_since is None
     scene.fail()
     scene.there.log.clear()
-    with pytest.raises(
-        ReadOnly, match="заготовки: nothing is made any more, 5 creations in a row have failed"
-    ) as error:
+    with pytest.raises(ReadOnly, match="заготовки: nothing more is created: 5 creations in a row have failed") as error:
         scene.creator.create(DATA)
     assert error.value.error_class is ErrorClass.CRITICAL
     assert scene.there.log == ["find"]

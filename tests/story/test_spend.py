@@ -160,7 +160,7 @@ def test_a_price_that_is_a_guess_is_warned_of_once_in_the_life_of_the_process() 
         world.ticks(3)
     assert [it for it in log.warnings if "PRICES" in it] == [
         f"API_KEYS.openai.model: the price of gpt-{id(world)} is not known; it counts as 0.02 USD, 2 times the "
-        "dearest that is. Say what it costs in PRICES.content"
+        "highest known price. Set its price in PRICES.content"
     ]
 
 
