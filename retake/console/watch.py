@@ -30,7 +30,7 @@ option: Callable[[Any], Any] = click.option(
     metavar="SECONDS",
     callback=_keep,
     expose_value=False,
-    help="Look again every so many seconds, until Ctrl-C.",
+    help="Look again every SECONDS seconds, until Ctrl-C.",
 )
 """The option of a command that only reads."""
 

@@ -38,20 +38,20 @@ TABLE: tuple[Advice, ...] = (
     Advice(
         Code.RATE_LIMIT,
         2,
-        "The vendor's rate limit was met: wait longer between retries, work on fewer channels at a "
-        "time, or raise the limit with the vendor",
+        "The vendor's rate limit was reached: wait longer between retries, work on fewer channels at a "
+        "time, or have the vendor raise the limit",
         ("RETRYING.strategy", "RETRYING.first_seconds", "WORKFLOW.channel_concurrency"),
     ),
     Advice(
         Code.CONFLICT,
         2,
-        "The vendor did not know itself what became of a call: compare its task list with this run's paid calls",
+        "The vendor did not know the outcome of a call either: compare its task list with this run's paid calls",
     ),
     Advice(
         Code.BAD_ANSWER,
         2,
-        "Answers were of no use: check the endpoint and the model; a text that is cut at its length "
-        "needs a higher max_tokens in the prompts file",
+        "Answers could not be used: check the endpoint and the model; a text that is cut off needs a higher "
+        "max_tokens in the prompts file",
         ("API_KEYS.openai.model",),
     ),
     Advice(
@@ -96,7 +96,7 @@ TABLE: tuple[Advice, ...] = (
     Advice(
         Code.MISSING,
         1,
-        "Something that the step needed was not there: look whether somebody removed files of the generation",
+        "Something that the step needed was missing: check whether somebody removed files of the generation",
     ),
     Advice(
         Code.UNAUTHORIZED,
@@ -146,8 +146,8 @@ def recommendations(
 def _patterns(it: Incident, calls: Sequence[Call], others: Mapping[str, int], holds_unknown: bool) -> Iterator[Advice]:
     for code in it.codes:
         if others.get(code, 0) >= MIN_OTHER_RUNS and code.startswith("ERR_TEMPORARY_"):
-            runs = f"{code} was the last error of {others[code]} other runs too: it is the vendor's trouble"
-            yield Advice(code, 1, f"{runs}; have a circuit breaker leave it alone for a while", _BREAKER)
+            runs = f"{code} was the last error of {others[code]} other runs too: the problem is at the vendor"
+            yield Advice(code, 1, f"{runs}; let a circuit breaker stop calls to it for a while", _BREAKER)
     slow = [outage for outage in it.outages if outage.seconds is not None and outage.seconds > TARGET_S]
     if slow:
         names = ", ".join(f"{outage.step} {span(outage.seconds or 0)}" for outage in slow)
@@ -155,7 +155,7 @@ def _patterns(it: Incident, calls: Sequence[Call], others: Mapping[str, int], ho
         yield Advice("", 1, f"It took more than {span(TARGET_S)} until it worked again ({names}): {how}")
     if len(it.interruptions) > 1:
         ends = "look for what ends the process: memory, a shutdown, a time limit of the schedule"
-        yield Advice("", 1, f"Whoever worked on it was gone {len(it.interruptions)} times: {ends}")
+        yield Advice("", 1, f"The process working on it disappeared {len(it.interruptions)} times: {ends}")
     unknown = [call for call in calls if call.get("outcome") == "unknown" and not call.get("possible_duplicate")]
     if unknown:
         steps = ", ".join(dict.fromkeys(str(call.get("step") or "?") for call in unknown))

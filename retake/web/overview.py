@@ -74,7 +74,7 @@ def _more(found: StatusReport, page: int, sought: str) -> dict[str, Any]:
 def standing(it: PipelineStatus, now: datetime) -> ShownPipeline:
     """Return the row of a pipeline."""
     state = it.state
-    words, tone = _words(it, now)
+    words, tone = _words(it)
     waits = ""
     if state.waiting:
         since = f", {span((now - state.waiting.since).total_seconds())}" if state.waiting.since else ""
@@ -99,7 +99,7 @@ def standing(it: PipelineStatus, now: datetime) -> ShownPipeline:
     )
 
 
-def _words(it: PipelineStatus, now: datetime) -> tuple[str, str]:
+def _words(it: PipelineStatus) -> tuple[str, str]:
     state = it.state
     if not state.readable:
         return "unreadable", "bad"

@@ -126,7 +126,7 @@ def take(path: str, name: str, owner: str, clock: Clock, mode: int = PRIVATE) ->
         if file is None:
             raise LeaseHeld(_describe_record(path, name))
         try:
-            return DirectoryLease(path, file, _raise_token(file, path, owner, clock))
+            return DirectoryLease(path, file, _raise_token(file, owner, clock))
         except BaseException:
             os.close(file)
             raise
@@ -246,7 +246,7 @@ def _is_named(file: int, path: str) -> bool:
         return False
 
 
-def _raise_token(file: int, path: str, owner: str, clock: Clock) -> int:
+def _raise_token(file: int, owner: str, clock: Clock) -> int:
     """Write the next token, with the owner and the time for people to read, and make it durable before it is used.
 
     A token is the milliseconds since the epoch, or one more than the last token if that is higher. So tokens rise even
