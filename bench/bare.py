@@ -1,4 +1,4 @@
-"""What an idle tick asks of its store, recorded once and asked again by the bare client, without Retake's work."""
+"""The calls of an idle tick to its store, recorded once and replayed by the bare client, without Retake's own work."""
 
 import fcntl
 import os
@@ -28,60 +28,61 @@ Calls = list[Call]
 
 
 class Recording(Wrapper):
-    """Notes what is asked of a bucket."""
+    """Records the operations on a bucket."""
 
-    def __init__(self, bucket: Bucket, noted: Calls) -> None:
+    def __init__(self, bucket: Bucket, calls: Calls) -> None:
         super().__init__(bucket)
-        self._noted = noted
+        self._calls = calls
 
     def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
-        self._noted.append(Call(operation, (key,)))
+        self._calls.append(Call(operation, (key,)))
         return call()
 
 
 @contextmanager
-def b2_recorded(noted: Calls) -> Iterator[None]:
-    """Notes what is asked of b2sdk's session inside the `with`."""
+def record_b2(calls: Calls) -> Iterator[None]:
+    """Record the calls to b2sdk's session inside the `with` block."""
     from b2sdk.v3 import B2Session
 
-    def noting(name: str, usual: Callable[..., Any]) -> Callable[..., Any]:
+    def recording(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         def call(session: Any, *args: Any, **named: Any) -> Any:
-            noted.append(Call(name, args, named))
-            return usual(session, *args, **named)
+            calls.append(Call(name, args, named))
+            return original(session, *args, **named)
 
         return call
 
-    changed: dict[str, Any] = {name: noting(name, getattr(B2Session, name)) for name in B2_CALLS}
+    changed: dict[str, Any] = {name: recording(name, getattr(B2Session, name)) for name in B2_CALLS}
     with patch.multiple(B2Session, **changed):
         yield
 
 
 @contextmanager
-def s3_recorded(noted: Calls) -> Iterator[None]:
-    """Notes what is asked of botocore's clients inside the `with`."""
+def record_s3(calls: Calls) -> Iterator[None]:
+    """Record the calls to botocore's clients inside the `with` block."""
     from botocore import xform_name
     from botocore.client import BaseClient
 
-    usual = BaseClient._make_api_call
+    original = BaseClient._make_api_call
 
     def call(client: Any, operation: str, named: dict[str, Any]) -> Any:
-        noted.append(Call(xform_name(operation), (), dict(named)))
-        return usual(client, operation, named)
+        calls.append(Call(xform_name(operation), (), dict(named)))
+        return original(client, operation, named)
 
     with patch.object(BaseClient, "_make_api_call", call):
         yield
 
 
-def directory_again(root: str, noted: Calls) -> Callable[[], None]:
-    """The system calls that the operations need: open and read, scandir and stat, flock with a durable token."""
-    doings = {"read": read, "list": scan, "lease": lock}
-    work = [(doings[call.name], os.path.join(root, call.args[0])) for call in noted]
+def replay_directory(root: str, calls: Calls) -> Callable[[], None]:
+    """Return a function that makes the system calls of the operations: open and read, scandir and stat, flock with a
+    durable token."""
+    actions = {"read": read, "list": scan, "lease": lock}
+    work = [(actions[call.name], os.path.join(root, call.args[0])) for call in calls]
 
-    def again() -> None:
+    def replay() -> None:
         for do, path in work:
             do(path)
 
-    return again
+    return replay
 
 
 def read(path: str) -> None:
@@ -98,7 +99,7 @@ def scan(prefix: str) -> None:
 
 
 def lock(path: str) -> None:
-    """As the lease has it: its token is on the disk before anything is done under it."""
+    """Lock as the lease does: its token is on disk before anything is done under it."""
     file = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT, 0o666)
     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.pread(file, 256, 0)
@@ -107,16 +108,16 @@ def lock(path: str) -> None:
     os.close(file)
 
 
-def b2_again(realm: str, noted: Calls) -> Callable[[], None]:
-    """The same calls by a session of b2sdk's own. What it has uploaded is what it deletes."""
+def replay_b2(realm: str, calls: Calls) -> Callable[[], None]:
+    """Return a function that makes the same calls with a bare b2sdk session. It deletes the files it has uploaded."""
     from b2sdk.v3 import B2HttpApiConfig, B2Session, DummyCache, InMemoryAccountInfo
 
     session = B2Session(InMemoryAccountInfo(), DummyCache(), B2HttpApiConfig())
     session.authorize_account(realm, os.environ["B2_APPLICATION_KEY_ID"], os.environ["B2_APPLICATION_KEY"])
     uploaded: deque[tuple[str, str]] = deque()
 
-    def again() -> None:
-        for name, args, named in noted:
+    def replay() -> None:
+        for name, args, named in calls:
             if name == "delete_file_version":
                 session.delete_file_version(*uploaded.popleft())
                 continue
@@ -127,21 +128,21 @@ def b2_again(realm: str, noted: Calls) -> Callable[[], None]:
                 with answer as response:
                     _ = response.content
 
-    return again
+    return replay
 
 
-def s3_again(endpoint: str, noted: Calls) -> Callable[[], None]:
-    """The same calls by one client of botocore's own."""
+def replay_s3(endpoint: str, calls: Calls) -> Callable[[], None]:
+    """Return a function that makes the same calls with one bare botocore client."""
     from botocore.exceptions import ClientError
     from botocore.session import Session
 
     client = Session().create_client("s3", endpoint_url=endpoint, region_name="us-east-1")
 
-    def again() -> None:
-        for name, _, named in noted:
-            with suppress(ClientError):  # that nothing is there is an answer too
+    def replay() -> None:
+        for name, _, named in calls:
+            with suppress(ClientError):  # "not found" is an answer too
                 answer = getattr(client, name)(**named)
                 if "Body" in answer:
                     answer["Body"].read()
 
-    return again
+    return replay

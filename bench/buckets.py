@@ -1,4 +1,4 @@
-"""What a tick costs on each kind of bucket: time beside the bare client's, requests, and what B2 charges for them."""
+"""The cost of a tick on each kind of bucket: time compared with the bare client, requests, and B2's price for them."""
 
 import os
 import statistics
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
-from bench.bare import Call, Calls, Recording, b2_again, b2_recorded, directory_again, s3_again, s3_recorded
-from bench.operations import counted
+from bench.bare import Call, Calls, Recording, record_b2, record_s3, replay_b2, replay_directory, replay_s3
+from bench.operations import count_operations
 from bench.pipelines import MANAGER, environment, full, waiting
 from bench.servers import Store, server
 from bench.table import markdown
@@ -27,8 +27,8 @@ from retake.story.settings import SANDBOX_KEYS, Settings, sandboxed
 from retake.ticking.tick import ScriptResult
 
 ROUNDS = 6
-ROUND_S = 0.4  # of ticks, and then as many by the bare client
-A_DAY = 24 * 60  # ticks, one a minute
+ROUND_S = 0.4  # of ticks, and then as long of the bare client's calls
+TICKS_PER_DAY = 24 * 60
 DAYS = 30
 
 KINDS: Mapping[str, tuple[str, ...]] = {
@@ -44,14 +44,14 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 class Spent(NamedTuple):
-    """For one tick, or for its calls by the bare client. Seconds."""
+    """The seconds of one tick, or of the bare client making its calls."""
 
     wall: float
     cpu: float
 
 
 class Asked(NamedTuple):
-    """What a tick asks of its store, each call by its name."""
+    """The names of a tick's calls to its store."""
 
     idle: Sequence[str]
     busy: Sequence[str]
@@ -74,7 +74,7 @@ def buckets_table(folder: Path) -> str:
 
 
 def laid_out(folder: Path, vendors: Sandbox) -> dict[str, Path]:
-    """A bucket with nothing to do, and one that waits for a task."""
+    """Prepare a bucket with nothing to do, and one that waits for a task."""
     waiting(folder / "busy", vendors)
     return {"idle": full(folder / "idle"), "busy": folder / "busy"}
 
@@ -93,13 +93,13 @@ def speed_table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def speed(tick: Callable[[], None], bare: Callable[[], None], calls: int) -> tuple[str, ...]:
-    rounds = [(spent(tick), spent(bare)) for _ in range(ROUNDS)]
+    rounds = [(seconds_each(tick), seconds_each(bare)) for _ in range(ROUNDS)]
     ours, theirs = (Spent(*map(statistics.median, zip(*side, strict=True))) for side in zip(*rounds, strict=True))
     ratios = (f"{theirs.wall / ours.wall:.2f}", f"{ours.cpu * 1000:.1f}", f"{ours.cpu / theirs.cpu:.2f}")
     return (str(calls), f"{1 / ours.wall:.1f}", f"{1 / theirs.wall:.1f}", *ratios)
 
 
-def spent(work: Callable[[], None]) -> Spent:
+def seconds_each(work: Callable[[], None]) -> Spent:
     began, used, number = time.perf_counter(), time.process_time(), 0
     while time.perf_counter() - began < ROUND_S:
         work()
@@ -110,27 +110,27 @@ def spent(work: Callable[[], None]) -> Spent:
 Pair = tuple[Callable[[], None], Callable[[], None], int]
 
 
-def directory_pair(laid: Path) -> Pair:
-    noted: Calls = []
-    bucket = open_bucket(f"file:{laid}")
-    idle_tick(Recording(bucket, noted))
-    return (lambda: idle_tick(bucket)), directory_again(str(laid), noted), len(noted)
+def directory_pair(folder: Path) -> Pair:
+    calls: Calls = []
+    bucket = open_bucket(f"file:{folder}")
+    idle_tick(Recording(bucket, calls))
+    return (lambda: idle_tick(bucket)), replay_directory(str(folder), calls), len(calls)
 
 
-def b2_pair(store: Store, laid: Path) -> Pair:
-    bucket = filled(store.url("speed"), laid)
-    noted = recorded(bucket, b2_recorded)
-    again = b2_again(parse_url(bucket.url).realm, noted)
-    return (lambda: idle_tick(bucket)), again, len(noted)
+def b2_pair(store: Store, folder: Path) -> Pair:
+    bucket = filled(store.url("speed"), folder)
+    calls = record_tick(bucket, record_b2)
+    replay = replay_b2(parse_url(bucket.url).realm, calls)
+    return (lambda: idle_tick(bucket)), replay, len(calls)
 
 
-def s3_pair(store: Store, laid: Path) -> Pair:
-    """The bare client has a place of its own: claims that are made again must not meet those of the ticks."""
-    bucket = filled(store.url("speed"), laid)
-    noted = recorded(bucket, s3_recorded)
-    filled(store.url("bare"), laid)
-    again = s3_again(bucket.url.partition("endpoint=")[2], [elsewhere(call) for call in noted])
-    return (lambda: idle_tick(bucket)), again, len(noted)
+def s3_pair(store: Store, folder: Path) -> Pair:
+    """The bare client has a folder of its own, so that its claims do not collide with those of the ticks."""
+    bucket = filled(store.url("speed"), folder)
+    calls = record_tick(bucket, record_s3)
+    filled(store.url("bare"), folder)
+    replay = replay_s3(bucket.url.partition("endpoint=")[2], [elsewhere(call) for call in calls])
+    return (lambda: idle_tick(bucket)), replay, len(calls)
 
 
 def elsewhere(call: Call) -> Call:
@@ -138,13 +138,13 @@ def elsewhere(call: Call) -> Call:
     return call._replace(named={**call.named, **moved})
 
 
-def recorded(bucket: Bucket, recording: Callable[[Calls], AbstractContextManager[None]]) -> Calls:
-    """What an idle tick asks that is not the first: signing in, and trying the store out, are done once a process."""
-    noted: Calls = []
+def record_tick(bucket: Bucket, recorder: Callable[[Calls], AbstractContextManager[None]]) -> Calls:
+    """Return the calls of an idle tick other than the first: a process signs in and probes the store only once."""
+    calls: Calls = []
     idle_tick(bucket)
-    with recording(noted):
+    with recorder(calls):
         idle_tick(bucket)
-    return noted
+    return calls
 
 
 def idle_tick(bucket: Bucket) -> None:
@@ -155,7 +155,7 @@ def idle_tick(bucket: Bucket) -> None:
 
 
 class NoScripts:
-    """An idle tick runs none."""
+    """Scripts that cannot be run: an idle tick runs none."""
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         raise NotImplementedError(script)
@@ -188,20 +188,20 @@ def directory_asked(folder: Path, vendors: Sandbox) -> Asked:
     full(folder / "counted-idle")
     calls = {}
     for name in ("idle", "busy"):
-        for _ in range(2):  # of each the second tick: the first notes what later ones find
-            calls[name] = list(counted(folder / f"counted-{name}", settings).elements())
+        for _ in range(2):  # the second tick counts: the first notes what later ones need
+            calls[name] = list(count_operations(folder / f"counted-{name}", settings).elements())
     return Asked(calls["idle"], calls["busy"])
 
 
 def store_asked(store: Store, places: Mapping[str, Path], vendors: Sandbox) -> Asked:
     calls = {}
-    for name, laid in places.items():
+    for name, folder in places.items():
         url = store.url(f"asked-{name}")
         with keys(store):
-            filled(url, laid)
-        cache = {"XDG_CACHE_HOME": f"{laid}.cache"}  # where the authorisation is kept
-        environ = {**environment(laid, vendors), **store.environ, **cache, "RETAKE_STORAGE_URL": url}
-        # With another environment no tick knows of the one before: each looks at everything.
+            filled(url, folder)
+        cache = {"XDG_CACHE_HOME": f"{folder}.cache"}  # for the authorisation
+        environ = {**environment(folder, vendors), **store.environ, **cache, "RETAKE_STORAGE_URL": url}
+        # In a different environment, a tick does not know of the one before, so each looks at everything.
         for number in (1, 2):
             calls[name] = tick_asked(store, {**environ, "BENCH_TICK": str(number)})
         if name == "idle":
@@ -210,17 +210,17 @@ def store_asked(store: Store, places: Mapping[str, Path], vendors: Sandbox) -> A
 
 
 def tick_asked(store: Store, environ: Mapping[str, str]) -> list[str]:
-    """Run a tick; return what it asked of its store."""
+    """Run a tick; return the names of its calls to its store."""
     store.calls()
     subprocess.run([sys.executable, MANAGER], env=environ, check=True, capture_output=True)
     return store.calls()
 
 
-def filled(url: str, laid: Path) -> Bucket:
-    """The bucket at `url`, with all that lies in the folder `laid`."""
+def filled(url: str, folder: Path) -> Bucket:
+    """Return the bucket at `url`, after uploading everything in `folder`."""
     bucket = open_bucket(url)
-    for path in sorted(laid.rglob("*")):
-        key = path.relative_to(laid).as_posix()
+    for path in sorted(folder.rglob("*")):
+        key = path.relative_to(folder).as_posix()
         if path.is_file() and not key.startswith(".retake"):
             bucket.write(key, path.read_bytes(), ANY)
     return bucket
@@ -248,5 +248,5 @@ def price_table(asked: Asked) -> str:
 
 def priced(names: Sequence[str]) -> tuple[str, ...]:
     classes = by_class(names)
-    dollars = sum(max(0, classes[name] * A_DAY - FREE_A_DAY) * each for name, each in DOLLARS.items()) * DAYS
+    dollars = sum(max(0, classes[name] * TICKS_PER_DAY - FREE_A_DAY) * price for name, price in DOLLARS.items()) * DAYS
     return (*(str(number) for number in classes.values()), f"{dollars:.2f}")

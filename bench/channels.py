@@ -1,5 +1,5 @@
-"""A tick over many channels: that all wait for a vendor, against the time that their polls alone need; and in a far
-bucket, where each request has its price."""
+"""A tick over many channels: all waiting for a vendor, compared with the polls alone; and on B2, where each request has
+a price."""
 
 import json
 import subprocess
@@ -19,8 +19,8 @@ from retake.sandbox import Pace, Sandbox
 
 ANSWER_S = 0.2  # how long the vendor takes to answer a poll
 CONCURRENCY = 16
-TIMES_TO_SETTLE = 2  # ticks that put the channels on the ledger, and see how that left them
-PAUSE_S = 2.5  # a change of the last two seconds is not trusted
+TICKS_TO_SETTLE = 2  # one that puts the channels on the ledger, and one that notes their state after that
+PAUSE_S = 2.5  # because a tick does not trust changes made in the last two seconds
 
 
 def channels_table(folder: Path, channels: tuple[int, ...] = (100, 1000, 10_000)) -> str:
@@ -31,7 +31,7 @@ def waiting_table(folder: Path, channels: tuple[int, ...]) -> str:
     rows = []
     for number in channels:
         with Sandbox(pace=Pace(0, 0, 0), quick=True) as sandbox:
-            rows.append(measured(folder / str(number), number, sandbox))
+            rows.append(measure(folder / str(number), number, sandbox))
     title = (
         f"A tick over channels that all wait for a vendor answering in {ANSWER_S * 1000:.0f} ms, {CONCURRENCY} at a "
         "time, as a whole process, once two ticks have seen them; and the same polls by the bare client in as many "
@@ -42,14 +42,14 @@ def waiting_table(folder: Path, channels: tuple[int, ...]) -> str:
     return markdown(title, head, rows)
 
 
-def measured(folder: Path, number: int, sandbox: Sandbox) -> tuple[str, ...]:
+def measure(folder: Path, number: int, sandbox: Sandbox) -> tuple[str, ...]:
     folder.mkdir()
     names = [f"channel-{n:04d}" for n in range(number)]
-    sandbox.order("imagine=never-ends")  # once: the stand-in compares each request with each order
+    sandbox.order("imagine=never-ends")  # only once: the stand-in compares each request with each order
     ids = [in_flight(folder / "bucket" / name, sandbox) for name in names]
     environ = environment(folder / "bucket", sandbox)
     environ |= {"RETAKE_CONFIG": settings_file(folder, names), "XDG_CACHE_HOME": str(folder)}
-    before = [tick(environ) for _ in range(TIMES_TO_SETTLE)]  # by a vendor that answers at once
+    before = [tick(environ) for _ in range(TICKS_TO_SETTLE)]  # while the vendor answers at once
     sandbox.order(f"fetch=slow={ANSWER_S}")
     began = time.perf_counter()
     polls = [sys.executable, "-m", "bench.polls", sandbox.url, str(CONCURRENCY), *ids]
@@ -61,7 +61,7 @@ def measured(folder: Path, number: int, sandbox: Sandbox) -> tuple[str, ...]:
 
 
 def tick(environ: dict[str, str]) -> tuple[float, float, float]:
-    """CPU seconds, wall seconds and peak memory in MB of one tick."""
+    """Return the CPU seconds, wall seconds and peak memory in MB of one tick."""
     time.sleep(PAUSE_S)
     spawn = [sys.executable, "-S", str(ROOT / "bench" / "spawn.py"), "0", sys.executable, MANAGER]
     ((cpu, wall, peak),) = json.loads(subprocess.run(spawn, env=environ, check=True, capture_output=True).stdout)
@@ -85,29 +85,31 @@ def far_table(folder: Path, channels: tuple[int, ...] = (100, 1000), waiting_cha
     )
     rows = []
     with server("b2") as store, Sandbox(pace=Pace(0, 0, 0), quick=True) as vendors:
-        laid = full(folder / "idle-channel")
+        idle = full(folder / "idle-channel")
         for number in channels:
-            places = dict.fromkeys(_names(number), laid)
-            rows.append((f"{number} idle", *far(folder / f"idle-{number}", store, places, vendors)))
-        places = {name: folder / "waiting" / name for name in _names(waiting_channels)}
+            places = dict.fromkeys(_channel_names(number), idle)
+            rows.append((f"{number} idle", *far_row(folder / f"idle-{number}", store, places, vendors)))
+        places = {name: folder / "waiting" / name for name in _channel_names(waiting_channels)}
         for place in places.values():
             waiting(place, vendors)
-        rows.append((f"{waiting_channels} waiting", *far(folder / f"far-{waiting_channels}", store, places, vendors)))
+        rows.append(
+            (f"{waiting_channels} waiting", *far_row(folder / f"far-{waiting_channels}", store, places, vendors))
+        )
     return markdown(title, ("far channels", "requests", "class B", "class C", "US$ a month"), rows)
 
 
-def _names(number: int) -> list[str]:
+def _channel_names(number: int) -> list[str]:
     return [f"channel-{n:04d}" for n in range(number)]
 
 
-def far(folder: Path, store: Store, places: dict[str, Path], vendors: Sandbox) -> tuple[str, ...]:
-    """The requests of one tick, of each class, and their price."""
+def far_row(folder: Path, store: Store, places: dict[str, Path], vendors: Sandbox) -> tuple[str, ...]:
+    """Return the requests of one tick, in all, of class B and of class C, and their price."""
     folder.mkdir()
     url = store.url(folder.name)
-    lay(url, store, places)
+    upload_channels(url, store, places)
     environ = {**environment(folder, vendors), **store.environ, "RETAKE_STORAGE_URL": url}
     environ |= {"RETAKE_CONFIG": settings_file(folder, [*places]), "XDG_CACHE_HOME": str(folder)}
-    for _ in range(TIMES_TO_SETTLE + 1):
+    for _ in range(TICKS_TO_SETTLE + 1):
         store.calls()
         subprocess.run([sys.executable, MANAGER], env=environ, check=True, capture_output=True)
     names = store.calls()
@@ -115,13 +117,13 @@ def far(folder: Path, store: Store, places: dict[str, Path], vendors: Sandbox) -
     return str(len(names)), b, c, dollars
 
 
-def lay(url: str, store: Store, places: dict[str, Path]) -> None:
-    """Upload what lies in the folder of each channel, one request a file."""
+def upload_channels(url: str, store: Store, places: dict[str, Path]) -> None:
+    """Upload the files in each channel's folder, with one request per file."""
     place = parse_url(url)
     keys = (store.environ[name] for name in ("B2_APPLICATION_KEY_ID", "B2_APPLICATION_KEY"))
     calls = B2Calls(B2Connection(place.bucket, *keys, realm=place.realm))
-    for channel, laid in places.items():
-        for path in laid.rglob("*.*"):
+    for channel, folder in places.items():
+        for path in folder.rglob("*.*"):
             if path.is_file():
-                name = f"{place.prefix}{channel}/{path.relative_to(laid).as_posix()}"
+                name = f"{place.prefix}{channel}/{path.relative_to(folder).as_posix()}"
                 calls.upload(name, BytesIO(path.read_bytes()), {})

@@ -1,4 +1,4 @@
-"""How long a tick takes where each request to its bucket takes 100 ms: by how few of them follow one another."""
+"""How long a tick takes if each request to its bucket takes 100 ms; the fewer wait for one another, the faster."""
 
 import statistics
 import time
@@ -25,26 +25,28 @@ def far_table(folder: Path) -> str:
         places = laid_out(folder, vendors)
         for kind, name in (("b2", "B2 stand-in"), ("s3", "S3 stand-in")):
             with server(kind) as near, server(kind, DELAY_S) as far:
-                for which, laid in (("resting", places["idle"]), *places.items()):
-                    rest = which == "resting"
-                    requests, took = ticks(far, laid, vendors, rest=rest)
-                    _, alone = ticks(near, laid, vendors, rest=rest)
+                for which, place in (("resting", places["idle"]), *places.items()):
+                    resting = which == "resting"
+                    requests, took = measure_ticks(far, place, vendors, resting=resting)
+                    _, alone = measure_ticks(near, place, vendors, resting=resting)
                     serial = f"{requests * DELAY_S:.1f}"
                     rows.append((f"{which}, {name}", str(requests), f"{took:.2f}", serial, f"{alone:.2f}"))
     return markdown(title, ("far bucket", "requests", "tick s", "one by one s", "near s"), rows)
 
 
-def ticks(store: Store, laid: Path, vendors: Sandbox, *, rest: bool = False) -> tuple[int, float]:
-    """The requests of a tick, and its seconds. The first two do not count: they note what later ones find. With `rest`
-    they may rest; else each has an environment of its own, and looks at everything."""
-    url = store.url(f"far-{laid.name}{'-rest' * rest}")
+def measure_ticks(store: Store, folder: Path, vendors: Sandbox, *, resting: bool = False) -> tuple[int, float]:
+    """Return the requests of a tick and its seconds, without the first two, which note what later ones need.
+
+    With `resting`, ticks may rest; else each has an environment of its own, and so looks at everything.
+    """
+    url = store.url(f"far-{folder.name}{'-rest' * resting}")
     with keys(store):
-        filled(url, laid)
-    cache = {"XDG_CACHE_HOME": f"{laid}.cache"}  # where the authorisation is kept
-    environ = {**environment(laid, vendors), **store.environ, **cache, "RETAKE_STORAGE_URL": url}
+        filled(url, folder)
+    cache = {"XDG_CACHE_HOME": f"{folder}.cache"}  # for the authorisation
+    environ = {**environment(folder, vendors), **store.environ, **cache, "RETAKE_STORAGE_URL": url}
     took, requests = [], 0
     for number in range(RUNS + 2):
         began = time.perf_counter()
-        requests = len(tick_asked(store, {**environ, "BENCH_TICK": "" if rest else str(number)}))
+        requests = len(tick_asked(store, {**environ, "BENCH_TICK": "" if resting else str(number)}))
         took.append(time.perf_counter() - began)
     return requests, statistics.median(took[2:])

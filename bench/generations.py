@@ -1,4 +1,4 @@
-"""Whole generations by one process, against as many bare durable writes as they make."""
+"""Whole generations in one process, compared with as many bare durable writes as they make."""
 
 import os
 import statistics
@@ -23,24 +23,24 @@ from retake.story.settings import SANDBOX_KEYS, Settings
 from retake.story.store import DocumentStore
 from retake.testing import FakeMedia, FakeVendors
 
-ROUNDS = 5  # of a few generations, and then as many bare writes
-EACH = 4
-STEPS = 6  # text, picture ordered, picture there, upscale ordered, upscale there, video
+ROUNDS = 5  # each of a few generations, then of as many bare writes
+GENERATIONS_PER_ROUND = 4
+STEPS = 6  # text, picture ordered, picture ready, upscale ordered, upscale ready, video
 WRITES = ("write", "replace", "copy", "delete", "move")
-BODY = b"{}\n".ljust(1000)  # about as much as a document is
+BODY = b"{}\n".ljust(1000)  # about the size of a document
 
 
 class Pace(NamedTuple):
     """Medians of the rounds."""
 
     generation_s: float
-    writes: float  # durable ones, a generation
-    bare_s: float  # one bare write
+    writes: float  # durable ones per generation
+    bare_s: float  # of one bare write
 
 
 def generations_table(folder: Path) -> str:
-    first = measured(folder / "first", (folder / "first" / f"bucket-{n}" for n in count()))
-    steady = measured(folder / "steady", steady_bucket(folder / "steady" / "bucket"))
+    first = measure(folder / "first", (folder / "first" / f"bucket-{n}" for n in count()))
+    steady = measure(folder / "steady", steady_bucket(folder / "steady" / "bucket"))
     title = (
         "Whole generations, one after the other in one process, on a directory, by vendors that answer at once: a tick "
         "each, every step on the disk before the next. Beside it bare durable writes of 1 kB in the same file system "
@@ -57,13 +57,13 @@ def generations_table(folder: Path) -> str:
         f"{STEPS} steps/s ÷ bare",
     )
     rows = [
-        ("into an empty bucket", *shown(first)),
-        ("one published, two moved up, one made", *shown(steady)),
+        ("into an empty bucket", *cells(first)),
+        ("one published, two moved up, one made", *cells(steady)),
     ]
     return markdown(title, head, rows)
 
 
-def shown(pace: Pace) -> tuple[str, ...]:
+def cells(pace: Pace) -> tuple[str, ...]:
     share = pace.bare_s / pace.generation_s
     return (
         f"{1 / pace.generation_s:.1f}",
@@ -74,34 +74,33 @@ def shown(pace: Pace) -> tuple[str, ...]:
     )
 
 
-def measured(folder: Path, buckets: Iterator[Path]) -> Pace:
-    """A generation in each of `buckets`, and bare writes beside them. The first round is not counted: it fills
-    caches."""
+def measure(folder: Path, buckets: Iterator[Path]) -> Pace:
+    """Make generations in `buckets`, one in each, and as many bare writes. The first round only fills caches."""
     folder.mkdir(exist_ok=True)
-    rounds = [one_round(folder, buckets) for _ in range(ROUNDS + 1)]
+    rounds = [run_round(folder, buckets) for _ in range(ROUNDS + 1)]
     return Pace(*(statistics.median(values) for values in zip(*rounds[1:], strict=True)))
 
 
-def one_round(folder: Path, buckets: Iterator[Path]) -> Pace:
+def run_round(folder: Path, buckets: Iterator[Path]) -> Pace:
     spent, writes = 0.0, 0
-    for _ in range(EACH):
-        path = next(buckets)  # preparing it is not counted
+    for _ in range(GENERATIONS_PER_ROUND):
+        path = next(buckets)  # its preparation is not measured
         bucket = CountingBucket(DirectoryBucket(str(path)))
-        spent += timed(lambda bucket=bucket: generate(bucket))  # type: ignore[misc]
+        spent += seconds(lambda bucket=bucket: generate(bucket))  # type: ignore[misc]
         writes += sum(bucket.counts[kind] for kind in WRITES)
-    bare = timed(lambda: bare_writes(folder / "bare", writes))
-    return Pace(spent / EACH, writes / EACH, bare / writes)
+    bare = seconds(lambda: bare_writes(folder / "bare", writes))
+    return Pace(spent / GENERATIONS_PER_ROUND, writes / GENERATIONS_PER_ROUND, bare / writes)
 
 
-def timed(work: Callable[[], object]) -> float:
-    """Seconds."""
+def seconds(work: Callable[[], object]) -> float:
+    """Return the seconds that `work` takes."""
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
 
 
 def generate(bucket: CountingBucket) -> None:
-    """One tick, from nothing under way to a finished generation."""
+    """Run one tick that makes a whole generation."""
     settings, vendors, media = Settings(), FakeVendors(), FakeMedia()
 
     def context(lease: Lease) -> StepContext:
@@ -122,7 +121,7 @@ def prompts() -> list[Prompt]:
 
 
 def steady_bucket(bucket: Path) -> Iterator[Path]:
-    """One bucket in which all is as it always is: three ready groups, the last of them just published."""
+    """Yield one bucket again and again, each time in its usual state: three ready groups, the last just published."""
     full(bucket)
     while True:
         published(bucket)
@@ -136,7 +135,7 @@ def bare_writes(folder: Path, number: int) -> None:
 
 
 def durable_write(folder: str, name: str, data: bytes) -> None:
-    """The least that a write takes which outlives a power cut."""
+    """Make the cheapest write that survives a power cut."""
     draft = os.path.join(folder, "draft")
     file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     os.write(file, data)

@@ -1,4 +1,4 @@
-"""What grows with what years have left in a bucket: groups in the archive, dead letters, records of what was spent."""
+"""Which costs grow with what years leave behind in a bucket: archived groups, dead letters, records of spending."""
 
 import json
 import os
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from bench.operations import counted
+from bench.operations import count_operations
 from bench.pipelines import MANAGER, ROOT, environment, full
 from bench.processes import cost
 from bench.table import markdown
@@ -17,7 +17,7 @@ from retake.story.settings import Settings, sandboxed
 
 SIZES = (100, 1_000, 10_000, 100_000)
 DAYS = 3600
-MEDIAN_OF = 3
+REPEATS = 3
 
 CALLS = (("content", 0.006), ("imagine", 0.045), ("upscale", 0.01), ("runway", 0.5))
 
@@ -26,21 +26,21 @@ HEAD = (
     *("status CPU s", "dead-letters list", "spend, 30 days", "spend --days 3650"),
 )
 
-LOOKS = (["status"], ["dead-letters", "list"], ["spend"], ["spend", "--days", "3650"])
+COMMANDS = (["status"], ["dead-letters", "list"], ["spend"], ["spend", "--days", "3650"])
 
 
 def growth_table(folder: Path) -> str:
-    bare = cost([sys.executable, "-c", "pass"], environment(folder), MEDIAN_OF)
+    bare = cost([sys.executable, "-c", "pass"], environment(folder), REPEATS)
     rows = []
     for size in SIZES:
         place = full(folder / f"looked-{size}")
         fill(place, size)
         environ = {**environment(place), "PYTHONPATH": str(ROOT)}
         retake = [sys.executable, "-m", "retake"]
-        idle = cost([sys.executable, MANAGER], environ, MEDIAN_OF)
-        for it in LOOKS:
+        idle = cost([sys.executable, MANAGER], environ, REPEATS)
+        for it in COMMANDS:
             cost([*retake, *it], environ, 1)
-        looks = [cost([*retake, *it], environ, MEDIAN_OF) for it in LOOKS]
+        looks = [cost([*retake, *it], environ, REPEATS) for it in COMMANDS]
         made, idled = operations(place, folder / f"made-{size}", size)
         seconds = (f"{it.cpu_s:.2f} ({it.cpu_s / bare.cpu_s:.0f} ×)" for it in looks)
         rows.append(
@@ -49,33 +49,33 @@ def growth_table(folder: Path) -> str:
     title = (
         "What grows with what was left behind, in a directory: so many groups in the archive, as many dead letters, "
         f"and as many records in spend/, spread over {DAYS} days. Operations on the bucket, and CPU seconds of whole "
-        f"processes (× bare Python of the same run), medians of {MEDIAN_OF}; the first looks count what is there, and "
+        f"processes (× bare Python of the same run), medians of {REPEATS}; the first looks count what is there, and "
         "are not among these."
     )
     return markdown(title, HEAD, rows)
 
 
 def operations(idle: Path, new: Path, size: int) -> tuple[int, int]:
-    """Return how many operations a whole generation makes with so much left behind, and how many an idle tick."""
+    """Return how many operations a whole generation makes with `size` items left behind, and how many an idle tick."""
     with Sandbox(pace=Pace(0, 0, 0), quick=True) as sandbox:
         settings = sandboxed(Settings(), sandbox.url)
         settings = settings._replace(workflow=settings.workflow._replace(runway_polling_interval=0.01))
         fill(new, size)
-        return counted(new, settings).total(), counted(idle, settings).total()
+        return count_operations(new, settings).total(), count_operations(idle, settings).total()
 
 
 def fill(bucket: Path, size: int) -> None:
-    """Leave behind what so many generations that ended well leave, and so many that did not."""
+    """Leave behind what `size` successful generations and as many failed ones would."""
     for number in range(size):
         at = datetime.now(UTC) - timedelta(days=DAYS * (size - number) / size + 5)
-        for key, data in left_by(at):
+        for key, data in leftovers(at):
             path = bucket / key
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
             os.utime(path, (at.timestamp(), at.timestamp()))
 
 
-def left_by(at: datetime) -> Iterator[tuple[str, bytes]]:
+def leftovers(at: datetime) -> Iterator[tuple[str, bytes]]:
     name, when = f"{at:%Y%m%d-%H%M}", f"{at:%Y-%m-%dT%H:%M:%SZ}"
     yield from ((f"archive/{name}.{suffix}", b"{}") for suffix in GROUP)
     calls = [{"step": step, "attempt": 1, "requested_at_utc": when, "price_usd": usd} for step, usd in CALLS]

@@ -1,7 +1,7 @@
 """The image-job service from POST to result, and a bare loop of the same calls. python -m bench images
 
-python -m bench.images loop PARAMETERS is one bare loop: what API and worker ask of Redis, RabbitMQ, ComfyUI and the
-bucket for one job after another, with the same libraries, but without anything that makes it safe.
+python -m bench.images loop PARAMETERS runs one bare loop: the calls of API and worker to Redis, RabbitMQ, ComfyUI and
+the bucket, for one job after another, with the same libraries but without anything that makes them safe.
 """
 
 import base64
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from retake.images.up.servers import LocalServer
 
 WORKERS = (1, 2, 4)
-JOBS = 40  # of each worker or loop
-PACE_S = 0.1  # of one execution on the stand-in of ComfyUI
+JOBS = 40  # per worker or loop
+PACE_S = 0.1  # how long one execution takes on the stand-in of ComfyUI
 SIZE = 256  # pixels
-POLL_S = 0.02  # between two looks of a client for its result
+POLL_S = 0.02  # between a client's requests for its result
 KEY = "bench-key"
 
 
 class Rates(NamedTuple):
-    """What one measurement found."""
+    """The results of one measurement."""
 
     jobs_per_s: float
     p50_s: float
@@ -43,7 +43,7 @@ class Rates(NamedTuple):
 
 
 class Services(NamedTuple):
-    """Where the servers are."""
+    """The servers' URLs."""
 
     redis: str
     rabbitmq: str
@@ -78,7 +78,7 @@ def images_table(folder: Path) -> str:
 
 
 def service_rates(folder: Path, places: Services, workers: int) -> Rates:
-    """Rates of the real API and workers."""
+    """Return the rates of the real API and workers."""
     config = folder / "config.json"
     config.write_text(json.dumps({"IMAGES": {"rate_per_minute": 1_000_000, "result_grace_seconds": 1}}))
     environ = {
@@ -98,19 +98,19 @@ def service_rates(folder: Path, places: Services, workers: int) -> Rates:
             assert worker.stdout
             worker.stdout.readline()
         with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(lambda it: client(url, it, 2), range(workers)))  # warms up
+            list(pool.map(lambda it: client(url, it, 2), range(workers)))  # warm up
             began = time.perf_counter()
-            found = [it for each in pool.map(lambda it: client(url, it, JOBS), range(workers)) for it in each]
-        return rates(found, time.perf_counter() - began)
+            seconds = [it for each in pool.map(lambda it: client(url, it, JOBS), range(workers)) for it in each]
+        return rates(seconds, time.perf_counter() - began)
 
 
 def client(url: str, number: int, jobs: int) -> list[float]:
-    """Seconds from POST to result of one job after another."""
+    """Do one job after another; return each one's seconds from POST to result."""
     import requests
 
     session = requests.Session()
     session.headers["Authorization"] = f"Bearer {KEY}"
-    found = []
+    seconds = []
     for count in range(jobs):
         began = time.perf_counter()
         asked = {"userId": f"user-{number}", "prompt": f"Job {count}", "width": SIZE, "height": SIZE, "seed": count}
@@ -120,23 +120,23 @@ def client(url: str, number: int, jobs: int) -> list[float]:
         result = answer.json()
         assert result["status"] == "completed", result
         base64.b64decode(result["image_data_base64"])
-        found.append(time.perf_counter() - began)
-    return found
+        seconds.append(time.perf_counter() - began)
+    return seconds
 
 
 # --- the bare loop --------------------------------------------------------------------------------------------------
 
 
 def bare_rates(folder: Path, places: Services, loops: int) -> Rates:
-    """Rates of bare loops, each in a process of its own."""
+    """Return the rates of bare loops, each in a process of its own."""
     with ExitStack() as stack:
         processes = []
         for number in range(loops):
-            told = json.dumps(
+            parameters = json.dumps(
                 {"redis": places.redis, "rabbitmq": places.rabbitmq, "comfyui": places.comfyui[number],
                  "folder": str(folder / f"bare-{loops}-{number}"), "number": number}
             )  # fmt: skip
-            processes.append(stack.enter_context(started({}, "-m", "bench.images", "loop", told)))
+            processes.append(stack.enter_context(started({}, "-m", "bench.images", "loop", parameters)))
         for process in processes:
             assert process.stdout
             process.stdout.readline()  # it has warmed up
@@ -145,24 +145,24 @@ def bare_rates(folder: Path, places: Services, loops: int) -> Rates:
             assert process.stdin
             process.stdin.write("go\n")
             process.stdin.flush()
-        found = [json.loads(process.stdout.readline()) for process in processes if process.stdout]
-        return rates([it for each in found for it in each], time.perf_counter() - began)
+        lists = [json.loads(process.stdout.readline()) for process in processes if process.stdout]
+        return rates([it for seconds in lists for it in seconds], time.perf_counter() - began)
 
 
-async def loop(told: dict[str, Any]) -> None:
-    """Print a line once warm; after a line on stdin, do JOBS jobs and print their seconds as JSON."""
+async def loop(parameters: dict[str, Any]) -> None:
+    """Warm up and print a line; after a line on stdin, do JOBS jobs and print their seconds as JSON."""
     import asyncio
 
     import aio_pika
     import redis
 
-    store = redis.Redis.from_url(told["redis"], decode_responses=True)
-    folder = Path(told["folder"])
+    store = redis.Redis.from_url(parameters["redis"], decode_responses=True)
+    folder = Path(parameters["folder"])
     folder.mkdir()
-    connection = await aio_pika.connect(told["rabbitmq"])
+    connection = await aio_pika.connect(parameters["rabbitmq"])
     channel = await connection.channel(publisher_confirms=True)
     queue = await channel.declare_queue(
-        f"bench-{told['number']}", durable=True, arguments={"x-queue-type": "quorum"}, auto_delete=False
+        f"bench-{parameters['number']}", durable=True, arguments={"x-queue-type": "quorum"}, auto_delete=False
     )
     arrived: asyncio.Queue[Any] = asyncio.Queue()
     await channel.set_qos(prefetch_count=1)
@@ -180,19 +180,21 @@ async def loop(told: dict[str, Any]) -> None:
         await channel.default_exchange.publish(message, queue.name)
         got = await arrived.get()
         store.hset(job_id, mapping={"status": "waiting_comfyui"})
-        picture = execute(told["comfyui"], job_id, asked, lambda: store.hset(job_id, "status", "processing_comfyui"))
-        at = folder / f"{job_id}.png"
-        with at.open("wb") as file:
+        picture = execute(
+            parameters["comfyui"], job_id, asked, lambda: store.hset(job_id, "status", "processing_comfyui")
+        )
+        path = folder / f"{job_id}.png"
+        with path.open("wb") as file:
             file.write(picture)
             os.fsync(file.fileno())
         with store.pipeline() as pipe:
             pipe.hset(job_id, "status", "ready").srem("bare:pending", job_id).sadd("bare:ready", job_id).execute()
         await got.ack()
         store.hgetall(job_id)
-        json.dumps({"status": "completed", "image_data_base64": base64.b64encode(at.read_bytes()).decode()})
+        json.dumps({"status": "completed", "image_data_base64": base64.b64encode(path.read_bytes()).decode()})
         with store.pipeline() as pipe:
             pipe.delete(job_id).srem("bare:ready", job_id).execute()
-        at.unlink()
+        path.unlink()
         return time.perf_counter() - began
 
     for count in range(2):
@@ -205,7 +207,7 @@ async def loop(told: dict[str, Any]) -> None:
 
 
 def execute(url: str, prompt_id: str, asked: dict[str, Any], before: Any) -> bytes:
-    """The picture of one prompt: WebSocket, POST, the end told, history, file."""
+    """Return the picture of one prompt: open a WebSocket, POST, wait for the end, get the history and the file."""
     import requests
     from websockets.sync.client import connect
 
@@ -218,20 +220,20 @@ def execute(url: str, prompt_id: str, asked: dict[str, Any], before: Any) -> byt
         session.post(f"{url}/prompt", json={"prompt": graph, "prompt_id": prompt_id, "client_id": prompt_id}, timeout=9)
         while True:
             event = events.recv()
-            told = json.loads(event) if isinstance(event, str) else {}
-            if told.get("type") == "executing" and told["data"]["node"] is None:
+            message = json.loads(event) if isinstance(event, str) else {}
+            if message.get("type") == "executing" and message["data"]["node"] is None:
                 break
         entry = session.get(f"{url}/history/{prompt_id}", timeout=9).json()[prompt_id]
         file = next(it for node in entry["outputs"].values() for it in node["images"])
         return bytes(session.get(f"{url}/view", params=file, timeout=9).content)
 
 
-# --- what both need -------------------------------------------------------------------------------------------------
+# --- shared ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def services(folder: Path, comfyui: int) -> Iterator[Services]:
-    """A Redis and a RabbitMQ as those of `images up`, and so many stand-ins of ComfyUI."""
+    """Run a Redis and a RabbitMQ like those of `images up`, and `comfyui` stand-ins of ComfyUI."""
     from retake.images.up.folder import DataFolder
     from retake.images.up.programs import Programs
     from retake.images.up.rabbit_server import RabbitServer
@@ -243,14 +245,14 @@ def services(folder: Path, comfyui: int) -> Iterator[Services]:
         stand_in = ("-m", "retake.sandbox", "comfyui", "--pace", str(PACE_S))
         stand_ins = [stack.enter_context(started({"PYTHONUNBUFFERED": "1"}, *stand_in)) for _ in range(comfyui)]
         places = [it.stdout.readline().split()[-1] for it in stand_ins if it.stdout]
-        for it in stand_ins:  # each prints every call, and blocks once the pipe is full
+        for it in stand_ins:  # each prints every call, and would block once the pipe is full
             threading.Thread(target=lambda lines: deque(lines, maxlen=0), args=(it.stdout,), daemon=True).start()
         yield Services(*urls, places)
 
 
 @contextmanager
 def running(server: "LocalServer") -> Iterator[str]:
-    """The URL of a server that runs meanwhile."""
+    """Run a server; yield its URL."""
     from retake.images.up.children import Child
 
     server.prepare()
@@ -273,7 +275,7 @@ def rates(seconds: Sequence[float], wall_s: float) -> Rates:
 
 @contextmanager
 def started(environ: dict[str, str], *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    """A process that is ended afterwards."""
+    """Start a Python process, and end it afterwards."""
     process = subprocess.Popen(
         [sys.executable, *arguments], cwd=ROOT, env={**os.environ, **environ}, text=True,
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

@@ -1,4 +1,5 @@
-"""The ledger in databases: transitions a second beside the bare driver's, and what grows with the number of runs."""
+"""The ledger in databases: transitions per second compared with the bare driver, and how it slows as runs
+accumulate."""
 
 import sqlite3
 import statistics
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from bench.ledger_rows import grown
+from bench.ledger_rows import grow
 from bench.pipelines import ROOT
 from bench.table import markdown
 from retake.clock import SystemClock
@@ -20,9 +21,9 @@ from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
 from retake.runs.states import Trigger
 
 ROUNDS = 7
-BATCH = 75  # runs a round, each taken up and completed
+RUNS_PER_ROUND = 75  # each claimed and completed
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
-TRIED = 25  # of each operation, at each size
+SAMPLES = 25  # of each operation at each size
 
 Execution = tuple[str, Any]
 
@@ -36,11 +37,12 @@ def ledger_table(folder: Path) -> str:
 
 @contextmanager
 def servers(folder: Path) -> Iterator[dict[str, list[str]]]:
-    """Four empty databases of each kind. PostgreSQL as it is installed, so what it has committed is on the disk."""
+    """Yield the URLs of four empty databases of each kind. PostgreSQL runs with its default settings, so what it has
+    committed is on disk."""
     sys.path.append(str(ROOT / "tests" / "runs"))
     from postgres import NoServer, new_database, server
 
-    places = {"SQLite": [f"sqlite:{folder}/{name}.db" for name in ("ours", "noted", "bare", "grown")]}
+    places = {"SQLite": [f"sqlite:{folder}/{name}.db" for name in ("ours", "recorded", "bare", "grown")]}
     try:
         with server() as base:
             yield {**places, "PostgreSQL": [new_database(base) for _ in range(4)]}
@@ -56,77 +58,80 @@ def speed_table(rows: Sequence[Sequence[str]]) -> str:
     title = (
         "Transitions of runs on a ledger, each with its event and each on the disk before the next begins, by one "
         "client; and the same statements with the same values, recorded from a ledger, by the bare driver: sqlite3, "
-        f"psycopg. Medians of {ROUNDS} rounds of {2 * BATCH}, in turn."
+        f"psycopg. Medians of {ROUNDS} rounds of {2 * RUNS_PER_ROUND}, in turn."
     )
     return markdown(title, ("ledger", "statements each", "transitions/s", "bare/s", "÷ bare"), rows)
 
 
 def speed(urls: Sequence[str]) -> tuple[str, ...]:
-    ours, noted, bare = (open_sql_ledger(url, SystemClock()) for url in urls[:3])
-    batches = [list(zip(*(created(ledger, n) for ledger in (ours, noted, bare)), strict=True)) for n in range(ROUNDS)]
-    done = [(ours_s, bare_s) for ours_s, bare_s in (a_round(urls, ours, noted, batch) for batch in batches)]
-    number = len(recorded(noted, created(noted, ROUNDS)[:1]))
-    for ledger in (ours, noted, bare):
+    ours, recorded, bare = (open_sql_ledger(url, SystemClock()) for url in urls[:3])
+    batches = [list(zip(*(create(ledger, n) for ledger in (ours, recorded, bare)), strict=True)) for n in range(ROUNDS)]
+    times = [(ours_s, bare_s) for ours_s, bare_s in (run_round(urls, ours, recorded, batch) for batch in batches)]
+    number = len(record(recorded, create(recorded, ROUNDS)[:1]))
+    for ledger in (ours, recorded, bare):
         ledger.close()
-    mine, theirs = (2 * BATCH / statistics.median(side) for side in zip(*done, strict=True))
-    ratio = statistics.median(bare_s / ours_s for ours_s, bare_s in done)
+    mine, theirs = (2 * RUNS_PER_ROUND / statistics.median(side) for side in zip(*times, strict=True))
+    ratio = statistics.median(bare_s / ours_s for ours_s, bare_s in times)
     return f"{number / 2:g}", f"{mine:,.0f}", f"{theirs:,.0f}", f"{ratio:.2f}"
 
 
-def created(ledger: SqlLedger, round_: int) -> list[Run]:
-    return [ledger.create_for_task(f"task {round_}.{n}", f"task {round_}.{n}#1", actor="bench") for n in range(BATCH)]
+def create(ledger: SqlLedger, round_: int) -> list[Run]:
+    return [
+        ledger.create_for_task(f"task {round_}.{n}", f"task {round_}.{n}#1", actor="bench")
+        for n in range(RUNS_PER_ROUND)
+    ]
 
 
-def a_round(
-    urls: Sequence[str], ours: SqlLedger, noted: SqlLedger, batch: Sequence[tuple[Run, ...]]
+def run_round(
+    urls: Sequence[str], ours: SqlLedger, recorded: SqlLedger, batch: Sequence[tuple[Run, ...]]
 ) -> tuple[float, float]:
-    """Seconds, of the ledger and of the bare driver."""
-    again = replay(urls[2], recorded(noted, [runs[1] for runs in batch]))
+    """Return the seconds that the ledger takes, and those of the bare driver."""
+    replay_all = replay(urls[2], record(recorded, [runs[1] for runs in batch]))
     began = time.perf_counter()
-    lived(ours, [runs[0] for runs in batch])
+    run_to_end(ours, [runs[0] for runs in batch])
     between = time.perf_counter()
-    again()
+    replay_all()
     return between - began, time.perf_counter() - between
 
 
-def lived(ledger: SqlLedger, runs: Sequence[Run]) -> None:
+def run_to_end(ledger: SqlLedger, runs: Sequence[Run]) -> None:
     for run in runs:
         ledger.move(
             ledger.move(run, Trigger.WORKER_CLAIM, actor="bench", worker="bench"), Trigger.COMPLETED, actor="bench"
         )
 
 
-def recorded(ledger: SqlLedger, runs: Sequence[Run]) -> list[Execution]:
-    """What the driver is asked while the runs live."""
-    noted: list[Execution] = []
-    usual = Database.cursor
+def record(ledger: SqlLedger, runs: Sequence[Run]) -> list[Execution]:
+    """Run `runs` to their end; return the statements that the driver is given."""
+    recorded: list[Execution] = []
+    original = Database.cursor
 
     @contextmanager
-    def noting(database: Database) -> Iterator[Any]:
-        with usual(database) as cursor:
-            yield Noting(cursor, noted)
+    def recording(database: Database) -> Iterator[Any]:
+        with original(database) as cursor:
+            yield RecordingCursor(cursor, recorded)
 
-    with patch.object(Database, "cursor", noting):
-        lived(ledger, runs)
-    return noted
+    with patch.object(Database, "cursor", recording):
+        run_to_end(ledger, runs)
+    return recorded
 
 
-class Noting:
-    """A driver's cursor that notes what it is asked."""
+class RecordingCursor:
+    """A driver's cursor that records the statements it is given."""
 
-    def __init__(self, cursor: Any, noted: list[Execution]) -> None:
-        self._cursor, self._noted = cursor, noted
+    def __init__(self, cursor: Any, recorded: list[Execution]) -> None:
+        self._cursor, self._recorded = cursor, recorded
 
     def execute(self, sql: str, values: Any = None) -> None:
-        self._noted.append((sql, values))
+        self._recorded.append((sql, values))
         self._cursor.execute(sql, values) if values is not None else self._cursor.execute(sql)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._cursor, name)
 
 
-def replay(url: str, noted: Sequence[Execution]) -> Callable[[], None]:
-    """The same by a connection of the driver's own, opened now."""
+def replay(url: str, recorded: Sequence[Execution]) -> Callable[[], None]:
+    """Return a function that executes the same statements on a bare connection, which is opened now."""
     if url.startswith("sqlite:"):
         connection: Any = sqlite3.connect(url.removeprefix("sqlite:"), isolation_level=None)
         connection.execute("PRAGMA foreign_keys = ON")
@@ -136,15 +141,15 @@ def replay(url: str, noted: Sequence[Execution]) -> Callable[[], None]:
 
         connection = psycopg.connect(url, autocommit=True)
 
-    def again() -> None:
+    def replay_all() -> None:
         cursor = connection.cursor()
-        for sql, values in noted:
+        for sql, values in recorded:
             cursor.execute(sql, values) if values is not None else cursor.execute(sql)
             if cursor.description:
                 cursor.fetchall()
         connection.close()
 
-    return again
+    return replay_all
 
 
 # --- growth --------------------------------------------------------------------------------------------------------
@@ -153,7 +158,7 @@ def replay(url: str, noted: Sequence[Execution]) -> Callable[[], None]:
 def growth_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     title = (
         "What one operation takes on a ledger with so many runs in it, in milliseconds: a transition, a claim, a list "
-        f"of the 50 that changed last, the counts by state. Medians of {TRIED}."
+        f"of the 50 that changed last, the counts by state. Medians of {SAMPLES}."
     )
     heads = [head for name in names for head in (f"{name}: move", "claim", "list", "counts")]
     return markdown(title, ("runs", *heads), rows)
@@ -165,26 +170,28 @@ def growth(urls: dict[str, str]) -> list[tuple[str, ...]]:
         ledger = open_sql_ledger(url, SystemClock())
         database = open_database(url, read_only=False)
         for size in SIZES:
-            grown(database, size)
-            rows[size] += taken(ledger)
+            grow(database, size)
+            rows[size] += measure(ledger)
         database.close()
         ledger.close()
     return [(f"{size:,}", *cells) for size, cells in rows.items()]
 
 
-def taken(ledger: SqlLedger) -> list[str]:
+def measure(ledger: SqlLedger) -> list[str]:
     stamp = time.perf_counter_ns()
-    fresh = [ledger.create_for_task(f"new {stamp}.{n}", f"new {stamp}.{n}#1", actor="bench") for n in range(TRIED)]
+    fresh = [ledger.create_for_task(f"new {stamp}.{n}", f"new {stamp}.{n}#1", actor="bench") for n in range(SAMPLES)]
     operations: list[Callable[[int], object]] = [
         lambda n: ledger.move(fresh[n], Trigger.CANCEL_COMMAND, actor="bench"),
         lambda n: ledger.claim("bench"),
         lambda n: ledger.runs(limit=50),
         lambda n: ledger.counts(),
     ]
-    return [f"{statistics.median(timed(operation, n) for n in range(TRIED)) * 1000:.2f}" for operation in operations]
+    return [
+        f"{statistics.median(seconds(operation, n) for n in range(SAMPLES)) * 1000:.2f}" for operation in operations
+    ]
 
 
-def timed(operation: Callable[[int], object], n: int) -> float:
+def seconds(operation: Callable[[int], object], n: int) -> float:
     began = time.perf_counter()
     operation(n)
     return time.perf_counter() - began

@@ -1,4 +1,4 @@
-"""A ledger filled with runs in bulk: what years of work leave behind. Of a hundred, ninety have succeeded."""
+"""Fills a ledger with runs in bulk, as after years of work; ninety per cent of them have succeeded."""
 
 from retake.runs.database import Database
 
@@ -36,20 +36,20 @@ POSTGRES = {
     "id": "'run-' || lpad(to_hex(n * 2654435761 % 4294967296), 16, '0')",
     "moment": "to_timestamp(1700000000 + n * 40)",
     "json": "::json",
-    "after": "VACUUM ANALYZE",  # as autovacuum does in its own time
+    "after": "VACUUM ANALYZE",  # as autovacuum would, sooner or later
 }
 
 
-def grown(database: Database, size: int) -> None:
-    """`database`, with so many runs in it as `size` says, and an event of each that is new."""
+def grow(database: Database, size: int) -> None:
+    """Add runs to `database` until it has `size`, and one event for each new run."""
     words = SQLITE if database.dialect.name == "sqlite" else POSTGRES
     with database.cursor() as cursor:
         cursor.execute("SELECT count(*) FROM task_runs")
-        (there,) = cursor.fetchone()
+        (existing,) = cursor.fetchone()
         if database.dialect.name == "sqlite":
             cursor.execute("PRAGMA synchronous = OFF")
             cursor.execute("PRAGMA cache_size = -500000")
-        numbers = words["numbers"].format(first=there, last=size - 1)
+        numbers = words["numbers"].format(first=existing, last=size - 1)
         for table, row in ((f"task_runs ({COLUMNS})", RUN), ("events", EVENT)):
             rows = f"{numbers} SELECT {row.format(**words)} FROM (SELECT n, {STATUS} FROM numbers) it"  # noqa: S608
             cursor.execute(f"INSERT INTO {table} {rows}")

@@ -1,6 +1,6 @@
-"""python -m bench.music bare|URL: the music API, or a bare FastAPI route, served until stdin is closed.
+"""python -m bench.music bare|URL: serve the music API, or a bare FastAPI route, until stdin is closed.
 
-As a table: what the API costs beside the bare route.
+The table compares the API with the bare route.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ def music_table(folder: Path) -> str:
         for name, urls in places.items():
             fill(urls[-1])
             with served("bare") as bare, served(urls[-1]) as music:
-                rates = measured({"bare": (bare, "GET /"), "show": (music, SHOW), "retry": (music, RETRY)})
+                rates = measure({"bare": (bare, "GET /"), "show": (music, SHOW), "retry": (music, RETRY)})
             rows += [
                 (f"{name}: {what}", f"{rates[key]:,.0f}", f"{rates['bare']:,.0f}", f"{rates[key] / rates['bare']:.2f}")
                 for key, what in (("show", "GET /{id}, with its 6 attempts"), ("retry", "POST /{id}/retry, refused"))
@@ -40,8 +40,8 @@ def music_table(folder: Path) -> str:
     return markdown(title, ("requests/s", "music", "bare", "÷ bare"), rows)
 
 
-def measured(asked: dict[str, tuple[int, str]]) -> dict[str, float]:
-    """Requests a second, by name; the first round fills caches."""
+def measure(asked: dict[str, tuple[int, str]]) -> dict[str, float]:
+    """Return the requests per second, by name; the first round only fills caches."""
     found: dict[str, list[float]] = {name: [] for name in asked}
     for _ in range(ROUNDS + 1):
         for name, (port, request) in asked.items():
@@ -88,7 +88,7 @@ def fill(url: str) -> None:
 
 @contextmanager
 def served(what: str) -> Iterator[int]:
-    """The port of a server in a process of its own."""
+    """Run a server in a process of its own; yield its port."""
     command = [sys.executable, "-m", "bench.music", what]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin

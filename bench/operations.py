@@ -1,4 +1,4 @@
-"""How often a tick touches its bucket, by kind of operation."""
+"""How many operations of each kind a tick makes on its bucket."""
 
 import json
 from collections import Counter
@@ -27,23 +27,23 @@ def operations_table(folder: Path) -> str:
         settings = sandboxed(Settings(), sandbox.url)
         settings = settings._replace(workflow=settings.workflow._replace(runway_polling_interval=0.01))
         waiting(folder / "busy", sandbox)
-        counted(folder / "busy", settings)  # the first puts the generation on the ledger
+        count_operations(folder / "busy", settings)  # the first tick puts the generation on the ledger
         rows = {
-            "idle tick": counted(full(folder / "idle"), settings),
-            "whole generation in one tick": counted(folder / "new", settings),
-            "busy tick (a task is polled)": counted(folder / "busy", settings),
+            "idle tick": count_operations(full(folder / "idle"), settings),
+            "whole generation in one tick": count_operations(folder / "new", settings),
+            "busy tick (a task is polled)": count_operations(folder / "busy", settings),
         }
     title = "Operations on the bucket, the manager's and its script's together."
     cells = [(name, *(str(counts[kind]) for kind in KINDS)) for name, counts in rows.items()]
     return markdown(title, ("tick", *KINDS), cells)
 
 
-def counted(folder: Path, settings: Settings) -> Counter[str]:
-    """What one tick does to the bucket in `folder`."""
+def count_operations(folder: Path, settings: Settings) -> Counter[str]:
+    """Run one tick on the bucket in `folder`; return how many operations of each kind it made."""
     bucket = CountingBucket(DirectoryBucket(str(folder)))
 
     def context(lease: Lease) -> StepContext:
-        return on_stage(bucket, settings, lease)
+        return script_context(bucket, settings, lease)
 
     scripts = InProcessScripts(context, load_prompts(str(ROOT / "config" / "prompts.json")))
     manager = StoryRunner(settings, bucket, scripts, SANDBOX_KEYS, SystemClock(), owner="bench")
@@ -53,8 +53,8 @@ def counted(folder: Path, settings: Settings) -> Counter[str]:
     return bucket.counts
 
 
-def on_stage(bucket: Bucket, settings: Settings, lease: Lease) -> StepContext:
-    """A context as a script sets it up."""
+def script_context(bucket: Bucket, settings: Settings, lease: Lease) -> StepContext:
+    """Return the context that a script would set up."""
     store = DocumentStore(bucket, settings.paths, lease, SystemClock())
     store.read()
     return StepContext(settings, store, RealVendors(settings, SANDBOX_KEYS), LocalMedia(settings), SystemClock())

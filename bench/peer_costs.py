@@ -1,4 +1,4 @@
-"""What an idle tick and six durable steps cost, whole processes, beside other systems for durable work."""
+"""The cost of an idle tick and of six durable steps, as whole processes, compared with other durable-work systems."""
 
 import os
 import statistics
@@ -9,8 +9,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from bench.images import running
-from bench.pipelines import ROOT, environment, full
-from bench.processes import MANAGER, cost
+from bench.pipelines import MANAGER, ROOT, environment, full
+from bench.processes import cost
 from bench.table import markdown
 
 ROUNDS = 7
@@ -27,9 +27,9 @@ Commands = Mapping[str, tuple[list[str], Mapping[str, str]]]
 
 
 def peers_table(folder: Path) -> str:
-    """Return the table; of Retake alone where the others are not installed, or their server is missing."""
+    """Return the table, without the systems that are not installed or whose server is missing."""
     with ExitStack() as stack:
-        commands = {**own(folder), **(others(stack, folder) if installed() else {})}
+        commands = {**own_commands(folder), **(peer_commands(stack, folder) if installed() else {})}
         rounds = [{name: cost(*command, runs=1).cpu_s for name, command in commands.items()} for _ in range(ROUNDS)]
     title = (
         "Beside other systems, whole processes, CPU seconds as a multiple of `python3 -c pass` in the same round: one "
@@ -37,18 +37,18 @@ def peers_table(folder: Path) -> str:
         f"Medians of {ROUNDS} rounds, in turn. What servers spend does not count."
     )
     systems = ["a tick of the story, directory", "Retake's worker, SQLite", *PEERS.values()]
-    rows = [(name, times(rounds, name, "idle"), times(rounds, name, "steps")) for name in systems]
+    rows = [(name, multiple(rounds, name, "idle"), multiple(rounds, name, "steps")) for name in systems]
     return markdown(title, ("system", "idle tick × bare", "six steps × bare"), [row for row in rows if any(row[1:])])
 
 
-def times(rounds: list[dict[str, float]], system: str, what: str) -> str:
-    """Return how many times bare Python, "" where it was not measured."""
+def multiple(rounds: list[dict[str, float]], system: str, what: str) -> str:
+    """Return the cost as a multiple of bare Python's, or "" if it was not measured."""
     if f"{system} {what}" not in rounds[0]:
         return ""
     return f"{statistics.median(spent[f'{system} {what}'] / spent['bare'] for spent in rounds):.1f}"
 
 
-def own(folder: Path) -> Commands:
+def own_commands(folder: Path) -> Commands:
     environ = environment(full(folder / "idle"))
     return {
         "bare": ([sys.executable, "-c", "pass"], environ),
@@ -58,7 +58,7 @@ def own(folder: Path) -> Commands:
 
 
 def program(python: str, name: str, system: str, folder: Path, environ: Mapping[str, str]) -> Commands:
-    """Return the commands of a system, each with a folder of its own."""
+    """Return a system's commands, each with a folder of its own."""
     commands = {}
     for what in ("idle", "steps"):
         place = folder / name / what
@@ -73,15 +73,15 @@ def installed() -> bool:
     return PYTHON.exists()
 
 
-def others(stack: ExitStack, folder: Path) -> Commands:
-    """Return the commands of the other systems, whose servers run until `stack` is closed."""
+def peer_commands(stack: ExitStack, folder: Path) -> Commands:
+    """Return the other systems' commands; their servers run until `stack` is closed."""
     commands: dict[str, tuple[list[str], Mapping[str, str]]] = {}
     for name, system in PEERS.items():
         environ = environment(folder)
         if name in SERVERS:
             try:
                 environ |= stack.enter_context(SERVERS[name](folder))
-            except Exception as error:  # noqa: BLE001  whatever keeps a server away, the other rows are worth having
+            except Exception as error:  # noqa: BLE001  without this server, the other rows are still useful
                 print(f"{system} is left out: {error}", file=sys.stderr)
                 continue
         commands |= program(str(PYTHON), name, system, folder, environ)
@@ -90,7 +90,7 @@ def others(stack: ExitStack, folder: Path) -> Commands:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[Mapping[str, str]]:
-    """A PostgreSQL with procrastinate's tables."""
+    """Run a PostgreSQL with procrastinate's tables."""
     sys.path.append(str(ROOT / "tests" / "runs"))
     from postgres import new_database, server
 
@@ -103,7 +103,7 @@ def postgres(folder: Path) -> Iterator[Mapping[str, str]]:
 
 @contextmanager
 def redis(folder: Path) -> Iterator[Mapping[str, str]]:
-    """A Redis as that of `images up`: on the disk before it answers."""
+    """Run a Redis like that of `images up`, which writes to disk before it answers."""
     from retake.images.up.folder import DataFolder
     from retake.images.up.programs import Programs
     from retake.images.up.redis_server import RedisServer

@@ -1,4 +1,4 @@
-"""Buckets in the states that are measured."""
+"""Prepares buckets in the states to be measured."""
 
 import json
 import os
@@ -15,7 +15,7 @@ KEYS = {"MIDJOURNEY_API_KEY": "bench", "RUNWAYML_API_SECRET": "key_bench", "OPEN
 
 
 def environment(bucket: Path, sandbox: Sandbox | None = None) -> dict[str, str]:
-    """What a tick's process is given. Byte code may be cached, as it is under cron. No tick rests."""
+    """Return the environment of a tick's process. Byte code may be cached, as under cron. No tick rests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("RETAKE_", "PYTHON"))}
     pointed = {"RETAKE_SANDBOX_URL": sandbox.url} if sandbox else {}
     config = str(ROOT / "config" / "config.json")
@@ -24,7 +24,7 @@ def environment(bucket: Path, sandbox: Sandbox | None = None) -> dict[str, str]:
 
 
 def full(bucket: Path) -> Path:
-    """Every folder holds a ready group: there is nothing to do."""
+    """Put a ready group into every folder, so that there is nothing to do."""
     for folder in ("444", "555", "666"):
         (bucket / folder).mkdir(parents=True)
         for suffix in GROUP:
@@ -35,20 +35,20 @@ def full(bucket: Path) -> Path:
 
 
 def published(bucket: Path) -> None:
-    """The publisher has published the group in the last folder."""
+    """Mark the group in the last folder as published."""
     document = json.loads((bucket / "config" / "config_public.json").read_bytes())
     names = [path.stem for path in (bucket / "444").glob("*.json")]
     put(bucket, "public", {**document, "generation_id": [*document["generation_id"], *names]})
 
 
 def waiting(bucket: Path, sandbox: Sandbox) -> str:
-    """A Midjourney task is in flight, and never ends; returns its id."""
+    """Put a Midjourney task in flight that never ends; return its id."""
     sandbox.order("imagine#1=never-ends")
     return in_flight(bucket, sandbox)
 
 
 def in_flight(bucket: Path, sandbox: Sandbox) -> str:
-    """A Midjourney task is in flight; returns its id."""
+    """Put a Midjourney task in flight; return its id."""
     import requests
 
     body = {"model": "midjourney", "task_type": "imagine", "input": {"prompt": "a lighthouse"}, "config": {}}
@@ -64,6 +64,6 @@ def in_flight(bucket: Path, sandbox: Sandbox) -> str:
 
 
 def put(bucket: Path, name: str, document: object) -> None:
-    """Lay a state document into the bucket."""
+    """Write a state document."""
     (bucket / "config").mkdir(exist_ok=True)
     (bucket / "config" / f"config_{name}.json").write_text(json.dumps(document))

@@ -1,4 +1,4 @@
-"""python -m bench.polls SANDBOX_URL CONCURRENCY TASK…: ask for each task once, by the bare client."""
+"""python -m bench.polls SANDBOX_URL CONCURRENCY TASK…: poll each task once with the bare client."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +14,7 @@ def main() -> None:
     def ask(task: str) -> None:
         client = PiAPI(sold.endpoint, sold.task_endpoint, "bench", process_mode="fast", aspect_ratio="", timeout_s=30)
         if not client.fetch(task).running:
-            raise RuntimeError(f"task {task} does not wait")
+            raise RuntimeError(f"task {task} is not running")
 
     with ThreadPoolExecutor(int(concurrency)) as pool:
         list(pool.map(ask, tasks))

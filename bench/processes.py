@@ -1,4 +1,4 @@
-"""What a tick costs as a whole process, as a multiple of `python3 -c pass` with the same interpreter."""
+"""The cost of a tick as a whole process, as a multiple of `python3 -c pass` with the same interpreter."""
 
 import json
 import statistics
@@ -53,10 +53,10 @@ def compared(name: str, rounds: Sequence[Mapping[str, Cost]]) -> tuple[str, ...]
 
 
 def resting(folder: Path) -> dict[str, str]:
-    """Return the environment of ticks that rest: there is nothing to do, and a tick before them has seen so. Those of
-    the row "idle tick" have no cache, and look at everything."""
+    """Return an environment in which ticks rest: there is nothing to do, and an earlier tick has noted that. The ticks
+    in the row "idle tick" have no cache, and look at everything."""
     environ = {**environment(full(folder)), "XDG_CACHE_HOME": str(folder.parent / "cache")}
-    for _ in range(100):  # the documents must have been there for two seconds
+    for _ in range(100):  # the documents must be at least two seconds old
         ended = subprocess.run([sys.executable, MANAGER], env=environ, check=True, capture_output=True, text=True)
         if "nothing has changed" in ended.stderr:
             return environ
@@ -64,13 +64,13 @@ def resting(folder: Path) -> dict[str, str]:
     raise RuntimeError("ticks do not rest")
 
 
-def shown(spent: Cost, bare: Cost) -> tuple[str, ...]:
+def cells(spent: Cost, bare: Cost) -> tuple[str, ...]:
     ratio = spent.cpu_s / bare.cpu_s
     return (f"{spent.cpu_s:.3f}", f"{ratio:.1f}", f"{spent.wall_s:.3f}", f"{spent.peak_mb:.0f}")
 
 
 def cost(command: Sequence[str], environ: Mapping[str, str], runs: int = RUNS) -> Cost:
-    """Raises CalledProcessError where the command fails: what fails is no measurement."""
+    """Return the cost of a command. Raises CalledProcessError if it fails: a failure is not a measurement."""
     spawn = [sys.executable, "-S", str(ROOT / "bench" / "spawn.py"), str(runs), *command]
     costs = json.loads(subprocess.run(spawn, env=dict(environ), check=True, capture_output=True, text=True).stdout)
     return Cost(*(statistics.median(values) for values in zip(*costs, strict=True)))

@@ -1,11 +1,12 @@
-"""python -m bench.servers b2|s3 [SECONDS]: the stand-in of a store in a process of its own, until its stdin is closed.
-It takes so many seconds more for each request, as the way to a far store does.
+"""python -m bench.servers b2|s3 [SECONDS]: run the stand-in of a store until its stdin is closed. Each request takes
+that many seconds longer, as it would to a far store.
 
     with server("s3") as store:
         bucket = open_bucket(store.url("idle"))     # with store.environ in the environment
         store.calls()                               # ["list_objects_v2", …]: every call since it was last asked
 
-What it spends does not count as its customer's, and it ends with its customer, however that ends.
+It runs in a process of its own, so its costs do not count as the benchmark's, and it ends when the benchmark does,
+however that ends.
 """
 
 import json
@@ -24,22 +25,22 @@ S3_KEYS = {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench", "AWS_
 
 
 class Store:
-    """A stand-in that runs. `environ` are the keys that it takes."""
+    """A running stand-in. `environ` has the keys that it accepts."""
 
     def __init__(self, base: str, storage: str, environ: Mapping[str, str]) -> None:
         self.environ = environ
-        self._base, self._storage, self._asked = base, storage, 0
+        self._base, self._storage, self._seen = base, storage, 0
 
     def url(self, prefix: str) -> str:
-        """What STORAGE.url is for a place in its bucket."""
+        """Return STORAGE.url for a folder in its bucket."""
         return self._storage.replace("PREFIX", prefix)
 
     def calls(self) -> list[str]:
-        """The names of the calls since this was last asked."""
+        """Return the names of the calls since this was last called."""
         with urlopen(self._base + CALLS, timeout=10) as answer:  # noqa: S310 (our own stand-in)
             every = [call["name"] for call in json.load(answer)]
-        fresh, self._asked = every[self._asked :], len(every)
-        return fresh
+        new, self._seen = every[self._seen :], len(every)
+        return new
 
 
 @contextmanager
@@ -68,7 +69,7 @@ def serve_b2(delay_s: float) -> None:
 
 
 def serve_s3(delay_s: float) -> None:
-    """moto's server, with a bucket in it."""
+    """Serve moto with one bucket."""
     import logging
     from threading import Thread
 
@@ -76,14 +77,14 @@ def serve_s3(delay_s: float) -> None:
     from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    listened = make_server(
-        "127.0.0.1", 0, noted(DomainDispatcherApplication(create_backend_app), delay_s), threaded=True
+    http_server = make_server(
+        "127.0.0.1", 0, with_call_log(DomainDispatcherApplication(create_backend_app), delay_s), threaded=True
     )
-    Thread(target=listened.serve_forever, daemon=True).start()
-    base = f"http://127.0.0.1:{listened.server_port}"
+    Thread(target=http_server.serve_forever, daemon=True).start()
+    base = f"http://127.0.0.1:{http_server.server_port}"
     make_bucket(base)
     announce(base, f"s3://retake/PREFIX?endpoint={base}", S3_KEYS)
-    listened.shutdown()
+    http_server.shutdown()
 
 
 def make_bucket(base: str) -> None:
@@ -95,8 +96,8 @@ def make_bucket(base: str) -> None:
     connect(parse_url(f"s3://retake?endpoint={base}"), connect_s=5, read_s=10).create_bucket(Bucket="retake")
 
 
-def noted(application: Any, delay_s: float) -> Callable[[dict[str, Any], Any], Any]:
-    """`application` (WSGI), whose calls are listed under the same path as those of the other stand-ins."""
+def with_call_log(application: Any, delay_s: float) -> Callable[[dict[str, Any], Any], Any]:
+    """Wrap the WSGI `application` so that its calls are listed at the same path as in the other stand-ins."""
     calls: list[dict[str, str]] = []
 
     def answer(environ: dict[str, Any], start: Any) -> Any:
@@ -111,7 +112,7 @@ def noted(application: Any, delay_s: float) -> Callable[[dict[str, Any], Any], A
 
 
 def s3_name(environ: Mapping[str, Any]) -> str:
-    """The call that the request is, as botocore has it."""
+    """Return botocore's name for the request."""
     method, query = str(environ["REQUEST_METHOD"]), environ["QUERY_STRING"]
     if method == "GET":
         return "list_objects_v2" if "list-type=2" in query else "get_object"
@@ -121,7 +122,7 @@ def s3_name(environ: Mapping[str, Any]) -> str:
 
 
 def announce(base: str, storage: str, environ: Mapping[str, str]) -> None:
-    """Say where it is to be found, and wait for the end."""
+    """Print where the stand-in is, and wait for the end."""
     print(json.dumps({"base": base, "storage": storage, "environ": dict(environ)}), flush=True)
     sys.stdin.read()
 

@@ -1,7 +1,7 @@
-"""Runs a command so many times and prints what each run cost, as JSON.
+"""Runs a command a number of times and prints the cost of each run, as JSON.
 
-A script of its own, because a child process is accounted the memory of the parent that it was forked from: this parent
-is as small as a Python process can be.
+This is a separate script because the memory of the parent from which a child process was forked counts as the child's:
+this parent is as small as a Python process can be.
 """
 
 import os
@@ -12,11 +12,12 @@ import time
 def main() -> None:
     runs, command = int(sys.argv[1]), sys.argv[2:]
     costs = [once(command) for _ in range(runs + 1)]
-    print([list(cost) for cost in costs[1:] or costs])  # of several, the first one fills caches
+    print([list(cost) for cost in costs[1:] or costs])  # without the first of several, which fills caches
 
 
 def once(command: list[str]) -> tuple[float, float, float]:
-    """CPU seconds, wall seconds, peak memory in MB of the largest process. Its children count, once waited for."""
+    """Return the CPU seconds, the wall seconds, and the peak memory in MB of the largest process. Children count if
+    they have been waited for."""
     began = time.perf_counter()
     null = os.open(os.devnull, os.O_RDWR)
     actions = [(os.POSIX_SPAWN_DUP2, null, fd) for fd in (0, 1, 2)]

@@ -1,10 +1,10 @@
-"""A table as Markdown, so that what is printed can stand in docs/performance.md as it is."""
+"""A table as Markdown, to be pasted into docs/performance.md."""
 
 from collections.abc import Sequence
 
 
 def markdown(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The first column to the left, the others to the right."""
+    """Return the table, with the first column aligned left and the others right."""
     widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
 
     def line(cells: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What the video of a three-minute track costs: `waveform_video`, and bare ffmpeg in one command line."""
+"""The cost of the video of a three-minute track: by `waveform_video`, and by bare ffmpeg in one command line."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ from retake.media.picture import Size
 from retake.media.placeholder import placeholder
 
 MINUTES = 3
-MEDIAN_OF = 3
+REPEATS = 3
 
 _OURS = (
     "import sys; from pathlib import Path; from retake.media.waveform import waveform_video;"
@@ -34,7 +34,7 @@ def waveform_table(folder: Path) -> str:
         "waveform_video": [sys.executable, "-c", _OURS, str(cover), str(track), str(folder / "ours.mp4")],
         "bare ffmpeg": _bare(cover, track, folder / "bare.mp4"),
     }
-    spent = {name: cost(command, environ, MEDIAN_OF) for name, command in commands.items()}
+    spent = {name: cost(command, environ, REPEATS) for name, command in commands.items()}
     sizes = [path.stat().st_size / 1e6 for path in (folder / f"{name}.mp4" for name in ("ours", "bare"))]
     bare_s = spent["bare ffmpeg"].wall_s
     rows = [
@@ -42,7 +42,7 @@ def waveform_table(folder: Path) -> str:
         for (name, it), mb in zip(spent.items(), sizes, strict=True)
     ]
     title = (
-        f"The video of a track of {MINUTES} minutes, whole processes, medians of {MEDIAN_OF}; and bare ffmpeg in one "
+        f"The video of a track of {MINUTES} minutes, whole processes, medians of {REPEATS}; and bare ffmpeg in one "
         f"command line, with the same encoder settings: showwaves over the cover, {waveform.FPS} frames a second. "
         "`waveform_video` also reads the track before and the video after, and checks their lengths."
     )

@@ -1,4 +1,4 @@
-"""A workflow of six steps of DBOS's, in SQLite; an idle tick launches it, which looks for workflows to recover."""
+"""A DBOS workflow of six steps, in SQLite; an idle tick launches DBOS, which looks for workflows to recover."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Six messages in a pipeline of Dramatiq's, by Redis with appendfsync always; the worker ends when none is left."""
+"""A Dramatiq pipeline of six messages, on Redis with appendfsync always; the worker ends when none is left."""
 
 import os
 import sys

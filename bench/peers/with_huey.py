@@ -1,4 +1,4 @@
-"""Six tasks in a pipeline of Huey's, in SQLite with fsync; the results are kept there."""
+"""A Huey pipeline of six tasks, in SQLite with fsync; the results are kept there."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Six tasks of Luigi's, each of which needs the file of the one before; an idle tick finds the last file there."""
+"""Six Luigi tasks, each of which needs the file of the one before; an idle tick finds the last file present."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Six jobs of procrastinate's in PostgreSQL, each of which defers the next; the worker ends when none is left."""
+"""Six procrastinate jobs in PostgreSQL, each of which defers the next; the worker ends when none is left."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Six steps of a run on a ledger in SQLite; the worker of an idle tick finds no run."""
+"""A run of six steps on a ledger in SQLite; the worker of an idle tick finds no run."""
 
 import os
 import sys
