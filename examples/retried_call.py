@@ -5,8 +5,8 @@
     python examples/retried_call.py --plan 503,503,503,503   # gives up after three retries (exit 75)
     python examples/retried_call.py                          # the breaker is open: no call is made (exit 75)
 
-The breaker opens after six failures within a minute, whichever process met them, since its state is in the bucket. With
---bucket 's3://…' that holds for every machine that uses this bucket. After ten seconds it lets one call through.
+The breaker opens after six failures within a minute, in whatever process they happen, since its state is in the bucket.
+With --bucket 's3://…' that holds for every machine that uses the bucket. After ten seconds it lets one call through.
 """
 
 import argparse
@@ -30,7 +30,7 @@ POLICY = RetryPolicy(max_retries=3, backoff=Exponential(0.1), jitter_percent=20)
 
 
 def ask(url: str) -> str:
-    """Ask the vendor. Raises CodedError, by whose code the policy decides whether to retry."""
+    """Ask the vendor. Raises CodedError; from its code, the policy decides whether to retry."""
     try:
         answer = httpx.post(f"{url}/posters", json={"title": "aurora"}, timeout=10)
     except httpx.TransportError as error:
@@ -41,15 +41,15 @@ def ask(url: str) -> str:
 
 
 def tell(tried: Tried) -> None:
-    """Print what became of an attempt."""
+    """Print the outcome of an attempt."""
     print(f"attempt {tried.attempt}: {tried.error or 'answered'}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bucket", default="file:demo/library", help="where the breaker is")
-    parser.add_argument("--vendor", metavar="URL", help="instead of one that lives as long as this program")
-    parser.add_argument("--plan", default="", help="how the calls end, for that one: ok, 503")
+    parser.add_argument("--vendor", metavar="URL", help="instead of one that runs only as long as this program")
+    parser.add_argument("--plan", default="", help="how that one answers the calls: ok, 503")
     options = parser.parse_args()
     logging.basicConfig(format="log: %(message)s")
     Path("demo").mkdir(exist_ok=True)

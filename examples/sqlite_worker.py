@@ -1,10 +1,10 @@
-"""A worker on SQLite that survives `kill -9`: each poster is made once, and what was done is not done again.
+"""A worker on SQLite that survives `kill -9`: each poster is made once, and no finished step is done again.
 
     python examples/sqlite_worker.py                         # three posters of three steps each, in demo/posters
     python examples/sqlite_worker.py --step-s 2              # slowly: kill it with kill -9, and start it again
 
-Start as many as you like beside one another; each poster goes to one of them. When a worker falls silent, another one
-takes up its poster two seconds later, at the step that was not done. A poster that kills four workers is given up.
+Start as many as you like at the same time; each poster goes to one of them. Two seconds after a worker falls silent,
+another one continues its poster, at the step that was not done. A poster that kills four workers is given up.
 """
 
 import argparse
@@ -30,7 +30,7 @@ CLOCK = SystemClock()
 
 
 def make(folder: Path, title: str, step: str, step_s: float) -> str:
-    """Do one step and return its file, which is there whole or not at all. It bears to be begun again."""
+    """Do one step and return its file, which is there whole or not at all. A step can safely be begun again."""
     file = folder / f"{title}.{step}"
     print(f"{title}: {step} begins", flush=True)
     CLOCK.sleep(step_s)
@@ -44,7 +44,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("titles", nargs="*", default=["aurora", "comet", "meteor"])
     parser.add_argument("--folder", type=Path, default=Path("demo/posters"))
-    parser.add_argument("--step-s", type=float, default=0.1, help="seconds that a step takes")
+    parser.add_argument("--step-s", type=float, default=0.1, help="how many seconds a step takes")
     options = parser.parse_args()
     logging.basicConfig(format="log: %(message)s")
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def main() -> int:
         done = handle.steps_done()
         for step in STEPS:
             if step not in done:
-                handle.check()  # this worker may have been taken for dead: StaleRun
+                handle.check()  # raises StaleRun if this worker was taken for dead
                 handle.step_done(step, {"file": make(options.folder, title, step, options.step_s)})
         print(f"{title}: done", flush=True)
         return {"poster": f"{title}.{STEPS[-1]}"}

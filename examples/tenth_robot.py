@@ -1,12 +1,12 @@
-"""A tenth robot: a policy file of its own, and the work that it does under it.
+"""A tenth robot, with its own policy file and the work that it does under that policy.
 
     python examples/tenth_robot.py                           # prints a label
     python examples/tenth_robot.py --fail PRINTER_BUSY*2     # busy twice: two retries, then a label
     python examples/tenth_robot.py --fail PRINTER_BUSY*4     # busy for good: the policy's last actions (exit 69)
     python examples/tenth_robot.py --fail LABEL_TOO_LONG     # another try would not help: none is made (exit 69)
 
-What is retried, when, and what follows the last failure is in examples/policies/NR.NSI.10.toml, not here. Work that
-failed for good is a dead letter in the bucket, which a folder with settings (retake init) can show:
+What is retried, when, and what follows the last failure is defined in examples/policies/NR.NSI.10.toml, not here. Work
+that failed for good is a dead letter in the bucket, which can be listed from a folder with settings (retake init):
 
     RETAKE_STORAGE_URL=file:demo/library python -m retake dead-letters list
 """
@@ -32,7 +32,7 @@ POLICY = Path(__file__).parent / "policies" / "NR.NSI.10.toml"
 
 
 class PrintedActions:
-    """An action sink that prints what it is given; yours would open the ticket."""
+    """An action sink that only prints; yours would open the ticket."""
 
     def carry_out(self, action: FollowUp, record: Record) -> None:
         print(f"then: {action.do} {action.system or action.channel or ''}".rstrip())
@@ -41,7 +41,9 @@ class PrintedActions:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("label", nargs="?", default="scrap 42")
-    parser.add_argument("--fail", default="", help="how the first tries end: the end of a code, *N for N times")
+    parser.add_argument(
+        "--fail", default="", help="how the first attempts fail: the end of a code, with *N for N times"
+    )
     parser.add_argument("--bucket", default="file:demo/library")
     options = parser.parse_args()
     Path("demo").mkdir(exist_ok=True)
@@ -53,7 +55,7 @@ def main() -> int:
         parser.error(f"--fail takes the end of {', '.join(policy.errors)}, and *N")
 
     def print_label(call: Call) -> str:
-        """Do the work once. Raises RobotError with a code of the policy."""
+        """Do the work once. Raises RobotError with a code from the policy."""
         if call.attempt <= len(codes):
             error = RobotError(codes[call.attempt - 1], policy.errors[codes[call.attempt - 1]])
             print(f"attempt {call.attempt}: {error}")

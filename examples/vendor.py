@@ -1,10 +1,10 @@
-"""A vendor for the examples: it makes posters over HTTP on this machine, bills each of them, and fails as ordered.
+"""A vendor for the examples, over HTTP on this machine: it makes posters, bills each one, and fails as ordered.
 
     python examples/vendor.py --plan ok,cut        # prints its address and runs until Ctrl-C
 
-The other examples start one of their own unless they are given an address (--vendor URL). --plan says how the next
-orders end: ok; 503, not carried out; cut, made and billed, but the connection is cut before the answer; hang, made and
-billed, but never answered. Every order after those of the plan is ok.
+The other examples start their own unless they are given an address (--vendor URL). --plan says how the next orders end:
+ok; 503, not carried out; cut, made and billed, but the connection is cut before the answer; hang, made and billed, but
+never answered. Every order after the plan is ok.
 """
 
 import argparse
@@ -27,7 +27,7 @@ class Vendor(ThreadingHTTPServer):
 
 
 class Orders(BaseHTTPRequestHandler):
-    """One request."""
+    """Handles one request."""
 
     server: Vendor
 
@@ -52,12 +52,12 @@ class Orders(BaseHTTPRequestHandler):
         self.wfile.write(data)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002  the name is the library's
-        """Log nothing: what the examples print is what matters."""
+        """Log nothing, so that only the examples' own output shows."""
 
 
 @contextmanager
 def vendor(url: str | None, plan: str) -> Iterator[str]:
-    """Yield the address of the vendor at `url`, or of a new one that lives as long as the block."""
+    """Yield `url`, or the address of a new vendor that runs as long as the block."""
     if url:
         yield url
         return
