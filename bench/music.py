@@ -109,7 +109,7 @@ def serve(what: str) -> None:
         port = listener.getsockname()[1]
         announce = lambda: print(port, flush=True)  # noqa: E731
         app = bare_app() if what == "bare" else music(what)
-        ApiServer(app, listener, signals=lambda: int(ended.is_set()), announce=announce).serve_until_stopped()
+        ApiServer(app, listener, signals=lambda: int(ended.is_set()), on_start=announce).serve_until_stopped()
 
 
 def bare_app() -> object:

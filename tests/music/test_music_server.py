@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
+from bench.music import served
 from retake.music.settings import MUSIC_KEYS
 from retake.serving.server import PortTaken, address_of, listen
 
@@ -169,3 +170,12 @@ def test_a_socket_is_had_once() -> None:
     with listen("127.0.0.1", port) as again:
         assert address_of(again, "127.0.0.1") == f"http://127.0.0.1:{port}"
         assert address_of(again, "::1") == f"http://[::1]:{port}"
+
+
+# --- the benchmark --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("what", "path", "status"), [("bare", "/", 200), ("sqlite:{}", "/api/music/pipeline/1", 401)])
+def test_the_benchmark_serves_what_it_measures(tmp_path: Path, what: str, path: str, status: int) -> None:
+    with served(what.format(tmp_path / "music.db")) as port:
+        assert httpx.get(f"http://127.0.0.1:{port}{path}", timeout=20).status_code == status
