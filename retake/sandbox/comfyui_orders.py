@@ -24,7 +24,7 @@ PROMPT_FAULTS = {
 """What happens to a prompt; only for comfy.prompt."""
 
 SERVER_FAULTS = {
-    "ws-cut": "every WebSocket is cut: for comfy.prompt half-way, else at once",
+    "ws-cut": "all WebSockets are cut: half-way in comfy.prompt, else now",
     "restart": "queue, history and WebSockets are lost, at the same moments",
 }
 
