@@ -351,7 +351,7 @@ def read_range(bucket: Bucket, key: str, first: int, last: int) -> bytes:
     return bucket.read(key)[0][first : last + 1]
 
 
-PIECE = 2**20
+CHUNK_SIZE = 2**20
 """Bytes of a large file that are in memory at a time while it is copied, compared or sent."""
 
 
@@ -364,7 +364,7 @@ class FileWrites(Protocol):
     """
 
     def write_file(self, key: str, file: BinaryIO, expect: str | Expect) -> str:
-        """Write the whole of `file` like `Bucket.write`, with about `PIECE` bytes of it in memory at a time.
+        """Write the whole of `file` like `Bucket.write`, with about `CHUNK_SIZE` bytes of it in memory at a time.
 
         `file` must be seekable. It is read from its beginning, perhaps more than once, and must not change meanwhile.
         """

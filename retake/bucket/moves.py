@@ -5,7 +5,7 @@ from itertools import zip_longest
 from typing import Protocol, runtime_checkable
 
 from retake.bucket import Bucket, check_key
-from retake.bucket.contract import PIECE, read_range
+from retake.bucket.contract import CHUNK_SIZE, read_range
 from retake.errors import StorageError
 
 
@@ -63,9 +63,9 @@ def same_content(bucket: Bucket, one: str, other: str) -> bool:
 
 def _pieces(bucket: Bucket, key: str) -> Iterator[bytes]:
     first, piece = 0, b""
-    while first == 0 or len(piece) == PIECE:
-        piece = read_range(bucket, key, first, first + PIECE - 1)
-        first += PIECE
+    while first == 0 or len(piece) == CHUNK_SIZE:
+        piece = read_range(bucket, key, first, first + CHUNK_SIZE - 1)
+        first += CHUNK_SIZE
         yield piece
 
 

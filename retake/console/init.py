@@ -13,7 +13,7 @@ import click
 from retake.alerts.settings import VARIABLES
 from retake.console.answer import Answer, Heading, Raw, Sentence, Tone
 from retake.console.group import AS_JSON, CHANNEL
-from retake.console.invocation import CONTEXT, answered
+from retake.console.invocation import CONTEXT, execute
 from retake.data import checkout, default_file, packaged_file
 from retake.errors import SettingsError
 from retake.images.settings import ENVIRONMENT as OF_IMAGES
@@ -45,7 +45,7 @@ def command(context: click.Context, folder: Path, as_json: bool) -> None:
     if context.meta.get(CHANNEL):
         context.fail("init is about no channel")
     program = context.find_root().command_path
-    sys.exit(answered(lambda: _init(folder, program), as_json=as_json or bool(context.meta.get(AS_JSON))))
+    sys.exit(execute(lambda: _init(folder, program), as_json=as_json or bool(context.meta.get(AS_JSON))))
 
 
 def _init(folder: Path, program: str) -> Answer:

@@ -35,7 +35,7 @@ def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Comman
             if every_s is not None:
                 return _watch(lambda context: work(context, **options), channel, every_s, as_json=as_json)
             context = CommandContext(dict(os.environ), channel=channel, as_text=not as_json)
-            return answered(lambda: work(context, **options), as_json=as_json)
+            return execute(lambda: work(context, **options), as_json=as_json)
 
         return command_of(name, work, run)
 
@@ -80,10 +80,10 @@ def _watch(work: Callable[[CommandContext], Answer], channel: str | None, every_
         told = f"looked at {stamp(SystemClock().now())}, again every {every_s:g} s; Ctrl-C ends it"
         return found._replace(blocks=[*found.blocks, Sentence(told, Tone.FAINT)])
 
-    return watch.repeated(lambda: answered(answer, as_json=as_json, indent=None), every_s)
+    return watch.repeated(lambda: execute(answer, as_json=as_json, indent=None), every_s)
 
 
-def answered(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 2) -> int:
+def execute(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 2) -> int:
     """Call `work`, show its answer, and return the exit code. An error that a person can fix is shown as a sentence,
     never a traceback; in JSON it is the document {"error", "exit_code"}. Raises the click.UsageError of `work`."""
     setup_logging(sys.stderr, human=True, level="WARNING")

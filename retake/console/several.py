@@ -8,7 +8,7 @@ import click
 
 from retake.console.answer import Answer, Block, Heading, Sentence, Tone
 from retake.console.command_context import CommandContext
-from retake.console.invocation import answered, command_of
+from retake.console.invocation import command_of, execute
 from retake.operations import several
 from retake.operations.several import Item
 
@@ -39,7 +39,7 @@ def command_for_each(
                 items = [*all_of(context)] if every and all_of else [Item(it, channel) for it in dict.fromkeys(names)]
                 return each(items, lambda it: work(_context_for(context, it), **{argument: it.name}, **options))
 
-            return answered(answer, as_json=as_json)
+            return execute(answer, as_json=as_json)
 
         more = [click.argument(argument, metavar=f"{metavar}...", nargs=-1)]
         if all_of:

@@ -5,9 +5,7 @@ from datetime import UTC, date, datetime, timedelta
 import click
 
 from retake.operations import words
-from retake.operations.words import LONGEST_WINDOW, read_length
-
-__all__ = ["LONGEST_WINDOW", "moment_of", "read_day", "read_since", "read_window"]
+from retake.operations.words import read_length
 
 
 def read_since(

@@ -20,10 +20,10 @@ def after_work(operations: Operations, mode: Mode) -> AfterWork:
     sums = reader.sums(windows_s, totals=kpi.textfile is not None)
     store = ModeStore(operations.bucket, operations.clock)
     if modes.auto:
-        _change_mode(operations, reader.lately(sums, modes.window_seconds), store)
+        _change_mode(operations, reader.recent_figures(sums, modes.window_seconds), store)
     else:
         store.repeat()  # the process that set the mode may have died before it wrote the copy
-    found = (_breakers(operations), rates(reader.lately(sums, kpi.window_seconds)))
+    found = (_breakers(operations), rates(reader.recent_figures(sums, kpi.window_seconds)))
     return AfterWork(found, lambda: reader.write_textfile(sums))
 
 

@@ -19,21 +19,21 @@ class StepAttempt(NamedTuple):
 
     step: str
     number: int  # from 1
-    most: int  # the maximum number of attempts
+    max_attempts: int
 
     @property
     def words(self) -> str:
-        return f"{self.step}, attempt {self.number} of {self.most}"
+        return f"{self.step}, attempt {self.number} of {self.max_attempts}"
 
     @property
     def short(self) -> str:
-        return f"{self.step} {self.number}/{self.most}"
+        return f"{self.step} {self.number}/{self.max_attempts}"
 
 
 def as_document(at: StepAttempt | None) -> dict[str, Any]:
     """Return the JSON fields that stand beside the run's own `attempt`."""
-    step, number, most = at or (None, None, None)
-    return {"step": step, "step_attempt": number, "max_attempts": most}
+    step, number, max_attempts = at or (None, None, None)
+    return {"step": step, "step_attempt": number, "max_attempts": max_attempts}
 
 
 def of_failure(error: ErrorRecord) -> int | None:

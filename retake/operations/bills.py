@@ -46,7 +46,7 @@ def paid_sums(calls: Collection[Call]) -> PaidSums | None:
     return PaidSums(len(calls), micro_usd, len(doubtful), doubtful_usd, _duplicates(calls))
 
 
-def added(sums: Iterable[PaidSums]) -> PaidSums:
+def total_of(sums: Iterable[PaidSums]) -> PaidSums:
     """Return the total of several sums."""
     return PaidSums(*map(sum, zip(NO_SUMS, *sums, strict=True)))
 

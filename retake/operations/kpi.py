@@ -48,7 +48,7 @@ class KpiSums(NamedTuple):
     """The counts in all ledgers together up to `at`, without any data of single runs."""
 
     at: datetime
-    lately: Mapping[float, Mapping[Cell, int]]  # by window in seconds, without open runs
+    recent: Mapping[float, Mapping[Cell, int]]  # by window in seconds, without open runs
     totals: Mapping[Cell, int]  # since the ledgers began; empty unless requested
 
 
@@ -84,21 +84,21 @@ class KpiReader:
         """Return the counts in the windows up to now and, with `totals`, since the ledgers began. There may be 10,000
         ledgers, so they are counted one after another and only the sums are kept. Raises like `report`."""
         now = self._operations.clock.now()
-        lately = {window_s: Counter[Cell]() for window_s in windows_s}
+        recent = {window_s: Counter[Cell]() for window_s in windows_s}
         since_ever = Counter[Cell]()
         for name, source in self._ledgers():
             counted = self._snapshots.counted(name, source)
-            for window_s, sums in lately.items():
+            for window_s, sums in recent.items():
                 found = counted.between(micros(_before(now, window_s)), micros(now))
                 sums.update({cell: amount for cell, amount in found.items() if cell[0] != "open"})
             if totals:
                 since_ever.update(counted.totals())
-        return KpiSums(now, lately, since_ever)
+        return KpiSums(now, recent, since_ever)
 
-    def lately(self, sums: KpiSums, window_s: float) -> Iterator[PipelineFigures]:
+    def recent_figures(self, sums: KpiSums, window_s: float) -> Iterator[PipelineFigures]:
         """Yield the figures of each pipeline with any activity in one of the windows of `sums`. They do not say whether
         a pipeline has stopped."""
-        return each_pipeline(sums.lately[window_s], min_runs=self._terms.min_runs)
+        return each_pipeline(sums.recent[window_s], min_runs=self._terms.min_runs)
 
     def metrics(self, sums: KpiSums | None = None) -> str:
         """Return all metrics in Prometheus's text format. `sums`, if given, must be fresh and have the window
@@ -106,7 +106,7 @@ class KpiReader:
         window_s = self._terms.window_seconds
         sums = sums or self.sums([window_s], totals=True)
         books = self._snapshots.counted("caps", DayBooks(self._operations.bucket))
-        figures = Figures(sums.at, window_s, self._figures(sums.lately[window_s], _stopped(self._operations)))
+        figures = Figures(sums.at, window_s, self._figures(sums.recent[window_s], _stopped(self._operations)))
         return self._render(_total([sums.totals, books.totals()]), figures)
 
     def levels(self) -> str:

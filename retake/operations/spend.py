@@ -5,7 +5,7 @@ from datetime import UTC, date, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
-from retake.operations.bills import PaidSums, added, sums_document
+from retake.operations.bills import PaidSums, sums_document, total_of
 from retake.operations.pipelines import Operations
 from retake.operations.port import Bill, OperatedPipeline, PaidMonth, PaidWork, Refusal
 from retake.operations.words import usd
@@ -83,7 +83,7 @@ def as_document(report: SpendReport, newest: int | None = None) -> dict[str, Any
     steps = _grouped(calls, step_of, [month.by_step for _, month in report.months])
     return {
         "since": report.since,
-        "total": sums_document(calls, added(further for _, further in days.values())),
+        "total": sums_document(calls, total_of(further for _, further in days.values())),
         "today": _day_document(report.today, report.own),
         "by_day": [{"day": day, **sums_document(*days[day])} for day in sorted(days, reverse=True)],
         "by_step": [{"step": step, **sums_document(*found)} for step, found in sorted(steps.items())],
@@ -105,7 +105,7 @@ def _grouped(
     for month in further:
         for name, it in month.items():
             sums.setdefault(name, []).append(it)
-    return {name: (groups.get(name, []), added(sums.get(name, ()))) for name in {**groups, **sums}}
+    return {name: (groups.get(name, []), total_of(sums.get(name, ()))) for name in {**groups, **sums}}
 
 
 def _day_document(today: list[tuple[str | None, Today]], own: tuple[Today, ...]) -> dict[str, Any]:

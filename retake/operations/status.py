@@ -208,7 +208,7 @@ def as_document(it: PipelineStatus, cap_usd: float | None) -> dict[str, Any]:
         "status": state.status,
         "status_in_words": state.words,
         "attempt": state.step.number if state.step else None,
-        "max_attempts": state.step.most if state.step else None,
+        "max_attempts": state.step.max_attempts if state.step else None,
         "next_retry_at": stamped(state.next_retry_at),
         "waiting_for": state.waiting
         and {"whom": state.waiting.party, "what": state.waiting.what, "since": stamped(state.waiting.since)},

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from retake.clock import parse_stamp
 
-LONGEST_WINDOW = timedelta(days=3650)
+MAX_WINDOW = timedelta(days=3650)
 
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _LENGTH = re.compile(rf"(\d{{1,6}}) ?({'|'.join(sorted(_UNITS, key=len, reverse=True))})", re.ASCII)
@@ -66,7 +66,7 @@ def read_length(text: str) -> timedelta | None:
 def read_window(text: str) -> float:
     """Parse a duration that is more than nothing and at most ten years; return it in seconds. Raises ValueError."""
     length = read_length(text)
-    if length is None or not timedelta() < length <= LONGEST_WINDOW:
+    if length is None or not timedelta() < length <= MAX_WINDOW:
         way = "say how long (90s, 90m, 24h, 7d, 4w), at most 3650d"
         raise ValueError(f"{one_line(text, 40)!r} is not a length of time; {way}")
     return length.total_seconds()

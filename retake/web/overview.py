@@ -87,7 +87,7 @@ def standing(it: PipelineStatus, now: datetime) -> ShownPipeline:
         channel=it.channel or "",
         item=state.item_id or "",
         step=state.step.step if state.step else "",
-        attempt=f"{state.step.number} of {state.step.most}" if state.step and state.step.number else "",
+        attempt=f"{state.step.number} of {state.step.max_attempts}" if state.step and state.step.number else "",
         words=words,
         tone=tone,
         waits=waits,

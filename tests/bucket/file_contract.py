@@ -6,7 +6,7 @@ from io import BytesIO
 import pytest
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
-from retake.bucket.contract import PIECE, make_folders, mark, write_file, write_unsynced
+from retake.bucket.contract import CHUNK_SIZE, make_folders, mark, write_file, write_unsynced
 from retake.bucket.moves import move
 
 Connect = Callable[[], Bucket]
@@ -17,7 +17,7 @@ class FileContract:
         bucket.write("a", b"0123456789", ABSENT)
         assert [bucket.read_range("a", *it) for it in ((0, 0), (3, 99), (10, 99))] == [b"0", b"3456789", b""]
 
-    @pytest.mark.parametrize("size", [0, 1, PIECE - 1, PIECE, 2 * PIECE + 7])
+    @pytest.mark.parametrize("size", [0, 1, CHUNK_SIZE - 1, CHUNK_SIZE, 2 * CHUNK_SIZE + 7])
     def test_a_file_is_written_whole_wherever_it_is_open(self, connect: Connect, size: int) -> None:
         data = bytes(range(251)) * (size // 251 + 1)
         file = BytesIO(data[:size])

@@ -16,7 +16,7 @@ from retake.console import invocation as frame
 from retake.console.answer import Answer, Sentence
 from retake.console.command import ACTING, READING, RUNNING, main
 from retake.console.command_context import CommandContext
-from retake.console.invocation import answered, console_command
+from retake.console.invocation import console_command, execute
 from retake.errors import LeaseHeld, RunError, SettingsError, StateError, StorageError
 from retake.images.api_command import api
 from retake.images.worker_command import worker
@@ -118,10 +118,10 @@ def test_an_error_is_a_sentence_and_an_exit_code(
     def work() -> Answer:
         raise error
 
-    assert answered(work, as_json=False) == code
+    assert execute(work, as_json=False) == code
     out, err = capsys.readouterr()
     assert (out, err) == ("", f"error: {error}\n")
-    assert answered(work, as_json=True) == code
+    assert execute(work, as_json=True) == code
     out, err = capsys.readouterr()
     assert json.loads(out) == {"error": str(error), "exit_code": code}
     assert err == f"error: {error}\n"
@@ -131,7 +131,7 @@ def test_a_bug_keeps_its_traceback_and_ends_with_70(capsys: pytest.CaptureFixtur
     def work() -> Answer:
         raise ZeroDivisionError
 
-    assert answered(work, as_json=False) == 70
+    assert execute(work, as_json=False) == 70
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
@@ -142,7 +142,7 @@ def test_what_nobody_reads_any_more_is_no_bug(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(sys, "stdout", Gone())
     with pytest.raises(BrokenPipeError):  # click ends the process quietly for it
-        answered(lambda: Answer({}, [Sentence("x")]), as_json=True)
+        execute(lambda: Answer({}, [Sentence("x")]), as_json=True)
 
 
 def test_a_command_is_a_function_of_a_desk() -> None:

@@ -215,8 +215,8 @@ def test_one_count_serves_several_windows_and_the_metrics(tmp_path: Path) -> Non
     sums = reader.sums([2 * hours, 24 * hours], totals=True)
     assert [key for key in watched.keys if key.startswith("runs/")]
     watched.keys.clear()
-    assert [it.ended for it in reader.lately(sums, 24 * hours)] == [1]
-    assert [it for it in reader.lately(sums, 2 * hours) if it.ended or it.steps] == []
+    assert [it.ended for it in reader.recent_figures(sums, 24 * hours)] == [1]
+    assert [it for it in reader.recent_figures(sums, 2 * hours) if it.ended or it.steps] == []
     reader.write_textfile(sums)
     assert [key for key in watched.keys if key.startswith("runs/")] == []
     assert path.read_text() == reader.metrics()
@@ -227,7 +227,7 @@ def test_what_a_tick_looks_at_is_what_a_report_tells() -> None:
     finish(world, ("upscale", "refused"))
     world.tick()
     reader = KpiReader(context_of(world).operations)
-    found = [*reader.lately(reader.sums([86400.0]), 86400.0)]
+    found = [*reader.recent_figures(reader.sums([86400.0]), 86400.0)]
     assert found == [*reader.report(86400.0).figures.pipelines]
     assert found[0].steps
 

@@ -22,7 +22,7 @@ from retake.bucket.b2.large import (
     upload_large,
 )
 from retake.bucket.b2.marks import Version, version_of
-from retake.bucket.contract import PIECE, name_stem
+from retake.bucket.contract import CHUNK_SIZE, name_stem
 from retake.bucket.scanning import outermost
 from retake.errors import StorageError
 
@@ -120,7 +120,7 @@ class B2Calls:
         if size > part_size:
             return _stored(upload_large(self.connection, name, file, info, part_size))
         digest = sha1_of(file)
-        data = FilePart(file, 0, size) if size > PIECE else _whole(file)
+        data = FilePart(file, 0, size) if size > CHUNK_SIZE else _whole(file)
 
         def call(session: Any) -> Any:
             return session.upload_file(self.connection.bucket_id, name, size, "b2/x-auto", digest, info, data)
@@ -169,7 +169,7 @@ class B2Calls:
         Gone."""
         if one.size != other.size or (one.digest and other.digest):
             return (one.size, one.digest) == (other.size, other.digest)
-        ranges = ((first, min(first + PIECE, one.size) - 1) for first in range(0, one.size, PIECE))
+        ranges = ((first, min(first + CHUNK_SIZE, one.size) - 1) for first in range(0, one.size, CHUNK_SIZE))
         return all(self.download_range(one, *it) == self.download_range(other, *it) for it in ranges)
 
     def download_range(self, version: Version, first: int, last: int) -> bytes:

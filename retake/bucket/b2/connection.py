@@ -23,7 +23,7 @@ from retake.bucket.b2.errors import (
     is_transient,
     retry_after_s,
 )
-from retake.bucket.contract import PIECE
+from retake.bucket.contract import CHUNK_SIZE
 from retake.clock import Clock, SystemClock
 from retake.errors import StorageError, StorageKeyRefused
 
@@ -124,7 +124,7 @@ class B2Connection:
         if self._until is not None:
             yield
             return
-        more = max(0, size - PIECE) / MIN_BYTES_PER_S
+        more = max(0, size - CHUNK_SIZE) / MIN_BYTES_PER_S
         self._present.until = self._now() + (self._deadline_s if seconds is None else seconds) + more
         try:
             yield

@@ -12,7 +12,7 @@ from io import SEEK_CUR, SEEK_END, SEEK_SET, RawIOBase
 from typing import Any, BinaryIO, NamedTuple
 
 from retake.bucket.b2.connection import PAUSES_S, B2Connection, Gone
-from retake.bucket.contract import PIECE
+from retake.bucket.contract import CHUNK_SIZE
 from retake.errors import StorageError
 
 LEFTOVER_S = 24 * 3600.0  # the writer of an unfinished file this old is gone
@@ -60,12 +60,12 @@ def size_of(file: BinaryIO) -> int:
 
 
 def sha1_of(file: BinaryIO) -> str:
-    """Return the SHA-1 of the content of `file`, read `PIECE` bytes at a time."""
+    """Return the SHA-1 of the content of `file`, read `CHUNK_SIZE` bytes at a time."""
     from hashlib import sha1
 
     digest = sha1(usedforsecurity=False)
     file.seek(0)
-    while piece := file.read(PIECE):
+    while piece := file.read(CHUNK_SIZE):
         digest.update(piece)
     return digest.hexdigest()
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, NamedTuple, Protocol
 
 from retake.bucket import Entry, check_key
-from retake.bucket.contract import PIECE, is_key
+from retake.bucket.contract import CHUNK_SIZE, is_key
 from retake.errors import StorageError
 
 LEFTOVER_S = 24 * 3600.0  # the writer of a draft this old is gone
@@ -103,9 +103,9 @@ def write_draft(folder: str, pieces: Iterable[bytes], mode: int) -> Draft:
 
 
 def pieces_of(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the content of `file` from its beginning, `PIECE` bytes at a time. Raises OSError."""
+    """Yield the content of `file` from its beginning, `CHUNK_SIZE` bytes at a time. Raises OSError."""
     file.seek(0)
-    while piece := file.read(PIECE):
+    while piece := file.read(CHUNK_SIZE):
         yield piece
 
 
