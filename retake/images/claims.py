@@ -9,7 +9,7 @@ from retake.images.jobs import JobStatus
 from retake.images.redis_calls import RedisCalls, milliseconds, pairs
 
 
-class Taken(StrEnum):
+class ClaimResult(StrEnum):
     """The result of an attempt to claim a job."""
 
     CLAIMED = "claimed"
@@ -23,11 +23,11 @@ class Taken(StrEnum):
 class JobClaim(NamedTuple):
     """The result of `JobStore.claim`."""
 
-    taken: Taken
+    result: ClaimResult
     held_s: float = 0.0  # seconds until the other worker's claim expires unless it is renewed
 
 
-class Still(StrEnum):
+class WriteResult(StrEnum):
     """Whether the writer still holds the job."""
 
     DONE = "done"
@@ -43,24 +43,24 @@ class JobClaims(RedisCalls):
 
         A job whose claim expired `deaths` times is EXHAUSTED.
         """
-        taken, left_ms = self.run(scripts.CLAIM, [job_id], [token, milliseconds(silence_s), deaths])
-        return JobClaim(Taken(taken), int(left_ms) / 1000)
+        result, left_ms = self.run(scripts.CLAIM, [job_id], [token, milliseconds(silence_s), deaths])
+        return JobClaim(ClaimResult(result), int(left_ms) / 1000)
 
-    def renew(self, job_id: str, token: str, silence_s: float) -> Still:
+    def renew(self, job_id: str, token: str, silence_s: float) -> WriteResult:
         """Renew the claim for another `silence_s` seconds, even if it has expired, unless somebody else has claimed the
         job."""
-        return Still(self.run(scripts.UPDATE, [job_id], [token, milliseconds(silence_s)]))
+        return WriteResult(self.run(scripts.UPDATE, [job_id], [token, milliseconds(silence_s)]))
 
-    def update(self, job_id: str, token: str, silence_s: float, fields: Mapping[str, str]) -> Still:
+    def update(self, job_id: str, token: str, silence_s: float, fields: Mapping[str, str]) -> WriteResult:
         """Write fields of a claimed job, and renew the claim."""
         given = pairs({**fields, "updated_at": self.now()})
-        return Still(self.run(scripts.UPDATE, [job_id], [token, milliseconds(silence_s), *given]))
+        return WriteResult(self.run(scripts.UPDATE, [job_id], [token, milliseconds(silence_s), *given]))
 
-    def give_back(self, job_id: str, token: str) -> Still:
+    def give_back(self, job_id: str, token: str) -> WriteResult:
         """Release the job to other workers: it is pending again, and what is on a ComfyUI server stays on record."""
-        return Still(self.run(scripts.GIVE_BACK, [job_id], [token, self.now()]))
+        return WriteResult(self.run(scripts.GIVE_BACK, [job_id], [token, self.now()]))
 
-    def end_ready(self, job_id: str, token: str, output_r2_key: str, image_type: str, executed_by: str) -> Still:
+    def end_ready(self, job_id: str, token: str, output_r2_key: str, image_type: str, executed_by: str) -> WriteResult:
         """Move the job to ready, with its picture."""
         fields = {
             "status": JobStatus.READY,
@@ -71,10 +71,10 @@ class JobClaims(RedisCalls):
         }
         return self._end(job_id, token, scripts.READY, fields)
 
-    def end_failed(self, job_id: str, token: str, error: str) -> Still:
+    def end_failed(self, job_id: str, token: str, error: str) -> WriteResult:
         """Move the job to failed, with the reason."""
         return self._end(job_id, token, scripts.FAILED, {"status": JobStatus.FAILED, "error": error})
 
-    def _end(self, job_id: str, token: str, into: str, fields: Mapping[str, str]) -> Still:
+    def _end(self, job_id: str, token: str, into: str, fields: Mapping[str, str]) -> WriteResult:
         given = pairs({**fields, "ended_by": token, "updated_at": self.now()})
-        return Still(self.run(scripts.END, [job_id, into], [token, job_id, *given]))
+        return WriteResult(self.run(scripts.END, [job_id, into], [token, job_id, *given]))

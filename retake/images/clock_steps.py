@@ -31,8 +31,8 @@ class ClockSteps:
             found = chain.from_iterable(map(self._store.members, (scripts.READY, scripts.CACHED, scripts.FAILED)))
             kept = [it for it in found if it.status in (JobStatus.READY, JobStatus.FAILED) and is_job_id(it.job_id)]
             _log.warning("the clock was set: %d results stay as long as if they were new", len(kept))
-            for glance in kept:
-                self._store.touch(glance)
+            for summary in kept:
+                self._store.touch(summary)
         self._apart_s = apart_s
 
     def _apart(self) -> float:

@@ -149,12 +149,12 @@ class DeadMessages:
     def _pull(self, take: Callable[[bytes], bool]) -> list[bytes]:
         """Call `Broker.pull` while no other command holds the queue."""
 
-        def taken(body: bytes) -> bool:
+        def renewing(body: bytes) -> bool:
             self._store.renew_lock(_LOCK, _LOCK_S)
             return take(body)
 
         with self._locked():
-            return self._broker.pull(DEAD_QUEUE, taken, MAX_EXAMINED)
+            return self._broker.pull(DEAD_QUEUE, renewing, MAX_EXAMINED)
 
     def _behind(self) -> str:
         """Return what to do about messages beyond the limit, or ""."""

@@ -48,7 +48,7 @@ _GONE_PAUSES_S = (0.0, 1.0, 5.0, 15.0, 60.0)  # before a prompt that the server 
 _log = getLogger(__name__)
 
 
-class ExecutionRoom(NamedTuple):
+class ExecutionContext(NamedTuple):
     """What all executions of a worker share."""
 
     worker: str  # its name
@@ -72,8 +72,8 @@ class _Forgotten(Exception):
 class JobExecution:
     """Executes `job`, which is claimed as `held`."""
 
-    def __init__(self, room: ExecutionRoom, job: ImageJob, held: HeldJob) -> None:
-        self._room, self._job, self._held = room, job, held
+    def __init__(self, context: ExecutionContext, job: ImageJob, held: HeldJob) -> None:
+        self._context, self._job, self._held = context, job, held
         self._inputs: dict[str, bytes] = {}
         self._avoid = ""  # the server that was given up last
         self._recorded = job.attempt if job.comfyui_server else 0  # the last attempt that may be on a server
@@ -91,7 +91,7 @@ class JobExecution:
             try:
                 made = self._made(attempt)
             except CodedError as error:
-                decision = self._room.policy.decide(error, attempt - before, self._room.random.random)
+                decision = self._context.policy.decide(error, attempt - before, self._context.random.random)
                 if isinstance(decision, GiveUp):
                     return self._fail(error, attempt)
                 _log.warning("attempt %d failed, the next one comes in %g s: %s", attempt, decision.after_s, error)
@@ -114,8 +114,8 @@ class JobExecution:
         url = self._job.comfyui_server if attempt == self._recorded == self._job.attempt else ""
         pauses, losses, self._gone = repeating(*_GONE_PAUSES_S), 0, None
         while True:
-            server = self._room.servers.at(url) if url else self._next_server()
-            calls = ServerCalls(server, self._held, self._room.settings)
+            server = self._context.servers.at(url) if url else self._next_server()
+            calls = ServerCalls(server, self._held, self._context.settings)
             try:
                 return self._on(calls, attempt)
             except _Forgotten:
@@ -146,7 +146,7 @@ class JobExecution:
     def _next_server(self) -> ImageServer:
         """Return the next server; wait while there is none."""
         self._held.update({"status": JobStatus.WAITING})
-        while (server := self._room.servers.next(self._avoid)) is None:
+        while (server := self._context.servers.next(self._avoid)) is None:
             if not self._held.waiting.why:
                 self._held.waiting.note("no ComfyUI server answers", "no ComfyUI server answers: the job waits")
             self._held.pause(_NO_SERVER_S)
@@ -157,7 +157,7 @@ class JobExecution:
         self._held.check()
         message = f"ComfyUI at {bare(server.url)} is given up for now: {error}"
         self._held.waiting.note(stored_error(str(error)), message, server.url, error.code)
-        self._room.servers.missed(server.url)
+        self._context.servers.missed(server.url)
 
     def _count_death(self, server: ImageServer) -> None:
         """Record that a server went away while it executed the job, which must be started again.
@@ -170,7 +170,7 @@ class JobExecution:
         message = f"ComfyUI went away {times} while it executed this job, the last time at {bare(server.url)}"
         _log.warning("%s", message)
         self._held.update({"comfyui_deaths": str(self._deaths)})
-        if self._deaths >= self._room.settings.comfyui_death_limit:
+        if self._deaths >= self._context.settings.comfyui_death_limit:
             raise TaskFailed(Code.TASK_FAILED, f"{message}: look there why, the job may be what ends it")
 
     def _on(self, calls: ServerCalls, attempt: int) -> MadePicture:
@@ -231,7 +231,7 @@ class JobExecution:
     # --- inputs and output ------------------------------------------------------------------------------------------
 
     def _graph(self, calls: ServerCalls, attempt: int) -> Graph:
-        job, graphs = self._job, self._room.graphs
+        job, graphs = self._job, self._context.graphs
         if job.type != JobType.OUTFIT:
             return graphs.of_text(job, attempt)
         person = self._uploaded(calls, "person", job.person_image_r2_key)
@@ -253,16 +253,16 @@ class JobExecution:
         if not is_key(key) or not key.startswith(objects.folder_of(self._job.job_id)):
             raise missing
         try:
-            return self._held.patiently(lambda: self._room.bucket.read(key), StorageError)[0]
+            return self._held.patiently(lambda: self._context.bucket.read(key), StorageError)[0]
         except NotFound:
             raise missing from None
 
     def _keep(self, made: MadePicture) -> None:
         """Save the picture, then mark the job as ready. If the job is gone, remove the picture again."""
-        key, bucket = objects.output_key(self._job.job_id, made.kind), self._room.bucket
+        key, bucket = objects.output_key(self._job.job_id, made.kind), self._context.bucket
         try:
             self._held.patiently(lambda: bucket.write(key, made.data, ANY), StorageError)
-            executed_by = f"{self._room.worker} @ {place_of(made.server_url)}"
+            executed_by = f"{self._context.worker} @ {place_of(made.server_url)}"
             self._held.end_ready(key, made.kind.media_type, executed_by)
         except JobLost as lost:
             if lost.gone:

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from retake.attempts import repeating
 from retake.errors import RetakeError, in_words
-from retake.images.claims import JobClaims, Still
+from retake.images.claims import JobClaims, WriteResult
 from retake.images.redis_calls import RedisAway
 
 PAUSES_S = (0.1, 0.3, 1.0, 2.0, 5.0)
@@ -25,9 +25,9 @@ _log = getLogger(__name__)
 class JobLost(Exception):
     """Another worker holds the job, or it has ended, or it is gone: this worker does nothing more for it."""
 
-    def __init__(self, still: Still) -> None:
-        super().__init__(still.value)
-        self.gone = still is Still.GONE
+    def __init__(self, result: WriteResult) -> None:
+        super().__init__(result.value)
+        self.gone = result is WriteResult.GONE
 
 
 class JobInterrupted(Exception):
@@ -63,7 +63,7 @@ class HeldJob:
         self.waiting = WaitReason()
         self._claims, self._silence_s = claims, silence_s
         self._woken, self._left = Event(), Event()
-        self._lost: Still | None = None
+        self._lost: WriteResult | None = None
         self._halted = False
         self._thread = Thread(target=self._keep, name=f"claim {job_id[:8]}", daemon=True)
 
@@ -98,18 +98,20 @@ class HeldJob:
         """
         while True:
             began = monotonic()
-            self._mine(self.patiently(lambda: self._claims.update(self.job_id, self.token, self._silence_s, fields)))
+            self._check_held(
+                self.patiently(lambda: self._claims.update(self.job_id, self.token, self._silence_s, fields))
+            )
             if monotonic() - began < self._silence_s / 3:  # else this process was suspended, or Redis was slow
                 return
 
     def end_ready(self, output_r2_key: str, image_type: str, executed_by: str) -> None:
         """Move the job to ready, with its picture. Raises JobLost, JobInterrupted."""
         given = (self.job_id, self.token, output_r2_key, image_type, executed_by)
-        self._mine(self.patiently(lambda: self._claims.end_ready(*given)))
+        self._check_held(self.patiently(lambda: self._claims.end_ready(*given)))
 
     def end_failed(self, error: str) -> None:
         """Move the job to failed, with the reason. Raises JobLost, JobInterrupted."""
-        self._mine(self.patiently(lambda: self._claims.end_failed(self.job_id, self.token, error)))
+        self._check_held(self.patiently(lambda: self._claims.end_failed(self.job_id, self.token, error)))
 
     def give_back(self) -> None:
         """Release the job to other workers: it is pending. If Redis is unreachable, the claim expires instead."""
@@ -134,22 +136,22 @@ class HeldJob:
                 self.pause(pause)
         raise AssertionError
 
-    def _mine(self, still: Still) -> None:
-        if still is not Still.DONE:
-            self._lose(still)
-            raise JobLost(still)
+    def _check_held(self, result: WriteResult) -> None:
+        if result is not WriteResult.DONE:
+            self._lose(result)
+            raise JobLost(result)
 
-    def _lose(self, still: Still) -> None:
-        self._lost = still
+    def _lose(self, result: WriteResult) -> None:
+        self._lost = result
         self._woken.set()
 
     def _keep(self) -> None:
         while not self._left.wait(self._silence_s / 3):
             try:
-                still = self._claims.renew(self.job_id, self.token, self._silence_s)
+                result = self._claims.renew(self.job_id, self.token, self._silence_s)
             except RedisAway as error:
                 _log.debug("the claim is not renewed, it is tried again: %s", error)
                 continue
-            if still is not Still.DONE and not self._left.is_set():
-                self._lose(still)
+            if result is not WriteResult.DONE and not self._left.is_set():
+                self._lose(result)
                 return

@@ -17,7 +17,7 @@ _RATE_MS = 60_000
 _PAGE = 500  # members of a set per call
 
 
-class JobGlance(NamedTuple):
+class JobSummary(NamedTuple):
     """The data of a job that a sweep needs."""
 
     job_id: str
@@ -49,7 +49,7 @@ class JobSets(JobClaims):
 
     def members(
         self, of: str, *, calm: Iterable[str] = (), changed: str = "", answered: str = ""
-    ) -> Iterator[JobGlance]:
+    ) -> Iterator[JobSummary]:
         """Yield the jobs of a set (see scripts.SETS), page by page. A job that moves in the meantime may be yielded
         twice.
 
@@ -62,7 +62,7 @@ class JobSets(JobClaims):
         while True:
             cursor, rows = self.run(scripts.PEEK, [of], [cursor, _PAGE, statuses, changed, answered, ahead])
             for at in range(0, len(rows), 8):
-                yield JobGlance(*rows[at : at + 5], *(it == "1" for it in rows[at + 5 : at + 8]))
+                yield JobSummary(*rows[at : at + 5], *(it == "1" for it in rows[at + 5 : at + 8]))
             if str(cursor) == "0":
                 return
 
@@ -77,9 +77,9 @@ class JobSets(JobClaims):
         """Move the job to the set of its status and out of the others; remove what is not a job from all sets."""
         self.run(scripts.SETTLE, [job_id if is_job_id(job_id) else ""], [job_id])
 
-    def touch(self, glance: JobGlance) -> bool:
+    def touch(self, summary: JobSummary) -> bool:
         """Set the job's last change to now; return whether this caller, of several at once, was the one that did."""
-        return self.done(scripts.TOUCH, [glance.job_id], [glance.updated_at, self.now()])
+        return self.done(scripts.TOUCH, [summary.job_id], [summary.updated_at, self.now()])
 
     def uncache(self, job_id: str, dispatcher: str = "") -> bool:
         """Move the job back to ready, out of this dispatcher's cache or, with "", out of any whose time is up."""

@@ -24,7 +24,7 @@ from retake.images.objects import FOLDER
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import AHEAD_S, TableAway, TableRow
 from retake.images.start import ImageServices
-from retake.images.store import JobGlance
+from retake.images.store import JobSummary
 from retake.images.turns import Turns
 from retake.rabbit.broker import BrokerAway
 
@@ -84,27 +84,27 @@ class Sweeper:
         now, left = self._clock.now(), MAX_SENT
         empty: dict[str, bool] = {}
         before = _before(now, self._settings.resend_after_seconds)
-        for glance in self._store.members(scripts.PENDING, calm=UNDER_WAY, changed=before):
-            if glance.status not in UNDER_WAY or not is_job_id(glance.job_id):
-                self._store.settle(glance.job_id)
-            elif not glance.claimed and left and self._is_old(glance, now, self._settings.resend_after_seconds):
-                queue = route_of(glance.type).queue
+        for summary in self._store.members(scripts.PENDING, calm=UNDER_WAY, changed=before):
+            if summary.status not in UNDER_WAY or not is_job_id(summary.job_id):
+                self._store.settle(summary.job_id)
+            elif not summary.claimed and left and self._is_old(summary, now, self._settings.resend_after_seconds):
+                queue = route_of(summary.type).queue
                 if queue not in empty:
                     empty[queue] = self._is_empty(queue)
                 if empty[queue]:
                     left -= 1
-                    empty[queue] = self._send(glance)
+                    empty[queue] = self._send(summary)
 
     def _is_empty(self, queue: str) -> bool:
         with self._outages.noted(BrokerAway):
             return self._broker.depth(queue) == 0
         return False
 
-    def _send(self, glance: JobGlance) -> bool:
+    def _send(self, summary: JobSummary) -> bool:
         """Resend the job's message, unless another sweeper does; return whether RabbitMQ accepts messages."""
-        if not self._store.touch(glance):
+        if not self._store.touch(summary):
             return True
-        job = self._store.get(glance.job_id)
+        job = self._store.get(summary.job_id)
         if job is None or not job.under_way:
             return True
         if job.in_table and self._table is not None and not self._outages.has(TableAway):  # its requeue may have died
@@ -125,47 +125,47 @@ class Sweeper:
     def _clean_up(self) -> None:
         """Clean up jobs that are over. A job with a file that cannot be deleted does not hold up the others."""
         begun, cleaned = self._clock.now(), False
-        for glance in islice(self._turns.ordered(self._over(begun), lambda it: it.job_id), MAX_CLEANED):
+        for summary in islice(self._turns.ordered(self._over(begun), lambda it: it.job_id), MAX_CLEANED):
             if (self._clock.now() - begun).total_seconds() > _MAX_PASS_S:
                 break
-            if glance.in_table and self._outages.has(TableAway):
+            if summary.in_table and self._outages.has(TableAway):
                 continue
-            with self._outages.noted(), self._turns.taken(glance.job_id):
-                if self._cleanup.clean(glance.job_id, ended=True):
+            with self._outages.noted(), self._turns.processing(summary.job_id):
+                if self._cleanup.clean(summary.job_id, ended=True):
                     cleaned = True
-                    _log.info("cleaned up: its result is no longer needed", extra={"job_id": glance.job_id})
+                    _log.info("cleaned up: its result is no longer needed", extra={"job_id": summary.job_id})
             if self._outages.has(RedisAway):
                 break
         if cleaned:
             with self._outages.noted(StorageError):  # the bucket has answered
                 pass
 
-    def _over(self, now: datetime) -> Iterator[JobGlance]:
+    def _over(self, now: datetime) -> Iterator[JobSummary]:
         """Yield the jobs to clean up. Jobs in a wrong set are moved to the right one on the way."""
         changed = _before(now, self._settings.result_ttl_seconds)
         answered = _before(now, self._settings.result_grace_seconds)
         for name in (scripts.READY, scripts.CACHED, scripts.FAILED):
             belongs = JobStatus.FAILED if name == scripts.FAILED else JobStatus.READY
-            for glance in self._store.members(name, calm=(belongs,), changed=changed, answered=answered):
-                if glance.status != belongs or not is_job_id(glance.job_id):
-                    self._store.settle(glance.job_id)
-                elif name == scripts.CACHED and not glance.cached:
-                    self._store.uncache(glance.job_id)
-                if glance.status in (JobStatus.READY, JobStatus.FAILED) and self._is_over(glance, now):
-                    yield glance
+            for summary in self._store.members(name, calm=(belongs,), changed=changed, answered=answered):
+                if summary.status != belongs or not is_job_id(summary.job_id):
+                    self._store.settle(summary.job_id)
+                elif name == scripts.CACHED and not summary.cached:
+                    self._store.uncache(summary.job_id)
+                if summary.status in (JobStatus.READY, JobStatus.FAILED) and self._is_over(summary, now):
+                    yield summary
 
-    def _is_over(self, glance: JobGlance, now: datetime) -> bool:
-        answered = age_s(glance.delivered_at, now)
+    def _is_over(self, summary: JobSummary, now: datetime) -> bool:
+        answered = age_s(summary.delivered_at, now)
         if answered is not None and answered >= self._settings.result_grace_seconds:
             return True
-        return self._is_old(glance, now, self._settings.result_ttl_seconds)
+        return self._is_old(summary, now, self._settings.result_ttl_seconds)
 
-    def _is_old(self, glance: JobGlance, now: datetime, seconds: float) -> bool:
+    def _is_old(self, summary: JobSummary, now: datetime, seconds: float) -> bool:
         """Return whether the last change is at least that long ago. A time that is unreadable or far ahead is set to
         now."""
-        age = age_s(glance.updated_at, now)
+        age = age_s(summary.updated_at, now)
         if age is None or age <= -AHEAD_S:
-            self._store.touch(glance)
+            self._store.touch(summary)
         return age is not None and age >= seconds
 
     # --- rows of jobs2 ----------------------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Sweeper:
             entries = [it for it in self._bucket.list(FOLDER) if now - it.modified >= old]
             begun, removed = self._clock.now(), 0
             for orphans in self._turns_of_files.ordered(self._without_job(entries), lambda it: _folder(it[0])):
-                with self._outages.noted(), self._turns_of_files.taken(_folder(orphans[0])):
+                with self._outages.noted(), self._turns_of_files.processing(_folder(orphans[0])):
                     for it in orphans:
                         self._bucket.delete(it.key)
                     removed += len(orphans)

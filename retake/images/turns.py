@@ -31,7 +31,7 @@ class Turns:
                 self._failed.pop(known, None)
 
     @contextmanager
-    def taken(self, name: str) -> Iterator[None]:
+    def processing(self, name: str) -> Iterator[None]:
         """Record the item as failed if the `with` block raises."""
         self._failed.pop(name, None)
         self._failed[name] = None

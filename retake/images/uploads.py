@@ -202,7 +202,7 @@ class Uploads:
         began, failed = time.monotonic(), None
         for upload in uploads:
             try:
-                with self._turns.taken(_key(upload)):
+                with self._turns.processing(_key(upload)):
                     self._delete(*upload)
             except StorageError as error:
                 failed = error

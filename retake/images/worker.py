@@ -15,8 +15,8 @@ from uuid import uuid4
 from retake.attempts import repeating
 from retake.errors import RetakeError, in_words
 from retake.exit_codes import ExitCode
-from retake.images.claims import Taken
-from retake.images.execution import ExecutionRoom, JobExecution
+from retake.images.claims import ClaimResult
+from retake.images.execution import ExecutionContext, JobExecution
 from retake.images.held_job import PAUSES_S, HeldJob, JobInterrupted, JobLost
 from retake.images.messages import job_id_of, publish
 from retake.images.redis_calls import RedisAway
@@ -49,7 +49,7 @@ class JobEnd(Enum):
     LOST = "lost"  # nothing: RabbitMQ has taken it back
 
 
-class WorkerGlance(NamedTuple):
+class WorkerState(NamedTuple):
     """The state of a worker."""
 
     consuming: bool
@@ -59,10 +59,10 @@ class WorkerGlance(NamedTuple):
 
 
 class QueueWorker:
-    """The worker `room.worker` on a queue. `run` works until `stop`; the other methods are for other threads."""
+    """The worker `context.worker` on a queue. `run` works until `stop`; the other methods are for other threads."""
 
-    def __init__(self, room: ExecutionRoom, store: JobStore, broker: Broker, queue: str) -> None:
-        self.room, self._store, self._broker, self.queue = room, store, broker, queue
+    def __init__(self, context: ExecutionContext, store: JobStore, broker: Broker, queue: str) -> None:
+        self.context, self._store, self._broker, self.queue = context, store, broker, queue
         self._consumer: Consumer | None = None
         self._line: deque[str] = deque()
         self._stopping, self._halting = Event(), Event()
@@ -70,7 +70,7 @@ class QueueWorker:
         self._job: str | None = None
         self._lock = Lock()
         self._timer: Timer | None = None
-        self._silence_s = room.settings.worker_silence_seconds
+        self._silence_s = context.settings.worker_silence_seconds
 
     def add(self, job_id: str) -> None:
         """Put a job that is in Redis in line, without a message. Raises LineFull."""
@@ -79,11 +79,11 @@ class QueueWorker:
                 raise LineFull("this worker stops, or too many jobs wait for it already")
             self._line.append(job_id)
 
-    def glance(self) -> WorkerGlance:
+    def state(self) -> WorkerState:
         """Return the state of the worker."""
         consumer, held = self._consumer, self._held
         waits = held.waiting.why or None if held else None
-        return WorkerGlance(consumer is not None and consumer.consuming, self._job, self.room.servers.alive, waits)
+        return WorkerState(consumer is not None and consumer.consuming, self._job, self.context.servers.alive, waits)
 
     def stop(self, drain_s: float) -> None:
         """Take no more jobs. The one in progress is given back after `drain_s` seconds."""
@@ -119,7 +119,7 @@ class QueueWorker:
 
     def _turn(self, consumer: Consumer) -> None:
         """Do a job that arrived by HTTP, if there is one, then one from the queue."""
-        if not self.room.servers.alive:
+        if not self.context.servers.alive:
             consumer.pause()
             self._stopping.wait(_IDLE_S)
             return
@@ -160,21 +160,21 @@ class QueueWorker:
         """Execute the job unless another worker does; return when it has ended. Raises JobInterrupted."""
         begun = False
         while True:
-            token = f"{self.room.worker}:{uuid4().hex}"
-            taken = self._claim(job_id, token, message)
-            if taken is None:
+            token = f"{self.context.worker}:{uuid4().hex}"
+            result = self._claim(job_id, token, message)
+            if result is None:
                 return JobEnd.LOST
-            if taken is Taken.FAILED and (begun or (message is not None and message.redelivered)):
+            if result is ClaimResult.FAILED and (begun or (message is not None and message.redelivered)):
                 return JobEnd.FAILED  # the worker that failed it may have died before it dead-lettered the message
-            if taken in (Taken.DONE, Taken.FAILED, Taken.GONE):
+            if result in (ClaimResult.DONE, ClaimResult.FAILED, ClaimResult.GONE):
                 return JobEnd.DONE
             begun = True
             try:
-                return self._execute(HeldJob(self._store, job_id, token, self._silence_s), taken)
+                return self._execute(HeldJob(self._store, job_id, token, self._silence_s), result)
             except JobLost as lost:
                 _log.warning("this worker no longer holds the job: it is %s", lost)
 
-    def _claim(self, job_id: str, token: str, message: Delivery | None) -> Taken | None:
+    def _claim(self, job_id: str, token: str, message: Delivery | None) -> ClaimResult | None:
         """Claim the job; wait while another worker holds it or Redis is unreachable. None: the message is lost.
 
         Raises JobInterrupted.
@@ -182,9 +182,9 @@ class QueueWorker:
         pauses, logged = repeating(*PAUSES_S), False
         while True:
             try:
-                claim = self._store.claim(job_id, token, self._silence_s, self.room.settings.delivery_limit)
-                if claim.taken is not Taken.HELD:
-                    return claim.taken
+                claim = self._store.claim(job_id, token, self._silence_s, self.context.settings.delivery_limit)
+                if claim.result is not ClaimResult.HELD:
+                    return claim.result
                 pause_s, why = min(claim.held_s, _HELD_S), "another worker has the job"
             except RedisAway as error:
                 pause_s, why = next(pauses), in_words(error)
@@ -196,7 +196,7 @@ class QueueWorker:
             if message is not None and message.lost:
                 return None
 
-    def _execute(self, held: HeldJob, taken: Taken) -> JobEnd:
+    def _execute(self, held: HeldJob, result: ClaimResult) -> JobEnd:
         """Execute a claimed job. Raises JobLost; JobInterrupted, with the job given back."""
         with self._lock:
             self._held = held
@@ -204,15 +204,15 @@ class QueueWorker:
                 held.halt()
         try:
             with held:
-                if taken is Taken.EXHAUSTED:
-                    limit = self.room.settings.delivery_limit
+                if result is ClaimResult.EXHAUSTED:
+                    limit = self.context.settings.delivery_limit
                     _log.error("the job has failed: %d workers died of it", limit)
                     held.end_failed(f"{limit} workers died of it: it is not tried again")
                     return JobEnd.FAILED
                 job = held.patiently(lambda: self._store.get(held.job_id))
                 if job is None:
                     return JobEnd.DONE
-                return JobEnd.DONE if JobExecution(self.room, job, held).run() else JobEnd.FAILED
+                return JobEnd.DONE if JobExecution(self.context, job, held).run() else JobEnd.FAILED
         except JobInterrupted:
             held.give_back()
             _log.info("the job is given back: this worker stops")

@@ -78,7 +78,7 @@ _LOOKING: Responses = {
 def worker_app(settings: ImagesSettings, store: JobStore, worker: QueueWorker) -> FastAPI:
     """Return the API of a worker as an ASGI application."""
     app = described_app(
-        f"Retake: worker {worker.room.worker}",
+        f"Retake: worker {worker.context.worker}",
         "Takes image jobs without a message, one after another with those of its queue.",
         threads=THREADS,
     )
@@ -90,7 +90,7 @@ def worker_app(settings: ImagesSettings, store: JobStore, worker: QueueWorker) -
     @app.get("/health", response_model=WorkerHealthAnswer)
     def health() -> Response:
         """Report the state of the worker."""
-        return answer({"name": worker.room.worker, "queue": worker.queue, **worker.glance()._asdict()})
+        return answer({"name": worker.context.worker, "queue": worker.queue, **worker.state()._asdict()})
 
     add_refusals(app)
     return app

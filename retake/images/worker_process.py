@@ -13,7 +13,7 @@ from threading import Thread
 from retake.errors import RetakeError, SettingsError, in_words
 from retake.exit_codes import ExitCode
 from retake.images.comfyui_servers import ComfyServers
-from retake.images.execution import ExecutionRoom
+from retake.images.execution import ExecutionContext
 from retake.images.graphs import Graphs, load_graphs
 from retake.images.presence import Presence, WorkerPresence
 from retake.images.settings import load_images_settings
@@ -59,8 +59,8 @@ class WorkerProcess:
     def __init__(self, options: WorkerOptions, services: ImageServices, graphs: Graphs) -> None:
         self._options, self._services, self._images = options, services, services.settings.images
         self._servers = ComfyServers(self._images.comfyui_urls, self._images.comfyui_discovery_url)
-        room = ExecutionRoom(options.name, self._images, services.bucket, self._servers, graphs, SystemRandom())
-        self._worker = QueueWorker(room, services.store, services.broker, options.queue)
+        context = ExecutionContext(options.name, self._images, services.bucket, self._servers, graphs, SystemRandom())
+        self._worker = QueueWorker(context, services.store, services.broker, options.queue)
         self._presence, self._since, self._address = Presence(services.store), services.store.now(), ""
         self._failed = False
 
@@ -113,16 +113,16 @@ class WorkerProcess:
 
     def _tell(self) -> float:
         """Send a heartbeat to Redis, with the state of this worker."""
-        stands = self._worker.glance()
+        state = self._worker.state()
         presence = WorkerPresence(
             name=self._options.name,
             queue=self._options.queue,
             address=self._address,
-            consuming=stands.consuming,
-            job=stands.job or "",
+            consuming=state.consuming,
+            job=state.job or "",
             since=self._since,
-            comfyui=tuple(stands.comfyui),
-            waits=stands.waits or "",
+            comfyui=tuple(state.comfyui),
+            waits=state.waits or "",
         )
         try:
             self._presence.tell(presence, self._images.worker_silence_seconds)

@@ -38,7 +38,7 @@ class MusicVendors(Protocol):
     def youtube(self) -> VideoPlatform: ...
 
 
-class Workshop(NamedTuple):
+class SharedContext(NamedTuple):
     """What all attempts of a process share."""
 
     settings: MusicSettings
@@ -58,9 +58,9 @@ class Workshop(NamedTuple):
 class JobContext:
     """One attempt at a step, and what it may use."""
 
-    def __init__(self, shop: Workshop, attempt: JobAttempt, handle: RunHandle) -> None:
-        self.shop, self.attempt, self._handle = shop, attempt, handle
-        self.settings, self.clock = shop.settings, shop.clock
+    def __init__(self, shared: SharedContext, attempt: JobAttempt, handle: RunHandle) -> None:
+        self.shared, self.attempt, self._handle = shared, attempt, handle
+        self.settings, self.clock = shared.settings, shared.clock
 
     @property
     def row(self) -> PipelineRow:
@@ -73,13 +73,13 @@ class JobContext:
 
     def check(self) -> None:
         """Return if the attempt may continue. Raises Stopped, and StaleRun if another attempt has taken its place."""
-        if self.shop.stopping():
+        if self.shared.stopping():
             raise Stopped("the service stops; the step goes on when it starts again")
         self._handle.check()
 
     def given_up(self) -> bool:
         """Return whether the attempt should end soon: `check` would raise."""
-        return self.shop.stopping() or self._handle.lost
+        return self.shared.stopping() or self._handle.lost
 
     def pause(self, seconds: float) -> None:
         """Wait, unaffected by steps of the clock. Raises what `check` raises."""
@@ -91,11 +91,11 @@ class JobContext:
 
     def present(self) -> PipelineRow:
         """Return the row as it is now. Raises StaleRun."""
-        return self.shop.attempts.present(self.attempt)
+        return self.shared.attempts.present(self.attempt)
 
     def save(self, **values: Any) -> PipelineRow:
         """Set columns of the row. Raises StaleRun."""
-        return self.shop.attempts.save(self.attempt, values)
+        return self.shared.attempts.save(self.attempt, values)
 
     # --- files --------------------------------------------------------------------------------------------------
 
@@ -115,24 +115,24 @@ class JobContext:
         """
         name = f"{name}-{self.row.take}.{kind}"
         self.check()
-        write_file(self.shop.bucket, f"{FOLDER}{self.row.id}/{name}", file, ANY)
+        write_file(self.shared.bucket, f"{FOLDER}{self.row.id}/{name}", file, ANY)
         return f"/api/music/pipeline/{self.row.id}/media/{name}"
 
     def kept(self, url: str | None, what: str) -> bytes:
         """Return a file that `keep` saved. Raises PollFailed if it is gone."""
         key = _key_of(self.row, url, what)
         try:
-            return self.shop.bucket.read(key)[0]
+            return self.shared.bucket.read(key)[0]
         except NotFound:
             raise _gone(key, what) from None
 
     def kept_file(self, url: str | None, what: str) -> "KeptFile":
         """Return a file that `keep_file` saved, for reading in parts. Raises PollFailed if it is gone."""
         key = _key_of(self.row, url, what)
-        found = self.shop.bucket.find(key, [""])
+        found = self.shared.bucket.find(key, [""])
         if not found:
             raise _gone(key, what)
-        return KeptFile(self.shop.bucket, key, what, found[0].size)
+        return KeptFile(self.shared.bucket, key, what, found[0].size)
 
     # --- paid calls ---------------------------------------------------------------------------------------------
 
@@ -140,7 +140,7 @@ class JobContext:
         """Return the guard of this attempt's paid calls."""
         return PaidCallGuard(
             journal,
-            StepPrices(self.shop.prices),
+            StepPrices(self.shared.prices),
             lease=_RunHeld(self._handle),
             clock=self.clock,
             process=_Paying(self),

@@ -25,7 +25,7 @@ from retake.music.background import (
 )
 from retake.music.calls import CallBook
 from retake.music.clients import RealMusicVendors
-from retake.music.context import Workshop
+from retake.music.context import SharedContext
 from retake.music.database import MusicDatabase, open_music_database
 from retake.music.outbox import TelegramOutbox
 from retake.music.settings import MusicKeys, MusicSettings
@@ -93,7 +93,7 @@ def open_parts(settings: MusicSettings, keys: MusicKeys, stopping: Callable[[], 
 def work_of(parts: ServiceParts) -> ServiceWork:
     """Return the background work: workers, upkeep, alerts, Telegram."""
     settings = parts.settings
-    shop = Workshop(
+    shared = SharedContext(
         settings,
         parts.bucket,
         AttemptStore(parts.store),
@@ -103,7 +103,7 @@ def work_of(parts: ServiceParts) -> ServiceWork:
         parts.stopping,
         SystemRandom(),
     )
-    make, recovery = workers(parts.database, shop, name=this_process())
+    make, recovery = workers(parts.database, shared, name=this_process())
     loops = [worker_loop(number, make()) for number in range(1, settings.music.workers + 1)]
 
     def wake() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from retake.errors import CapReached, Code, CodedError, RetakeError, Stopped, StorageError, redact
 from retake.media import MediaError
 from retake.music.attempts import CAP_REACHED, JobAttempt
-from retake.music.context import JobContext, Workshop
+from retake.music.context import JobContext, SharedContext
 from retake.music.database import MusicDatabase
 from retake.music.settings import MusicSettings, ServiceSettings
 from retake.music.states import MusicStep
@@ -34,21 +34,21 @@ def policy_of(step: MusicStep, music: ServiceSettings) -> RetryPolicy:
 class StepJob:
     """The job of a run: one attempt at the step that its row names. The row is written first, then the run."""
 
-    def __init__(self, shop: Workshop) -> None:
-        self._shop = shop
+    def __init__(self, shared: SharedContext) -> None:
+        self._shared = shared
 
     def __call__(self, handle: RunHandle) -> dict[str, Any] | None:
         """Return the step's result for the ledger, or None if the row has moved on."""
         handle.check()
-        attempt = self._shop.attempts.begin(handle.run)
+        attempt = self._shared.attempts.begin(handle.run)
         if attempt is None:
             return None
         _log.info("%s: %s, attempt %s", handle.run.task_id, attempt.step, attempt.job.attempt, extra=_about(attempt))
-        context = JobContext(self._shop, attempt, handle)
+        context = JobContext(self._shared, attempt, handle)
         try:
-            saved = self._shop.attempts.succeed(attempt, STEP_WORK[attempt.step](context))
+            saved = self._shared.attempts.succeed(attempt, STEP_WORK[attempt.step](context))
         except Stopped:
-            self._shop.attempts.interrupt(attempt)
+            self._shared.attempts.interrupt(attempt)
             raise
         except StaleRun:
             raise
@@ -64,23 +64,23 @@ class StepJob:
 
     def _failed(self, attempt: JobAttempt, error: CodedError) -> Decided:
         """Decide, for the row and for the ledger, whether the step is retried."""
-        policy = policy_of(attempt.step, self._shop.settings.music)
-        decision = policy.decide(error, attempt.job.attempt, self._shop.random.random)
+        policy = policy_of(attempt.step, self._shared.settings.music)
+        decision = policy.decide(error, attempt.job.attempt, self._shared.random.random)
         again = isinstance(decision, Retry)
         try:
-            self._shop.attempts.fail(attempt, str(error), error.code, again=again)
+            self._shared.attempts.fail(attempt, str(error), error.code, again=again)
         except StorageError as away:  # the next attempt updates the row, or upkeep does
             _log.warning("%s: its failure is not in its row yet: %s", attempt.run.task_id, away)
         return _decided(attempt, error, decision)
 
     def _held(self, attempt: JobAttempt, error: AwaitsPerson) -> Decided:
-        self._shop.attempts.await_person(attempt, str(error), error.error.code)
+        self._shared.attempts.await_person(attempt, str(error), error.error.code)
         return _decided(attempt, error.error, GiveUp("a person decides", used_up=False))
 
     def _postponed(self, attempt: JobAttempt, error: CapReached) -> Postponed:
         """Postpone the step to the next day; no attempt is used up."""
-        self._shop.attempts.interrupt(attempt, str(error), CAP_REACHED)
-        return until_next_day(error, self._shop.clock.now())
+        self._shared.attempts.interrupt(attempt, str(error), CAP_REACHED)
+        return until_next_day(error, self._shared.clock.now())
 
 
 def as_coded(error: Exception) -> CodedError:
@@ -94,17 +94,17 @@ def as_coded(error: Exception) -> CodedError:
     return CodedError(found.code, f"a bug: {type(error).__name__}: {redact(str(error))}")
 
 
-def workers(database: MusicDatabase, shop: Workshop, *, name: str) -> tuple[Callable[[], Worker], Recovery]:
+def workers(database: MusicDatabase, shared: SharedContext, *, name: str) -> tuple[Callable[[], Worker], Recovery]:
     """Return a factory of workers, and the recovery that they share."""
-    music = shop.settings.music
-    recovery = Recovery(database.ledger, shop.clock, patience_s=music.stuck_seconds, pipeline=NAME)
+    music = shared.settings.music
+    recovery = Recovery(database.ledger, shared.clock, patience_s=music.stuck_seconds, pipeline=NAME)
 
     def make() -> Worker:
         return Worker(
             database.ledger,
-            StepJob(shop),
+            StepJob(shared),
             policy_of(MusicStep.COVER, music),
-            shop.clock,
+            shared.clock,
             name=name,
             pipeline=NAME,
             heartbeat_s=music.stuck_seconds / 4,

@@ -13,7 +13,7 @@ from test_check_images import checked
 from retake.bucket import ANY
 from retake.bucket.failing import Crash
 from retake.errors import StorageError
-from retake.images.claims import Still
+from retake.images.claims import WriteResult
 from retake.images.cleanup import DELETED, CleanUp, reopen_row
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import TableAway
@@ -154,9 +154,9 @@ def test_a_worker_whose_job_is_deleted_can_write_nothing(world: ServiceWorld) ->
     job_id = make(world, "claimed")
     CleanUp(world.store, world.bucket, world.table).clean(job_id)
     token = f"token {job_id}"
-    assert world.store.update(job_id, token, 60, {"status": "processing_comfyui"}) is Still.GONE
-    assert world.store.end_ready(job_id, token, "k", "image/png", "A") is Still.GONE
-    assert world.store.give_back(job_id, token) is Still.GONE
+    assert world.store.update(job_id, token, 60, {"status": "processing_comfyui"}) is WriteResult.GONE
+    assert world.store.end_ready(job_id, token, "k", "image/png", "A") is WriteResult.GONE
+    assert world.store.give_back(job_id, token) is WriteResult.GONE
     assert world.keys() == []
 
 

@@ -7,7 +7,7 @@ from service_world import ServiceWorld
 
 from retake.images import scripts
 from retake.images.redis_calls import RedisAway
-from retake.images.store import JobGlance
+from retake.images.store import JobSummary
 
 
 @pytest.mark.parametrize("off", [timedelta(days=-20000), timedelta(days=3650)], ids=["without a battery", "ahead"])
@@ -36,7 +36,7 @@ def test_a_pass_that_ends_early_after_the_clock_was_set_is_made_up_for(
     job_id, touch = world.ready(), world.store.touch
     world.clock.moment += timedelta(days=3650)
 
-    def away(glance: JobGlance) -> bool:
+    def away(summary: JobSummary) -> bool:
         raise RedisAway("Redis does not answer")
 
     monkeypatch.setattr(world.store, "touch", away)

@@ -70,8 +70,10 @@ def test_a_job_that_restarts_comfyui_each_time_fails(world: WorkerWorld, retries
 def test_a_job_that_ends_one_server_after_another_fails(world: WorkerWorld) -> None:
     servers = ComfyServers([], client=lambda url: ComfyUI(url, timeout_s=3.0))
     job_id = world.job()
-    room = world.room(servers=servers, worker_silence_seconds=0.3, comfyui_death_limit=2, task_execution_max_retries=0)
-    with dying(world, servers, prompt_id_of(job_id, 1)) as ended, world.running(room=room):
+    context = world.context(
+        servers=servers, worker_silence_seconds=0.3, comfyui_death_limit=2, task_execution_max_retries=0
+    )
+    with dying(world, servers, prompt_id_of(job_id, 1)) as ended, world.running(context=context):
         job = world.ended(job_id)
         eventually(lambda: world.dead() == 1)
         assert len(ended) == 2
@@ -124,7 +126,7 @@ def test_a_server_that_is_silent_for_a_while_and_goes_on_has_not_died(world: Wor
         eventually(comfy.executions)
         for kind in ("history", "queue", "stats"):
             comfy.order(f"comfy.{kind}=503")
-        eventually(lambda: worker.glance().waits)
+        eventually(lambda: worker.state().waits)
         comfy.withdraw_orders()
         job = world.ended(job_id)
     assert (job.status, job.attempt, job.comfyui_deaths) == (JobStatus.READY, 1, 0)
@@ -138,13 +140,13 @@ def test_a_job_that_every_server_refuses_waits_and_says_so_once(world: WorkerWor
     job_id = world.job()
     with CapturedLogs() as log, world.running() as worker:
         eventually(lambda: len(comfy.calls("comfy.prompt")) > 3)
-        waits = worker.glance().waits
+        waits = worker.state().waits
         assert waits
         assert waits.startswith(f"ComfyUI at {comfy.url} was asked to execute a prompt and answered HTTP {status}")
         eventually(lambda: world.stands(job_id) == JobStatus.WAITING)  # between two tries
         comfy.withdraw_orders()
         assert world.ended(job_id).attempt == 1
-        eventually(lambda: worker.glance() == (True, None, [comfy.url], None))
+        eventually(lambda: worker.state() == (True, None, [comfy.url], None))
     told = [it.getMessage() for it in log.records]
     assert len([it for it in told if f"HTTP {status}" in it]) == 1, told
     assert len([it for it in told if it.startswith("ComfyUI at") and "answers" in it]) <= 1, told

@@ -129,7 +129,7 @@ def test_a_refused_graph_is_not_tried_again(world: WorkerWorld) -> None:
 
 
 def test_repeats_wait_longer_each_time(world: WorkerWorld) -> None:
-    policy = world.room(servers=ComfyServers([]), retry_seconds=5).policy
+    policy = world.context(servers=ComfyServers([]), retry_seconds=5).policy
     assert [policy.bounds_s(n) for n in (1, 2, 3)] == [(5, 5), (10, 10), (20, 20)]
     assert policy.max_retries == 2
 
@@ -144,7 +144,7 @@ def test_what_is_no_picture_is_no_output(world: WorkerWorld) -> None:
     servers = ComfyServers([comfy.url], client=Odd)
     servers.check()
     job_id = world.job()
-    with world.running(room=world.room(servers=servers)):
+    with world.running(context=world.context(servers=servers)):
         assert world.ended(job_id).attempt == 2
     assert comfy.executions() == {prompt_id_of(job_id, 1): 1, prompt_id_of(job_id, 2): 1}
 
@@ -155,7 +155,7 @@ def test_a_server_that_stays_away_with_the_prompt_is_given_up_for_another(world:
     world.sandboxes.append(first)
     servers = world.servers()
     job_id = world.job()
-    with world.running(room=world.room(servers=servers, worker_silence_seconds=0.5)):
+    with world.running(context=world.context(servers=servers, worker_silence_seconds=0.5)):
         eventually(first.executions)
         second = world.comfyui()
         servers._urls = [first.url, second.url]
@@ -172,7 +172,7 @@ def test_a_server_that_comes_back_is_asked_what_became_of_the_prompt(world: Work
     other.order("comfy.stats=503")
     servers = world.servers()
     job_id = world.job()
-    with world.running(room=world.room(servers=servers, worker_silence_seconds=30)):
+    with world.running(context=world.context(servers=servers, worker_silence_seconds=30)):
         eventually(comfy.executions)
         for kind in ("history", "queue", "stats"):
             comfy.order(f"comfy.{kind}=503")
@@ -189,7 +189,7 @@ def test_a_job_that_was_taken_waits_for_a_server(world: WorkerWorld) -> None:
     servers = world.servers()
     comfy.order("comfy.prompt=429")
     job_id = world.job()
-    with world.running(room=world.room(servers=servers)):
+    with world.running(context=world.context(servers=servers)):
         eventually(lambda: comfy.calls("comfy.prompt"))
         comfy.order("comfy.stats=503")
         eventually(lambda: not servers.alive)
@@ -274,7 +274,7 @@ def test_secrets_do_not_get_into_the_error(world: WorkerWorld) -> None:
     servers = ComfyServers([comfy.url], client=Talkative)
     servers.check()
     job_id = world.job()
-    with world.running(room=world.room(servers=servers)):
+    with world.running(context=world.context(servers=servers)):
         error = world.ended(job_id).error
     assert error.startswith("at http://…@host/x?… xxx")
     assert len(error) <= 520

@@ -12,7 +12,7 @@ from waiting import eventually
 from worker_world import WorkerWorld, picture
 
 from retake.images import scripts
-from retake.images.claims import Taken
+from retake.images.claims import ClaimResult
 from retake.images.dead_messages import DeadMessages
 from retake.images.jobs import ImageJob, JobStatus
 from retake.images.messages import OUTFIT_QUEUE, message_of
@@ -83,14 +83,14 @@ def test_a_claim_that_no_worker_can_have_made_has_ended(world: WorkerWorld, unti
     job_id = world.job(send=0)
     world.store.client.hset(job_id, mapping={"claim": "x", "claim_until": until})
     assert [it.claimed for it in world.store.members(scripts.PENDING)] == [False]
-    assert world.store.claim(job_id, "mine", 2, 3).taken == Taken.CLAIMED
+    assert world.store.claim(job_id, "mine", 2, 3).result == ClaimResult.CLAIMED
 
 
 @pytest.mark.parametrize("deaths", ["-1e308", "nan", "-nan", "-5", "…"])
 def test_deaths_that_are_no_number_are_counted_from_0(world: WorkerWorld, deaths: str) -> None:
     job_id = world.job(send=0)
     world.store.client.hset(job_id, mapping={"claim": "x", "claim_until": "1", "deaths": deaths})
-    assert world.store.claim(job_id, "mine", 2, 3).taken == Taken.CLAIMED
+    assert world.store.claim(job_id, "mine", 2, 3).result == ClaimResult.CLAIMED
     assert world.store.client.hget(job_id, "deaths") == "1"
 
 

@@ -8,7 +8,7 @@ from together import at_once
 
 from retake.clock import FakeClock
 from retake.images import scripts
-from retake.images.claims import Still, Taken
+from retake.images.claims import ClaimResult, WriteResult
 from retake.images.jobs import ImageJob, JobType, TextRequest, is_job_id, job_of, text_fields
 from retake.images.redis_calls import RedisAway, open_redis
 from retake.images.store import IDEMPOTENCY_S, JobStore
@@ -54,7 +54,7 @@ def test_a_redis_that_is_full_is_told_in_its_own_words(store: JobStore) -> None:
 def test_numbers_of_another_program_that_are_none_stop_nobody(store: JobStore) -> None:
     job_id = made(store)
     store.client.hset(job_id, mapping={"claim": "other", "claim_until": "soon", "deaths": "many"})
-    assert store.claim(job_id, "t", 60, 5).taken is Taken.CLAIMED
+    assert store.claim(job_id, "t", 60, 5).result is ClaimResult.CLAIMED
     store.end_ready(job_id, "t", "jobs/x/output.png", "image/png", "w")
     for give_back in (lambda: store.uncache(job_id), lambda: store.run(scripts.UNCACHE_PAGE, [scripts.CACHED], [0, 9])):
         store.run(scripts.CACHE_PAGE, [scripts.READY], [0, 9, "dispatcher", 60_000, 9])
@@ -124,9 +124,9 @@ def test_either_the_worker_or_the_one_who_withdraws_has_the_job(store: JobStore)
         job = new_job()
         store.create(job, text_fields(job.text))
         claimed, withdrawn = at_once(
-            [lambda it=job: store.claim(it.job_id, "t", 60, 5).taken, lambda it=job: store.withdraw(it)]
+            [lambda it=job: store.claim(it.job_id, "t", 60, 5).result, lambda it=job: store.withdraw(it)]
         )
-        assert (claimed, withdrawn) in ((Taken.CLAIMED, False), (Taken.GONE, True))
+        assert (claimed, withdrawn) in ((ClaimResult.CLAIMED, False), (ClaimResult.GONE, True))
 
 
 @pytest.mark.parametrize(
@@ -155,44 +155,44 @@ def test_what_is_no_id_is_no_job(store: JobStore, text: str) -> None:
 def test_of_many_workers_one_has_the_job(store: JobStore) -> None:
     job_id = made(store)
     taken = at_once([lambda n=n: store.claim(job_id, f"t{n}", 60, 5) for n in range(12)])
-    assert sorted(it.taken for it in taken) == [Taken.CLAIMED] + [Taken.HELD] * 11
-    assert all(30 < it.held_s <= 60 for it in taken if it.taken is Taken.HELD)
+    assert sorted(it.result for it in taken) == [ClaimResult.CLAIMED] + [ClaimResult.HELD] * 11
+    assert all(30 < it.held_s <= 60 for it in taken if it.result is ClaimResult.HELD)
 
 
 def test_of_many_workers_that_wait_for_a_dead_one_one_has_the_job(store: JobStore) -> None:
     job_id = made(store)
     store.claim(job_id, "dead", 60, 5)
     expired(store, job_id)
-    taken = at_once([lambda n=n: store.claim(job_id, f"t{n}", 60, 5).taken for n in range(12)])
-    assert sorted(taken) == [Taken.CLAIMED] + [Taken.HELD] * 11
+    taken = at_once([lambda n=n: store.claim(job_id, f"t{n}", 60, 5).result for n in range(12)])
+    assert sorted(taken) == [ClaimResult.CLAIMED] + [ClaimResult.HELD] * 11
     assert store.fields(job_id)["deaths"] == "1"
 
 
 def test_a_claim_with_the_same_token_is_renewed_and_is_no_death(store: JobStore) -> None:
     job_id = made(store)
     for _ in range(3):
-        assert store.claim(job_id, "t", 60, 1).taken is Taken.CLAIMED
+        assert store.claim(job_id, "t", 60, 1).result is ClaimResult.CLAIMED
         expired(store, job_id)
     assert "deaths" not in store.fields(job_id)
-    assert store.renew(job_id, "t", 60) is Still.DONE
+    assert store.renew(job_id, "t", 60) is WriteResult.DONE
 
 
 def test_the_last_death_that_is_allowed_exhausts_the_job(store: JobStore) -> None:
     job_id = made(store)
     for number in range(3):
-        assert store.claim(job_id, f"t{number}", 60, 3).taken is Taken.CLAIMED
+        assert store.claim(job_id, f"t{number}", 60, 3).result is ClaimResult.CLAIMED
         expired(store, job_id)
-    assert store.claim(job_id, "last", 60, 3).taken is Taken.EXHAUSTED
-    assert store.end_failed(job_id, "last", "three workers died of it") is Still.DONE
+    assert store.claim(job_id, "last", 60, 3).result is ClaimResult.EXHAUSTED
+    assert store.end_failed(job_id, "last", "three workers died of it") is WriteResult.DONE
     assert sets_of(store, job_id) == ["failed"]
 
 
 def test_what_is_given_back_is_no_death(store: JobStore) -> None:
     job_id = made(store)
     for number in range(5):
-        assert store.claim(job_id, f"t{number}", 60, 1).taken is Taken.CLAIMED
+        assert store.claim(job_id, f"t{number}", 60, 1).result is ClaimResult.CLAIMED
         store.update(job_id, f"t{number}", 60, {"status": "processing_comfyui", "prompt_id": "p"})
-        assert store.give_back(job_id, f"t{number}") is Still.DONE
+        assert store.give_back(job_id, f"t{number}") is WriteResult.DONE
     fields = store.fields(job_id)
     assert fields["status"] == "pending"
     assert fields["prompt_id"] == "p"
@@ -205,25 +205,25 @@ def test_a_worker_that_was_overtaken_can_change_nothing(store: JobStore) -> None
     expired(store, job_id)
     store.claim(job_id, "quick", 60, 5)
     before = store.fields(job_id)
-    assert store.update(job_id, "slow", 60, {"status": "ready"}) is Still.LOST
-    assert store.renew(job_id, "slow", 60) is Still.LOST
-    assert store.give_back(job_id, "slow") is Still.LOST
-    assert store.end_ready(job_id, "slow", "k", "image/png", "A") is Still.LOST
-    assert store.end_failed(job_id, "slow", "x") is Still.LOST
+    assert store.update(job_id, "slow", 60, {"status": "ready"}) is WriteResult.LOST
+    assert store.renew(job_id, "slow", 60) is WriteResult.LOST
+    assert store.give_back(job_id, "slow") is WriteResult.LOST
+    assert store.end_ready(job_id, "slow", "k", "image/png", "A") is WriteResult.LOST
+    assert store.end_failed(job_id, "slow", "x") is WriteResult.LOST
     assert store.fields(job_id) == before
 
 
 def test_ended_once_it_stays_as_it_ended(store: JobStore) -> None:
     job_id = made(store)
     store.claim(job_id, "t", 60, 5)
-    assert store.end_ready(job_id, "t", "k", "image/png", "A") is Still.DONE
+    assert store.end_ready(job_id, "t", "k", "image/png", "A") is WriteResult.DONE
     store.client.smove(scripts.READY, scripts.CACHED, job_id)
-    assert store.end_ready(job_id, "t", "k", "image/png", "A") is Still.DONE, "again, as after a lost answer"
+    assert store.end_ready(job_id, "t", "k", "image/png", "A") is WriteResult.DONE, "again, as after a lost answer"
     assert sets_of(store, job_id) == ["dispatcher_cache_processing"]
-    assert store.end_failed(job_id, "other", "x") is Still.LOST
-    assert store.claim(job_id, "t", 60, 5).taken is Taken.DONE
+    assert store.end_failed(job_id, "other", "x") is WriteResult.LOST
+    assert store.claim(job_id, "t", 60, 5).result is ClaimResult.DONE
     assert store.remove(job_id)
-    assert store.end_ready(job_id, "t", "k", "image/png", "A") is Still.GONE
+    assert store.end_ready(job_id, "t", "k", "image/png", "A") is WriteResult.GONE
     assert store.client.dbsize() == 0
 
 
@@ -262,12 +262,12 @@ def test_a_job_is_in_one_set_whatever_happens_at_once(store: JobStore) -> None:
 
 def test_of_several_that_touch_a_job_one_does(store: JobStore) -> None:
     job_id = made(store)
-    [glance] = store.members(scripts.PENDING)
+    [summary] = store.members(scripts.PENDING)
     store._clock.sleep(1)
-    assert sorted(at_once([lambda: store.touch(glance)] * 8)) == [False] * 7 + [True]
+    assert sorted(at_once([lambda: store.touch(summary)] * 8)) == [False] * 7 + [True]
     store.remove(job_id)
-    assert not store.touch(glance)
-    assert not store.touch(glance._replace(updated_at=""))
+    assert not store.touch(summary)
+    assert not store.touch(summary._replace(updated_at=""))
     assert store.client.dbsize() == 0
 
 

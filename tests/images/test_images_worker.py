@@ -87,7 +87,7 @@ def test_two_messages_for_a_job_are_one_execution(world: WorkerWorld, monkeypatc
     comfy = world.comfyui(pace=0.5)
     servers = world.servers()
     job_id = world.job(send=3)
-    with world.running("Worker-A", room=world.room("Worker-A", servers)), world.running("Worker-B"):
+    with world.running("Worker-A", context=world.context("Worker-A", servers)), world.running("Worker-B"):
         assert world.ended(job_id).status == JobStatus.READY
         eventually(lambda: acknowledged.count(True) == 3)  # the queue's depth leaves out what a worker still holds
     assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
@@ -99,7 +99,7 @@ def test_a_job_of_another_worker_is_waited_for_and_not_dropped(world: WorkerWorl
     job_id = world.job()
     world.store.claim(job_id, "another worker", 600, 5)
     with world.running() as worker:
-        eventually(lambda: worker.glance().job == job_id)
+        eventually(lambda: worker.state().job == job_id)
         world.store.give_back(job_id, "another worker")
         assert world.ended(job_id).status == JobStatus.READY
     assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
@@ -110,7 +110,7 @@ def test_a_worker_that_waits_for_another_one_stops_all_the_same(world: WorkerWor
     job_id = world.job()
     world.store.claim(job_id, "another worker", 600, 5)
     with world.running(drain_s=600) as worker:
-        eventually(lambda: worker.glance().job == job_id)
+        eventually(lambda: worker.state().job == job_id)
     assert eventually(lambda: world.broker.depth(TEXT_QUEUE)) == 1
 
 
@@ -146,12 +146,12 @@ def test_while_no_comfyui_answers_nothing_is_consumed(world: WorkerWorld) -> Non
     comfy.order("comfy.stats=503")
     job_id = world.job()
     with world.running() as worker:
-        assert worker.glance() == (False, None, [], None)
+        assert worker.state() == (False, None, [], None)
         comfy.withdraw_orders()
         assert world.ended(job_id).status == JobStatus.READY
-        assert worker.glance().consuming
+        assert worker.state().consuming
         comfy.order("comfy.stats=503")
-        eventually(lambda: not worker.glance().consuming)
+        eventually(lambda: not worker.state().consuming)
         waiting = world.job()
         eventually(lambda: world.broker.depth(TEXT_QUEUE) == 1)
         assert world.stands(waiting) == JobStatus.PENDING
@@ -165,7 +165,7 @@ def test_a_deleted_job_is_stopped_and_leaves_nothing_behind(world: WorkerWorld) 
     with world.running() as worker:
         eventually(comfy.executions)
         world.store.remove(job_id)
-        eventually(lambda: worker.glance().job is None)
+        eventually(lambda: worker.state().job is None)
         eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)
     eventually(lambda: [it.outcome for it in comfy.started()] == ["interrupted"])
     assert world.bucket.list("jobs/") == []
@@ -209,7 +209,7 @@ def test_a_job_that_another_request_was_promised_stays_though_the_line_is_full(
 ) -> None:
     world.comfyui()
     worker, promised = world.worker(), list[str]()
-    settings = ImagesSettings(images=world.room().settings, keys=AccessKeys({"alice": "alices-key"}))
+    settings = ImagesSettings(images=world.context().settings, keys=AccessKeys({"alice": "alices-key"}))
     headers = {"Authorization": "Bearer alices-key", "Idempotency-Key": "k"}
     app = httpx.ASGITransport(worker_app(settings, world.store, worker))
 

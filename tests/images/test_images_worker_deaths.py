@@ -26,7 +26,7 @@ def outfit(world: WorkerWorld) -> str:
 def wait_for(world: WorkerWorld, worker: QueueWorker, thread: Thread, job_id: str) -> None:
     """Wait until the worker is dead, or has done the job and settled its message."""
     eventually(
-        lambda: not thread.is_alive() or (world.stands(job_id) == JobStatus.READY and worker.glance().job is None)
+        lambda: not thread.is_alive() or (world.stands(job_id) == JobStatus.READY and worker.state().job is None)
     )
 
 
@@ -39,7 +39,7 @@ def test_wherever_a_worker_dies_its_job_is_executed_once(
     while died:
         before = set(world.executions())
         job_id = make(world)
-        first = world.worker("Worker-A", queue, world.room("Worker-A", servers, worker_silence_seconds=0.4))
+        first = world.worker("Worker-A", queue, world.context("Worker-A", servers, worker_silence_seconds=0.4))
         with mortal(world, monkeypatch) as fate:
             fate.plan(point)
             thread = fate.run(first)
@@ -47,7 +47,7 @@ def test_wherever_a_worker_dies_its_job_is_executed_once(
             first.stop(0)
             ended(thread)
             died = fate.count > point
-        with world.running("Worker-B", queue, world.room("Worker-B", servers)):
+        with world.running("Worker-B", queue, world.context("Worker-B", servers)):
             assert world.ended(job_id).status == JobStatus.READY, point
             eventually(lambda: world.broker.depth(queue) == 0)
         assert {it: n for it, n in world.executions().items() if it not in before} == {prompt_id_of(job_id, 1): 1}, (

@@ -95,7 +95,7 @@ def test_what_failed_comes_last_and_what_is_gone_is_forgotten() -> None:
         order = ""
         for it in turns.ordered(names, str):
             order += it
-            with suppress(ZeroDivisionError), turns.taken(it):
+            with suppress(ZeroDivisionError), turns.processing(it):
                 assert 1 / (it not in failing)
         return order
 

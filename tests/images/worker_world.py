@@ -18,7 +18,7 @@ from retake.bucket import ANY, Bucket
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import SystemClock
 from retake.images.comfyui_servers import ComfyServers
-from retake.images.execution import ExecutionRoom
+from retake.images.execution import ExecutionContext
 from retake.images.graphs import load_graphs
 from retake.images.jobs import ImageJob, JobStatus, JobType, TextRequest, text_fields
 from retake.images.messages import DEAD_QUEUE, TEXT_QUEUE, TOPOLOGY, publish
@@ -153,15 +153,15 @@ class WorkerWorld:
         servers.check()
         return servers
 
-    def room(self, name: str = "Worker-A", servers: ComfyServers | None = None, **settings: Any) -> ExecutionRoom:
+    def context(self, name: str = "Worker-A", servers: ComfyServers | None = None, **settings: Any) -> ExecutionContext:
         chosen = QUICK._replace(**settings)
-        return ExecutionRoom(name, chosen, self.bucket, servers or self.servers(), load_graphs(), Random(7))
+        return ExecutionContext(name, chosen, self.bucket, servers or self.servers(), load_graphs(), Random(7))
 
     def worker(
-        self, name: str = "Worker-A", queue: str = TEXT_QUEUE, room: ExecutionRoom | None = None, **settings: Any
+        self, name: str = "Worker-A", queue: str = TEXT_QUEUE, context: ExecutionContext | None = None, **settings: Any
     ) -> QueueWorker:
         """Return a worker that does not run yet."""
-        return QueueWorker(room or self.room(name, **settings), self.store, self.connected(name), queue)
+        return QueueWorker(context or self.context(name, **settings), self.store, self.connected(name), queue)
 
     @contextmanager
     def running(self, *arguments: Any, drain_s: float = 0.0, **settings: Any) -> Iterator[QueueWorker]:
@@ -181,7 +181,7 @@ def running(worker: QueueWorker, drain_s: float = 0.0) -> Iterator[None]:
 
     def check() -> None:
         while checking:
-            worker.room.servers.check()
+            worker.context.servers.check()
             time.sleep(0.1)
 
     threads = [Thread(target=worker.run, daemon=True), Thread(target=check, daemon=True)]

@@ -28,7 +28,7 @@ from retake.music.actions import PipelineActions
 from retake.music.attempts import AttemptStore
 from retake.music.calls import CallBook
 from retake.music.clients import RealMusicVendors
-from retake.music.context import MusicVendors, Workshop
+from retake.music.context import MusicVendors, SharedContext
 from retake.music.database import MusicDatabase, open_music_database
 from retake.music.rows import PipelineRow
 from retake.music.settings import SANDBOX_KEYS, MusicKeys, MusicSettings, ServiceSettings, sandboxed
@@ -103,7 +103,7 @@ class Rig:
         own = self.settings.music
         self.actions = PipelineActions(self.database, uploads_per_day=own.uploads_per_day, telling=True)
         self.calls = CallBook(self.database, daily_cap_usd=own.daily_cap_usd)
-        shop = Workshop(
+        shared = SharedContext(
             self.settings,
             self.bucket,
             AttemptStore(self.actions),
@@ -113,7 +113,7 @@ class Rig:
             lambda: self.stopping,
             Random(next(_SEEDS)),
         )
-        make, recovery = workers(self.database, shop, name="test")
+        make, recovery = workers(self.database, shared, name="test")
         self.worker: Worker = make()
         self.upkeep = Upkeep(self.actions, recovery)
 

@@ -34,7 +34,7 @@ class AwaitsPerson(Exception):
 
 def make_cover(context: JobContext) -> Mapping[str, Any]:
     """Return the cover's path once it is in the bucket. Raises VendorError, CapReached, AwaitsPerson, Stopped."""
-    calls, latest = context.shop.calls, context.shop.calls.latest(context.attempt)
+    calls, latest = context.shared.calls, context.shared.calls.latest(context.attempt)
     if latest and latest.outcome in ("pending", "held"):  # left by an attempt that died
         call = _guarded(context, PaidCallGuard.reconcile)
     elif calls.answered(context.attempt) or _listed_late(context):
@@ -47,8 +47,8 @@ def make_cover(context: JobContext) -> Mapping[str, Any]:
 
 
 def _ordered(context: JobContext) -> PaidCall:
-    row, midjourney = context.row, context.shop.vendors.midjourney()
-    prompt, nonce = cover_prompt(row.track_title, row.style, row.note), context.shop.random.randrange(2**32)
+    row, midjourney = context.row, context.shared.vendors.midjourney()
+    prompt, nonce = cover_prompt(row.track_title, row.style, row.note), context.shared.random.randrange(2**32)
     facts = {"nonce": nonce, "prompt": prompt}
     return _guarded(context, lambda guard: guard.call("cover", facts, lambda: midjourney.imagine(prompt, nonce)))
 
@@ -56,28 +56,28 @@ def _ordered(context: JobContext) -> PaidCall:
 def _guarded(context: JobContext, work: Callable[[PaidCallGuard], None]) -> PaidCall:
     """Run `work` and return the call whose answer is on record: this one, or an earlier one of a worker that was
     suspended during it and has resumed."""
-    journal = MusicJournal(context.shop.calls, context.attempt, context.shop.vendors.midjourney().find)
+    journal = MusicJournal(context.shared.calls, context.attempt, context.shared.vendors.midjourney().find)
     on_unknown = context.settings.workflow.on_unknown_outcome
     try:
         work(context.guard(journal, on_unknown))
     except OutcomeUnknown as error:
-        if context.shop.calls.answered(context.attempt) is None:
+        if context.shared.calls.answered(context.attempt) is None:
             raise (AwaitsPerson(error) if on_unknown == HOLD else error) from None
     return _accepted(context)
 
 
 def _listed_late(context: JobContext) -> bool:
     """Return whether the vendor's history now has an order that it did not have when the answer was lost."""
-    for call in context.shop.calls.lost(context.attempt):
-        task = context.shop.vendors.midjourney().find(facts_of(call))
+    for call in context.shared.calls.lost(context.attempt):
+        task = context.shared.vendors.midjourney().find(facts_of(call))
         if task is not None:
-            context.shop.calls.settle(call, "accepted", answer=task)
+            context.shared.calls.settle(call, "accepted", answer=task)
             return True
     return False
 
 
 def _accepted(context: JobContext) -> PaidCall:
-    call = context.shop.calls.answered(context.attempt)
+    call = context.shared.calls.answered(context.attempt)
     assert call is not None, "the guard has recorded the answer"
     _log.info("%s: the cover is ordered: task %s", context.row.task_id, _task_of(call), extra={"step": "cover"})
     return call
@@ -85,13 +85,13 @@ def _accepted(context: JobContext) -> PaidCall:
 
 def _awaited(context: JobContext, call: PaidCall) -> Mapping[str, Any]:
     """Return the task's result. Raises PollFailed, and TaskFailed, after which it is ordered again."""
-    music, midjourney, task_id = context.settings.music, context.shop.vendors.midjourney(), _task_of(call)
+    music, midjourney, task_id = context.settings.music, context.shared.vendors.midjourney(), _task_of(call)
     left = countdown(music.image_timeout_seconds, context.clock)
     while True:
         context.check()
         state = midjourney.fetch(task_id)
         if state.failure:
-            context.shop.calls.settle(call, "wasted", state.failure, task_id)
+            context.shared.calls.settle(call, "wasted", state.failure, task_id)
             raise state.failure
         if state.result is not None:
             return state.result
@@ -103,7 +103,7 @@ def _awaited(context: JobContext, call: PaidCall) -> Mapping[str, Any]:
 
 
 def _downloaded(context: JobContext, call: PaidCall, result: Mapping[str, Any]) -> bytes:
-    downloader, most = context.shop.vendors.downloader(), context.settings.workflow.max_picture_bytes
+    downloader, most = context.shared.vendors.downloader(), context.settings.workflow.max_picture_bytes
     try:
         return first_picture(result, downloader, most, quarters)
     except LinkExpired:  # polled again, the vendor returns a new link

@@ -42,7 +42,7 @@ def publish(context: JobContext) -> Mapping[str, Any]:
 def _uploaded(context: JobContext) -> str:
     row = context.row
     if row.nonce is None:
-        row = context.save(nonce=new_nonce(row.id, context.shop.random))
+        row = context.save(nonce=new_nonce(row.id, context.shared.random))
     while True:
         kept = row.upload_session
         try:
@@ -68,12 +68,12 @@ def _sent(context: JobContext, row: PipelineRow, session: str | None) -> str:
         made_for_kids=music.made_for_kids,
     )
     video = context.kept_file(row.video_url, "video")
-    return context.shop.vendors.youtube().upload(details, video, UploadLog(context), session=session)
+    return context.shared.vendors.youtube().upload(details, video, UploadLog(context), session=session)
 
 
 def _found(context: JobContext, row: PipelineRow, gone: SessionGone) -> str:
     """Return the id of the video that the upload has made. Raises AwaitsPerson if it is not found."""
-    youtube = context.shop.vendors.youtube()
+    youtube = context.shared.vendors.youtube()
     left = countdown(context.settings.music.publish_look_seconds, context.clock)
     while True:
         context.check()
@@ -92,7 +92,7 @@ def _found(context: JobContext, row: PipelineRow, gone: SessionGone) -> str:
 
 def _thumbnail_set(context: JobContext, video_id: str) -> str | None:
     """Set the thumbnail, with the retries of a step; return what went wrong, or None."""
-    music, youtube = context.settings.music, context.shop.vendors.youtube()
+    music, youtube = context.settings.music, context.shared.vendors.youtube()
     pauses, attempt = Intervals(music.step_retry_backoff_sec), 1
     while True:
         context.check()
@@ -124,7 +124,7 @@ class UploadLog:
         self._context.present()
 
     def started(self, session: str) -> None:
-        self._context.shop.attempts.save_session(self._context.attempt, session)
+        self._context.shared.attempts.save_session(self._context.attempt, session)
 
     def before_last_chunk(self) -> None:
         if not self._last_chunk_begun:

@@ -34,7 +34,7 @@ def make_review(context: JobContext) -> Mapping[str, Any]:
 
 
 def _written(context: JobContext, asked: tuple[str, str], fitted: Callable[[Texts], Texts]) -> str:
-    calls, journal = context.shop.calls, MusicJournal(context.shop.calls, context.attempt)
+    calls, journal = context.shared.calls, MusicJournal(context.shared.calls, context.attempt)
     if journal.pending:  # left by an attempt that died: its answer cannot be retrieved
         journal.lost(OutcomeUnknown(Code.NETWORK, _DIED))
     if calls.answered(context.attempt) is None:
@@ -49,7 +49,7 @@ def _written(context: JobContext, asked: tuple[str, str], fitted: Callable[[Text
 
 
 def _ask(context: JobContext, asked: tuple[str, str], journal: MusicJournal) -> None:
-    writer = context.shop.vendors.chat()
+    writer = context.shared.vendors.chat()
     system, user = asked
 
     def write() -> Texts:
