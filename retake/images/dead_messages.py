@@ -61,9 +61,10 @@ class DeadMessages:
             raise Refusal(
                 f"{name!r} is too short for the beginning of an id: give {_MIN_PREFIX} characters, or all of it"
             )
+        behind = self._behind()
         found = {it.name: it for it in self.all(MAX_EXAMINED) if it.name.startswith(name)}
         if not found:
-            raise Refusal(f"no dead message is of a job {name[:80]!r}; {self._behind() or 'see images dead list'}")
+            raise Refusal(f"no dead message is of a job {name[:80]!r}; {behind or 'see images dead list'}")
         if len(found) > 1:
             raise Refusal(f"several dead messages begin with {name!r}: {', '.join(sorted(found)[:5])}. Give more of it")
         return next(iter(found.values()))
@@ -102,9 +103,10 @@ class DeadMessages:
         there are more messages.
         """
         outcomes: dict[str, Refusal | None] = {}
+        behind = self._behind()
         while self._requeue_some(outcomes):
             pass
-        if not outcomes and (behind := self._behind()):
+        if behind and not outcomes:
             raise Refusal(f"no dead message is of a failed job; {behind}")
         return outcomes
 
@@ -157,7 +159,10 @@ class DeadMessages:
             return self._broker.pull(DEAD_QUEUE, renewing, MAX_EXAMINED)
 
     def _behind(self) -> str:
-        """Return what to do about messages beyond the limit, or ""."""
+        """Return what to do about messages beyond the limit, or "".
+
+        Call it before the messages are examined: RabbitMQ takes a moment to count those that are given back.
+        """
         if self._broker.depth(DEAD_QUEUE) <= MAX_EXAMINED:
             return ""
         return f"only the oldest {MAX_EXAMINED:,} were looked at: remove those of no use with images dead drop --gone"

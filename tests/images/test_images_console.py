@@ -289,6 +289,24 @@ def test_who_looks_for_a_job_behind_a_thousand_that_are_gone_is_told(
     assert world.sent() == [failed]
 
 
+def test_messages_that_rabbitmq_has_yet_to_give_back_count_as_looked_at(
+    service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def late(*_: object) -> None: ...
+
+    world = service_world
+    monkeypatch.setattr("retake.images.dead_messages.MAX_EXAMINED", 2)
+    monkeypatch.setattr("retake.rabbit.broker.give_back", late)
+    *gone, failed = [world.failed() for _ in range(3)]
+    for job_id in (*gone, failed):
+        dead(world, job_id)
+    for job_id in gone:
+        world.store.remove(job_id)
+    for wanted in (failed, "--all"):
+        wait_for_dead(world, 3)
+        assert "only the oldest 2 were looked at" in asked(world, "dead", "requeue", wanted, code=65)["error"]
+
+
 def test_one_that_fails_anew_while_all_are_requeued_is_left(
     service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
