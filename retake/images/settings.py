@@ -36,18 +36,20 @@ class ImageJobSettings(NamedTuple):
 
     comfyui_urls: tuple[str, ...] = field(several(ENDPOINT), "the ComfyUI servers", default=())
     comfyui_discovery_url: str | None = field(
-        ENDPOINT, "where a JSON list of the ComfyUI servers' URLs is found; null is nowhere", default=None
+        ENDPOINT, "URL of a JSON list of ComfyUI servers; null means none", default=None
     )
-    comfyui_check_seconds: float = field(SECONDS, "seconds between two looks for living ComfyUI servers", default=10)
+    comfyui_check_seconds: float = field(
+        SECONDS, "seconds between two checks of which ComfyUI servers answer", default=10
+    )
     comfyui_timeout_seconds: float = field(SECONDS, "seconds that an attempt may take on ComfyUI", default=600)
     active_seconds: float = field(SECONDS, "seconds between two cycles of the dispatcher", default=5)
     idle_seconds: float = field(SECONDS, "the same while nobody makes jobs or asks for results", default=60)
     idle_after_seconds: float = field(from_zero(31_536_000), "seconds without either until it is idle", default=30)
     cache_ttl_seconds: float = field(SECONDS, "seconds that a dispatcher keeps a result in its memory", default=60)
     result_grace_seconds: float = field(
-        from_zero(31_536_000), "seconds that a result stays once it was answered", default=60
+        from_zero(31_536_000), "seconds that a result is kept after its first delivery", default=60
     )
-    result_ttl_seconds: float = field(SECONDS, "seconds that a result stays that nobody asks for", default=86_400)
+    result_ttl_seconds: float = field(SECONDS, "seconds that a result is kept if nobody asks for it", default=86_400)
     resend_after_seconds: float = field(
         SECONDS, "seconds without a change until a job may be sent to its queue again", default=30
     )
@@ -55,19 +57,23 @@ class ImageJobSettings(NamedTuple):
         above_zero(86_400), "seconds without a sign of life until a worker, or ComfyUI with a prompt, is given up",
         default=15,
     )  # fmt: skip
-    orphan_after_seconds: float = field(SECONDS, "age at which files of a job that nobody knows go", default=3600)
+    orphan_after_seconds: float = field(
+        SECONDS, "age in seconds at which files of an unknown job are deleted", default=3600
+    )
     task_execution_max_retries: int = field(whole(0, 100), "how often a failed execution is retried", default=2)
     retry_seconds: float = field(
         from_zero(86_400), "seconds before the first retry; doubled before each further one", default=5
     )
-    delivery_limit: int = field(whole(1, 1000), "how many workers may die of one job until it is given up", default=5)
+    delivery_limit: int = field(whole(1, 1000), "how many workers may die of one job before it is given up", default=5)
     comfyui_death_limit: int = field(
-        whole(1, 1000), "how often ComfyUI may go away while it executes one job until that is a failed attempt",
+        whole(1, 1000), "how often ComfyUI may go away while it executes one job before that is a failed attempt",
         default=5,
     )  # fmt: skip
-    rate_per_minute: int = field(whole(1, 1_000_000), "jobs and uploads of one user in a minute", default=60)
-    max_upload_bytes: int = field(whole(1, 2**30), "bytes of one uploaded picture", default=20_971_520)
-    max_files: int = field(whole(1, 1000), "pictures in one upload", default=20)
+    rate_per_minute: int = field(
+        whole(1, 1_000_000), "maximum number of jobs and uploads of one user in a minute", default=60
+    )
+    max_upload_bytes: int = field(whole(1, 2**30), "maximum size of an uploaded picture in bytes", default=20_971_520)
+    max_files: int = field(whole(1, 1000), "maximum number of pictures in one upload", default=20)
     start_seconds: float = field(
         from_zero(86_400), "seconds within which each service must answer at the start", default=30
     )

@@ -108,7 +108,7 @@ class YoutubeSettings(NamedTuple):
         ENDPOINT, "base URL, before /youtube/v3 and /upload/youtube/v3; null is the vendor's own", default=None
     )
     token_endpoint: str | None = field(
-        ENDPOINT, "where the refresh token becomes an access token; null is the vendor's own", default=None
+        ENDPOINT, "URL that exchanges the refresh token for an access token; null is the vendor's own", default=None
     )
 
 
@@ -126,36 +126,38 @@ class ServiceSettings(NamedTuple):
         PAUSES, "seconds before each retry of a step, one after another; the last one repeats", default=(5, 15)
     )
     poll_seconds: float = field(
-        SECONDS, "seconds between two polls of an image task, and between two looks for events to tell", default=5
+        SECONDS, "seconds between two polls of an image task, and between two checks for messages to send", default=5
     )
     image_timeout_seconds: float = field(SECONDS, "seconds that an attempt waits for an image task", default=900)
     stuck_seconds: float = field(SECONDS, "seconds without a heartbeat after which a step is resumed", default=60)
     workers: int = field(whole(1, 64), "steps that one process works on at the same time", default=2)
-    upload_chunk_bytes: int = field(CHUNK, "bytes of one part of an upload", default=8_388_608)
+    upload_chunk_bytes: int = field(CHUNK, "size of one part of an upload in bytes", default=8_388_608)
     upload_resumes: int = field(
         whole(0, 100), "how often in a row a broken upload is resumed without progress", default=5
     )
     publish_look_seconds: float = field(
-        from_zero(86_400), "seconds that a video whose upload may have ended is looked for", default=300
+        from_zero(86_400), "seconds to search for a video whose upload may have succeeded", default=300
     )
     privacy: str = field(choice("private", "unlisted", "public"), "who sees a new video", default="private")
     category_id: str = field(CATEGORY, "YouTube's category of a new video; 10 is music", default="10")
-    made_for_kids: bool = field(YES_OR_NO, "what YouTube is told of a new video", default=False)
-    uploads_per_day: int = field(whole(0, 100_000), "uploads begun in a day of YouTube's (Pacific time)", default=100)
+    made_for_kids: bool = field(YES_OR_NO, "whether new videos are declared as made for kids", default=False)
+    uploads_per_day: int = field(
+        whole(0, 100_000), "maximum number of uploads begun in a day of YouTube's quota (Pacific time)", default=100
+    )
     daily_cap_usd: float | None = field(
         USD,
         "what all processes on the database may spend in a day (UTC), in US dollars; null means no limit",
         default=None,
     )
     telegram: str = field(
-        choice("off", "poll", "webhook"), "how taps and replies on Telegram arrive; off is without", default="off"
+        choice("off", "poll", "webhook"), "how taps and replies on Telegram arrive; off means not at all", default="off"
     )
-    telegram_chat_id: int | str | None = field(CHAT, "the chat that is told", default=None)
-    telegram_allowed_users: tuple[int, ...] = field(USERS, "whose taps and replies count; [] is nobody", default=())
-    telegram_poll_seconds: float = field(
-        from_zero(50), "seconds that one request for updates waits for them", default=25
+    telegram_chat_id: int | str | None = field(CHAT, "the chat that gets the messages", default=None)
+    telegram_allowed_users: tuple[int, ...] = field(
+        USERS, "users whose taps and replies count; [] means nobody", default=()
     )
-    public_url: str | None = field(ENDPOINT, "where Telegram reaches this service, for webhook", default=None)
+    telegram_poll_seconds: float = field(from_zero(50), "seconds that a request for updates waits", default=25)
+    public_url: str | None = field(ENDPOINT, "URL under which Telegram reaches this service, for webhook", default=None)
 
 
 SECTIONS = {
