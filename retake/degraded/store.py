@@ -2,7 +2,8 @@
 
 A tick reads the alerts' document anyway, and an idle one reads nothing else. The mode itself is written first. A crash
 before the copy is written leaves an outdated copy, which the next change, or the next tick that is not idle, updates.
-Ticks that would be held back because of the copy read the mode itself first.
+Ticks that would be held back because of the copy read the mode itself first, as do ticks that find no copy and are
+about to pay.
 """
 
 from collections.abc import Callable

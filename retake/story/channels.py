@@ -195,6 +195,7 @@ class ChannelRound:
             ledgers=self._ledgers,
             unflagged=(Act.FETCH,),
             mode=lambda: self._watch.mode,
+            confirmed_mode=self._watch.confirmed_mode,
             found_interrupted=lambda at: self._watch.interrupted(pipeline, at),
         )
         tick = self._watch.observed(pipeline, runner)

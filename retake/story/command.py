@@ -244,6 +244,7 @@ class OneTick(NamedTuple):
             whole=self.bucket,
             observe=observe,
             mode=lambda: self.watch.mode,
+            confirmed_mode=self.watch.confirmed_mode,
             found_interrupted=lambda at: self.watch.interrupted(self.pipeline, at),
             one_generation=one_generation,
         )

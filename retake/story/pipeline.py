@@ -35,6 +35,7 @@ from retake.story.decision import (
     decide_in,
     held_until,
     script_of,
+    under_mode,
     vendor_of,
 )
 from retake.story.documents import FAILED_STEP, FAILURE_STATUS, Documents, GenDocument, MidjourneyDocument, Status, Step
@@ -70,7 +71,8 @@ class StoryPipeline:
 
     `observe` is called with each decision before it is carried out. `unflagged` are the actions for which
     `processing_lock` is not raised: it tells people and other programs that something is being changed, which is not
-    needed for polls of a thousand channels that change nothing. `only`, if given, is the only generation that the tick
+    needed for polls of a thousand channels that change nothing. `confirmed_mode()` returns the mode again before
+    something is begun or paid for. `only`, if given, is the only generation that the tick
     may be about.
     """
 
@@ -88,6 +90,7 @@ class StoryPipeline:
         observe: Observer,
         unflagged: Container[Act],
         mode: Mode,
+        confirmed_mode: Callable[[], Mode],
         found_interrupted: Callable[[str], None],
         only: str | None = None,
     ) -> None:
@@ -103,7 +106,7 @@ class StoryPipeline:
         self._scripts = ScriptRun(settings, store, lease, scripts, clock, spending)
         self._mirror: RunMirror | None = None  # opened once a generation is under way
         self.worked = False  # whether anything was done
-        self._mode = mode
+        self._mode, self._confirmed_mode = mode, confirmed_mode
         self._found_interrupted = found_interrupted
         self._only = only
         self._was_read = self._interrupted = False
@@ -125,6 +128,9 @@ class StoryPipeline:
     def decide(self) -> Action:
         documents, limits, mock = self._store.documents, self._settings.workflow, self._settings.modes.video_mock
         self._due, action = decide_in(self._mode, documents, limits, self._clock.now(), self._over, video_mock=mock)
+        if action.act in PAYS:
+            self._mode = self._confirmed_mode()
+            action = under_mode(self._due, self._mode, video_mock=mock)
         if diagnosing():
             from retake.story.diagnosis import log_decision
 
@@ -251,6 +257,8 @@ class StoryPipeline:
     def _begin(self) -> Tick | None:
         """Tidy up and begin a generation. Return the tick's result if there is no room, or no money, for one."""
         store, found = self._store, tidy_plan(self._store)
+        if found.room:
+            self._mode = self._confirmed_mode()
         held = begin_held(self._mode, video_mock=self._settings.modes.video_mock)
         if found.room and not held:
             _check_keys(self._keys, "midjourney", "runway", "openai")

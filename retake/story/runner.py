@@ -37,7 +37,8 @@ class StoryRunner:
     """Runs ticks of one story pipeline, whose runs are called `pipeline` on the ledger ("story", "story/CHANNEL").
 
     `whole` is the whole bucket, if `bucket` is a channel's part. With `one_generation`, all ticks are about the
-    generation of the first one, and begin no other. For `observe` and `unflagged` see `StoryPipeline`.
+    generation of the first one, and begin no other. For `observe`, `unflagged` and `confirmed_mode` (default: `mode`)
+    see `StoryPipeline`.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class StoryRunner:
         observe: Observer = unobserved,
         unflagged: Container[Act] = (),
         mode: Callable[[], Mode] = Mode,
+        confirmed_mode: Callable[[], Mode] | None = None,
         found_interrupted: Callable[[str], None] = lambda at: None,
         one_generation: bool = False,
     ) -> None:
@@ -71,6 +73,7 @@ class StoryRunner:
         self._observe = observe
         self._unflagged = unflagged
         self._mode = mode
+        self._confirmed_mode = confirmed_mode or mode
         self._found_interrupted = found_interrupted
         self._one_generation = one_generation
         self._only: str | None = None
@@ -129,6 +132,7 @@ class StoryRunner:
             observe=self._observe,
             unflagged=self._unflagged,
             mode=self._mode(),
+            confirmed_mode=self._confirmed_mode,
             found_interrupted=self._found_interrupted,
             only=self._only,
         )

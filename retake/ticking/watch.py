@@ -1,7 +1,8 @@
 """Alerts and the degraded mode around the ticks of a process.
 
 One document is read before the work: `alerts/state.json`, which has a copy of the mode. If nothing is wrong, nothing
-else is imported, read or written.
+else is imported, read or written. If it has no copy, because no mode was ever set or somebody has removed it, the mode
+itself is looked up before something is paid for (`TickWatch.confirmed_mode`).
 """
 
 import json
@@ -40,6 +41,8 @@ _log = getLogger(__name__)
 
 KEY = "alerts/state.json"
 """The document that each tick reads for alerts and mode."""
+
+_MODE = "mode/state.json"
 
 
 class AfterWork(NamedTuple):
@@ -169,7 +172,7 @@ class TickWatch:
         self._wrong: set[str] = set()  # the pipelines that have an alert, or in which something was found
         self._worked = False
         self._document = BoardDocument({})
-        self._mode, self._state = Mode(), ModeState()
+        self._mode, self._state, self._confirmed = Mode(), ModeState(), True
         self._failures: list[str] = []
         self._sender: Sender | None = None
 
@@ -177,6 +180,16 @@ class TickWatch:
     def mode(self) -> Mode:
         """The mode that is in force since `begin`."""
         return self._mode
+
+    def confirmed_mode(self) -> Mode:
+        """Return the mode that is in force, for payments: it is looked up if the alerts' document has no copy of it.
+        Raises StateError, StorageError."""
+        with self._lock:
+            if not self._confirmed and self._bucket.find(_MODE, [""]):
+                self._state = _stored_mode(self._bucket, self._clock)
+                self._mode = mode_at(self._state, self._modes, self._settings.timezone, self._clock.now())
+            self._confirmed = True
+            return self._mode
 
     def begin(self, *, send: bool = True) -> None:
         """Begin a round of ticks: read the document and, with `send`, start sending the messages that wait.
@@ -186,15 +199,17 @@ class TickWatch:
         self._looks, self._worked, self._failures = [], False, []
         try:
             self._document = BoardDocument.read(self._bucket)
-            state = decoded(self._document.raw.get("mode"))
+            copy = self._document.raw.get("mode")
+            state, self._confirmed = decoded(copy), copy is not None
         except StateError as error:
             _log.critical("no alert is raised or sent: %s", error)
             self._failures.append("the document")
             self._document, state = BoardDocument({}), _stored_mode(self._bucket, self._clock)
+            self._confirmed = True
         except ValueError as error:
-            _log.warning("%s: the copy of the mode makes no sense (%s); mode/state.json holds", KEY, error)
+            _log.warning("%s: the copy of the mode makes no sense (%s); %s holds", KEY, error, _MODE)
             self._failures.append("the mode")
-            state = _stored_mode(self._bucket, self._clock)
+            state, self._confirmed = _stored_mode(self._bucket, self._clock), True
         zone, now = self._settings.timezone, self._clock.now()
         if mode_at(state, self._modes, zone, now).mode != FULL:  # do not hold ticks back because of an outdated copy
             with suppress(StateError):

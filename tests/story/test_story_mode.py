@@ -338,6 +338,20 @@ def test_without_a_mode_nothing_is_written() -> None:
     assert ModeStore(world.bucket, world.clock).read() == ModeState()
 
 
+@pytest.mark.parametrize("alerts", [None, {}, {"alerts": [{"code": "breaker_open", "seen": 5}]}], ids=str)
+def test_nothing_is_paid_for_where_the_alerts_document_with_the_copy_of_the_mode_is_removed(
+    alerts: dict[str, Any] | None,
+) -> None:
+    world = WatchedWorld()
+    world.panel.set(MINIMAL, None, "")
+    world.bucket.delete("alerts/state.json")
+    if alerts is not None:
+        world.put("alerts/state.json", alerts)
+    for _ in range(3):
+        assert world.tick().exit_code == ExitCode.OK
+    assert (world.watch.mode.mode, dict(world.vendors.billed)) == (MINIMAL, {})
+
+
 @pytest.mark.parametrize("alert", [{"code": "breaker_open", "seen": 5}, {"code": ["breaker_open"], "seen": {"": "x"}}])
 def test_an_alert_that_makes_no_sense_is_no_bug_in_an_idle_tick(alert: dict[str, Any]) -> None:
     world = WatchedWorld()

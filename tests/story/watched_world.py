@@ -58,7 +58,11 @@ class WatchedWorld(World):
         return tick
 
     def manager(self, **given: Any) -> StoryRunner:
-        told = {"mode": lambda: self.watch.mode, "found_interrupted": lambda at: self.watch.interrupted("story", at)}
+        told = {
+            "mode": lambda: self.watch.mode,
+            "confirmed_mode": lambda: self.watch.confirmed_mode(),
+            "found_interrupted": lambda at: self.watch.interrupted("story", at),
+        }
         return super().manager(**told, **given)
 
     @property
