@@ -302,7 +302,7 @@ class TickWatch:
         with _logging_errors("a report could not be made", failures):
             self._make_reports()
         with _logging_errors("alerts could not be brought up to date", failures):
-            looks = [*self._looks, *work.found, self._degraded(), *self._for_removed_pipelines()]
+            looks = [*self._looks, *work.found, _degraded_findings(self._mode), *self._for_removed_pipelines()]
             if self._document.wants_a_look or any(it.found for it in looks):
                 self._evaluate(looks)
         with _logging_errors("the metrics could not be written", failures):
@@ -344,11 +344,6 @@ class TickWatch:
                 self._sender = Sender(store, self._settings, self._environ, self._clock)
         self._sender.start()
 
-    def _degraded(self) -> Findings:
-        mode = self._mode
-        wrong = (degraded(mode.mode, mode.words, mode.why, mode.since or ""),) if mode.mode else ()
-        return Findings("", frozenset({"degraded"}), wrong)
-
     def _for_removed_pipelines(self) -> list[Findings]:
         """Return findings that close the alerts of pipelines that the settings no longer have."""
         return [Findings(it, OF_A_PIPELINE) for it in sorted(self._document.pipelines) if self._is_gone(it)]
@@ -363,6 +358,11 @@ class TickWatch:
         for kind in due_reports(wanted, self._document.reports, self._settings, now):
             self._report(kind, now)
             self._document = BoardDocument.read(self._bucket)
+
+
+def _degraded_findings(mode: Mode) -> Findings:
+    wrong = (degraded(mode.mode, mode.words, mode.why, mode.since or ""),) if mode.mode else ()
+    return Findings("", frozenset({"degraded"}), wrong)
 
 
 def _stored_mode(bucket: Bucket, clock: Clock) -> ModeState:
