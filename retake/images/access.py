@@ -81,7 +81,7 @@ def may(acting: str, user_id: str) -> bool:
 def check_acts_for(acting: str, user_id: str) -> None:
     """Raise HTTPException (403) if a key of `acting` does not act for this user."""
     if not may(acting, user_id):
-        raise HTTPException(403, "the key stands for another userId")
+        raise HTTPException(403, "the key belongs to another userId")
 
 
 # --- large bodies ---------------------------------------------------------------------------------------------------

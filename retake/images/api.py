@@ -101,7 +101,7 @@ _COMMON: Responses = {
     503: denied("a service that is needed is unreachable; try again", "Retry-After"),
 }
 _MAKING: Responses = {
-    403: denied("the key stands for another userId"),
+    403: denied("the key belongs to another userId"),
     429: denied("too many jobs and uploads of this user", "Retry-After"),
 }
 _PICTURES: Responses = {415: denied("a file is not a PNG, JPEG or WebP, judging by its first bytes")}
@@ -228,7 +228,7 @@ def _add_images(router: APIRouter, parts: ApiParts) -> None:
     @router.get(
         "/images/{user_id}",
         response_model=schema.ImagesAnswer,
-        responses={403: denied("the key stands for another userId")},
+        responses={403: denied("the key belongs to another userId")},
     )
     def images(acting: Acting, user_id: Annotated[schema.UserId, Path()]) -> Response:
         """Return all pictures of a user. Each is deleted after the grace period, unless it is uploaded again."""

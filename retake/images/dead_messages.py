@@ -193,7 +193,7 @@ class DeadMessages:
             table.ping()  # nothing changes while PostgreSQL is unreachable
         # The row comes second: before, a sweeper would fail it again, or bring in a job that was cleaned up.
         if not self._store.requeue(job.job_id) or (table and not reopen_row(table, self._store, job.job_id)):
-            raise Refusal(f"the job {job.job_id} has changed meanwhile; see images dead list")
+            raise Refusal(f"the job {job.job_id} has changed in the meantime; see images dead list")
 
     def _job_of(self, body: bytes) -> ImageJob | None:
         job_id = job_id_of(body)

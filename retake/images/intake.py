@@ -107,7 +107,7 @@ class JobIntake:
                 _log.warning("the sweeper brings the job in: %s", error)
                 return made
             if counts != made:  # the same key was used for POST /jobsRedis at the same time
-                table.failed(made, f"made already as {counts}")
+                table.failed(made, f"already made as {counts}")
                 self._store.withdraw(job)
                 return counts
             if brought:

@@ -63,7 +63,7 @@ _COMMON: Responses = {
 }
 _MAKING: Responses = {
     400: {"model": schema.InvalidAnswer, "description": "the body cannot be read"},
-    403: denied("the key stands for another userId"),
+    403: denied("the key belongs to another userId"),
     422: {"model": schema.InvalidAnswer, "description": "the request is not as described"},
     429: denied("too many jobs and uploads of this user"),
     **_COMMON,

@@ -141,7 +141,7 @@ def contradictions(repeats: Repeats) -> Iterator[tuple[str, str]]:
     if repeats.timeout_code is None and policy.timeout_s is not None:
         yield "timeout_code", f"missing, allowed: {_TIMEOUT_CODE.allowed}"
     elif repeats.timeout_code is not None and policy.timeout_s is None:
-        yield "timeout_code", f"found {repeats.timeout_code}, allowed: only beside a number of seconds in timeout_s"
+        yield "timeout_code", f"found {repeats.timeout_code}, allowed: only with a number of seconds in timeout_s"
     yield from _conditions(policy)
 
 

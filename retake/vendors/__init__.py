@@ -351,4 +351,4 @@ class Healthy(Protocol):
 NO_TASK = "00000000-0000-0000-0000-000000000000"
 """The id of a task that does not exist."""
 
-NO_SUCH_TASK = "it knows no such task, as it should"
+NO_SUCH_TASK = "it has no such task, as expected"

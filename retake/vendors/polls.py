@@ -166,7 +166,7 @@ class _PolledAnswer:
                 response = self._next()
         except h11.ProtocolError:
             if re.search(_UNUSABLE, self._begun):
-                why = "the answer is unusable: it has no end, or is in a protocol of its own"
+                why = "the answer is unusable: it has no end, or uses an unknown protocol"
                 raise NoReply(Code.BAD_ANSWER, why, sent=True) from None
             raise
         self.status_code = response.status_code

@@ -175,11 +175,11 @@ def test_data_of_postgres_that_are_not_whole_are_told(tmp_path: Path) -> None:
         server = PostgresServer(DataFolder(tmp_path), Programs(os.environ), os.environ)
     data = tmp_path / "postgres/data"
     (data / "base").mkdir(parents=True)
-    with pytest.raises(StorageError, match="postgres/data is not whole, it has no PG_VERSION: restore it, or remove"):
+    with pytest.raises(StorageError, match="postgres/data is incomplete, PG_VERSION is missing: restore it, or remove"):
         server.prepare()
     shutil.rmtree(data)
     data.touch()
-    with pytest.raises(StorageError, match="is not whole"):
+    with pytest.raises(StorageError, match="is incomplete"):
         server.prepare()
 
 

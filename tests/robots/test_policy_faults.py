@@ -394,8 +394,8 @@ def test_robots_that_share_a_breaker_agree_on_its_numbers(folder: Path) -> None:
     ("robot", "changes", "expected"),
     [
         ("NR.NSI.1", {"timeout_s": 2}, 'timeout_code: missing, allowed: an error code of [errors], or "unknown"'),
-        ("NR.NSI.1", {"timeout_code": "unknown"}, "timeout_code: found unknown, allowed: only beside a number of"),
-        ("NR.NSI.3", {"timeout_s": "none"}, "timeout_code: found ERR_TEMPORARY_1C_UNAVAILABLE, allowed: only beside"),
+        ("NR.NSI.1", {"timeout_code": "unknown"}, "timeout_code: found unknown, allowed: only with a number of"),
+        ("NR.NSI.3", {"timeout_s": "none"}, "timeout_code: found ERR_TEMPORARY_1C_UNAVAILABLE, allowed: only with"),
         ("NR.NSI.3", {"timeout_code": "ERR_TEMPORARY_1C"}, "timeout_code: found ERR_TEMPORARY_1C, allowed: a code of"),
     ],
 )

@@ -127,7 +127,7 @@ def test_a_seller_that_tells_nothing_of_the_account_is_asked_for_a_task_that_nob
 
 @pytest.mark.parametrize("vendor", ["piapi", "legnext", "runway"])
 def test_a_test_request_asks_what_a_tick_asks_and_is_free(sandbox: Sandbox, vendor: str) -> None:
-    assert client(sandbox, vendor).test_request() == "it knows no such task, as it should"
+    assert client(sandbox, vendor).test_request() == "it has no such task, as expected"
     assert [call.kind for call in sandbox.calls()] == ["poll" if vendor == "runway" else "fetch"]
     assert sandbox.bill().total == 0
 

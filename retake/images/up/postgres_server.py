@@ -47,7 +47,7 @@ class PostgresServer(LocalServer):
         if version := self._version():
             self._check(version)
         elif (data := self._place / "data").exists() and (not data.is_dir() or any(data.iterdir())):
-            raise StorageError(f"{data} is not whole, it has no PG_VERSION: restore it, or remove it to start over")
+            raise StorageError(f"{data} is incomplete, PG_VERSION is missing: restore it, or remove it to start over")
         else:
             self._initialize()
 
