@@ -39,9 +39,9 @@ _MAX_DONE_LENGTH = 300  # characters of the cookie that says what was done
 _MAX_REFUSALS, _MAX_LOSSES = 20, 100  # that one page lists
 
 _LABELS = {
-    "drop": ("Drop what is kept?", "Dropping cannot be undone."),
-    "cancel": ("Cancel it?", "What was made is kept among the dead letters; what was paid for stays paid."),
-    "unlock": ("Break the lease?", "Should its holder live after all, it stops at its next write or payment."),
+    "drop": ("Drop it for good?", "Dropping cannot be undone."),
+    "cancel": ("Cancel it?", "What it made is kept as a dead letter; what was paid is not refunded."),
+    "unlock": ("Break the lease?", "If its holder is still alive, it stops at its next write or payment."),
 }
 _PAGES: Mapping[str, str] = {
     **dict.fromkeys(ON_LETTERS, "/dead-letters"),
@@ -100,11 +100,11 @@ def _read(request: Request, verb: str, form: Mapping[str, list[str]]) -> FormOrd
     ids = [*dict.fromkeys(it.strip() for it in form.get("id", []) if it.strip())]
     channel, agreed, back = (form.get(name, [""])[0].strip() for name in ("channel", "agreed", "back"))
     if not ids and verb != "unlock":
-        raise HTTPException(422, "Nothing is chosen: the field id is missing.")
+        raise HTTPException(422, "Nothing is selected: the field id is missing.")
     if len(ids) > MAX_IDS:
-        raise HTTPException(422, f"At most {MAX_IDS} at once: {len(ids)} are chosen.")
+        raise HTTPException(422, f"At most {MAX_IDS} at once: {len(ids)} are selected.")
     if any(len(it) > MAX_ID_LENGTH or not it.isprintable() for it in (*ids, channel)):
-        raise HTTPException(422, f"No id or channel is called so: at most {MAX_ID_LENGTH} characters of text.")
+        raise HTTPException(422, f"An id or channel is text of at most {MAX_ID_LENGTH} characters.")
     if verb == "mode" and (len(ids) > 1 or ids[0] not in MODES):
         raise HTTPException(422, f"id must be one of {', '.join(MODES)}.")
     return FormOrder(verb, ids, channel, agreed, _return_path(request, verb, back), _is_program(request))
@@ -178,7 +178,7 @@ class ActionHandler:
         """Carry out the order for one item. Raises RetakeError."""
         prepared = self._verbs.prepare(order.verb, item)
         if prepared.lost and not agreed & {"", prepared.agreement}:
-            raise Refusal(f"{prepared.lost}. Send the field agreed if that is meant. Nothing was changed")
+            raise Refusal(f"{prepared.lost}. Send the field agreed to confirm. Nothing was changed")
         done = self._verbs.carry_out(prepared)
         _log.info("done on the dashboard: %s", done.what)
         warning = f". Warning: {done.warning}" if done.warning else ""

@@ -97,7 +97,7 @@ def line_chart(
         if value is not None
     ]
     known = [value for value in values if value is not None]
-    text = "nothing is known"
+    text = "no data"
     if known:
         text = f"from {axis.text(min(known))} to {axis.text(max(known))}; {dots[-1].description}"
     return _drawing(title, text, labels, axis)._replace(dots=dots, mark=None if mark is None else axis.y(mark))

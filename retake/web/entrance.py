@@ -34,7 +34,7 @@ def entrance_routes(desk: Desk, monotonic: Callable[[], float]) -> APIRouter:
             return _not_in(desk, request, text, own_path(target), 429, {"retry-after": f"{wait_s + 1:.0f}"})
         if not desk.sessions.is_token(token):
             await sleep(wrong.add(address))
-            return _not_in(desk, request, "That is not the token.", own_path(target), 403, {})
+            return _not_in(desk, request, "Wrong token.", own_path(target), 403, {})
         response = RedirectResponse(own_path(target), 303)
         local = host_name(request.headers.get("host", "")) in LOOPBACK
         response.set_cookie(

@@ -28,14 +28,14 @@ def require_own_form(desk: Desk, request: Request, form: Mapping[str, list[str]]
     """Return if the form was sent by the session that it was made for, or by a program with the token. Raises
     HTTPException (403)."""
     if desk.read_only and changes:
-        raise HTTPException(403, "This dashboard only shows: it was started with --read-only. Nothing was changed.")
+        raise HTTPException(403, "This dashboard is read-only: it was started with --read-only. Nothing was changed.")
     if _is_foreign(request):
-        raise HTTPException(403, "This was sent from another site. Nothing was changed.")
+        raise HTTPException(403, "This request came from another site. Nothing was changed.")
     if request.scope.get("retake.program"):
         return
     session, given = request.scope.get("retake.session", ""), form.get("csrf", [""])[0]
     if not session or not desk.sessions.is_csrf(session, given):
-        text = "This page is older than your sign-in: go back, load it again and repeat what you did."
+        text = "This page is older than your sign-in: go back, reload it and try again."
         raise HTTPException(403, f"{text} Nothing was changed.")
 
 

@@ -49,7 +49,7 @@ class Gate:
             await send(message)
 
         if host_name(headers.get(b"host", b"").decode("latin-1")) not in self._hosts:
-            return await refuse(send_secured, 400, "this host is not one of ours: add it to WEB.hosts")
+            return await refuse(send_secured, 400, "this host is not allowed: add it to WEB.hosts")
         token = bearer(headers).decode("latin-1")
         program = bool(token) and self._sessions.is_token(token)
         session = session_of(headers)

@@ -113,7 +113,7 @@ class FigureReader:
     def _on_progress(self, runs: int) -> None:
         """Pause for as long as the last runs took to read, so that pages are served meanwhile."""
         if self._shelf.closed:
-            raise BucketSilent("the dashboard ends")
+            raise BucketSilent("the dashboard is stopping")
         self._counting, self._runs = True, self._runs + runs
         if runs and self._runs % _RUNS_PER_REST == 0:
             time.sleep(min(1.0, max(0.0, time.thread_time() - self._since)))

@@ -108,7 +108,7 @@ class Live:
             try:
                 last = self._look_once(last)
             except Exception:  # noqa: BLE001  a bug in one look must not end the thread
-                _log.exception("this is a bug in Retake; the dashboard goes on")
+                _log.exception("this is a bug in Retake; the dashboard continues")
             self._hurry.clear()
             self._hurry.wait(max(self._seconds, REST_FACTOR * (time.monotonic() - began)))
 
@@ -127,7 +127,7 @@ class Live:
             return {**self._look(), "bucket": "there"}
         except RetakeError as error:
             if (last or {}).get("bucket") != "away":
-                _log.warning("the bucket cannot be looked at: %s", error)
+                _log.warning("the bucket cannot be read: %s", error)
             return {**(last or {}), "bucket": "away"}
 
 

@@ -111,7 +111,7 @@ def _words(it: PipelineStatus) -> tuple[str, str]:
         return "failed, to be retried", "warn"
     if state.item_id is None:
         return (state.words, "plain") if not it.leased else ("idle", "plain")
-    return ("waits", "plain") if state.waiting or state.idle else ("goes on", "good")
+    return ("waits", "plain") if state.waiting or state.idle else ("continues", "good")
 
 
 def _spend(seen: Sequence[PipelineStatus]) -> dict[str, Any] | None:

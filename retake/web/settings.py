@@ -10,7 +10,7 @@ from retake.settings.schema import SECONDS, Rule, field, schema_of
 from retake.settings.shared import CHANNELS, OF_IMAGES, OF_MUSIC, OF_STORY, OLDER_KEYS, SHARED
 
 TOKEN = "RETAKE_WEB_TOKEN"  # noqa: S105  the variable's name
-ENVIRONMENT = {TOKEN: "for whoever opens the dashboard, 16 characters at least"}
+ENVIRONMENT = {TOKEN: "for signing in to the dashboard, at least 16 characters"}
 """The environment variable that the dashboard reads, and its purpose."""
 
 MIN_TOKEN_LENGTH = 16
@@ -33,8 +33,8 @@ class WebSettings(NamedTuple):
         default=None,
     )
     hosts: tuple[str, ...] = field(
-        Rule("list of names of hosts, without ports", _read_hosts),
-        "names by which browsers may reach it, besides loopback and --host",
+        Rule("list of host names, without ports", _read_hosts),
+        "host names by which browsers may reach it, besides loopback and --host",
         default=(),
     )
 

@@ -13,7 +13,7 @@ from retake.web.desk import Desk, PageData
 from retake.web.gate import wants_page
 
 MAX_ROWS = 100
-"""Maximum number of generations, steps and pipelines on the page; programs get all of them."""
+"""Maximum number of generations, steps and pipelines on the page; the JSON answer has them all."""
 
 
 def spend_routes(desk: Desk) -> APIRouter:

@@ -116,7 +116,7 @@ class Verbs:
         with self._lock:
             lock = self._locks.setdefault(about, threading.Lock())  # bounded: one per pipeline, and three more
         if not lock.acquire(timeout=_WAIT_S):
-            raise LeaseHeld(f"{about} is being acted on already: try again in a moment")
+            raise LeaseHeld(f"{about} is being changed by another request: try again in a moment")
         try:
             yield
         finally:

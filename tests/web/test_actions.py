@@ -271,7 +271,7 @@ def test_a_program_that_does_not_agree_is_told_what_would_be_lost() -> None:
     assert one.status_code == two.status_code == 409
     assert (
         one.json()["error"]
-        == "dropping a loses for good: a.json. Send the field agreed if that is meant. Nothing was changed"
+        == "dropping a loses for good: a.json. Send the field agreed to confirm. Nothing was changed"
     )
     assert [it["exit_code"] for it in two.json()["results"]] == [65, 65]
     assert world.everything() == before

@@ -27,7 +27,7 @@ def test_a_line_goes_through_what_is_known() -> None:
 
 def test_nothing_is_told_as_nothing() -> None:
     assert bar_chart("Paid", [], [], Axis(1.0)).description == "nothing is on record"
-    assert line_chart("Success", ["a"], [None], Axis(1.0)).description == "nothing is known"
+    assert line_chart("Success", ["a"], [None], Axis(1.0)).description == "no data"
 
 
 @given(st.lists(st.floats(-1, 1e12, allow_nan=False), max_size=600))
