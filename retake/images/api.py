@@ -326,8 +326,8 @@ def add_refusals(app: FastAPI) -> None:
 
     @app.exception_handler(OSError)
     async def no_room(request: Request, error: OSError) -> Response:
-        _log.error("a body cannot be put aside: %s", error)
-        return _later(503, "this machine cannot put the body aside (is its disk full?); try again")
+        _log.error("a request body could not be stored: %s", error)
+        return _later(503, "this machine cannot store the body (is its disk full?); try again")
 
     @app.exception_handler(Exception)
     async def broken(request: Request, error: Exception) -> Response:

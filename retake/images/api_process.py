@@ -67,7 +67,7 @@ def api_parts(services: ImageServices, clock: Clock, sweep: Callable[[], None] |
         except (RedisAway, StorageError) as error:
             trouble = str(error)
         if trouble and trouble != logged:  # logged once while it lasts
-            _log.info("uploads that were answered go later: %s", trouble)
+            _log.info("delivered uploads will be deleted later: %s", trouble)
         logged = trouble
 
     name = f"{this_process()}:{uuid4().hex}"

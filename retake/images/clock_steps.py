@@ -30,7 +30,7 @@ class ClockSteps:
         if abs(apart_s - self._apart_s) > AHEAD_S:
             found = chain.from_iterable(map(self._store.members, (scripts.READY, scripts.CACHED, scripts.FAILED)))
             kept = [it for it in found if it.status in (JobStatus.READY, JobStatus.FAILED) and is_job_id(it.job_id)]
-            _log.warning("the clock was set: %d results stay as long as if they were new", len(kept))
+            _log.warning("the clock was stepped: the lifetime of %d results starts over", len(kept))
             for summary in kept:
                 self._store.touch(summary)
         self._apart_s = apart_s

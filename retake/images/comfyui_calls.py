@@ -173,7 +173,7 @@ class ServerCalls:
                     raise
                 if str(error) != logged:
                     logged = str(error)
-                    _log.info("it is asked again: %s", error)
+                    _log.info("retrying: %s", error)
             self._held.pause(min(_ASK_AGAIN_S, self._silence_s / 5))
 
     def uploaded(self, name: str, data: bytes) -> str:

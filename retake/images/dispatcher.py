@@ -107,7 +107,7 @@ class Dispatcher:
         try:
             self._give_back(list(self._cache.values()))
         except RedisAway as error:
-            _log.warning("%d cached jobs are not back in ready: %s", len(self._cache), error)
+            _log.warning("%d cached jobs could not be moved back to ready: %s", len(self._cache), error)
 
     def cycle(self) -> None:
         """Take finished jobs, and return those cached for too long, here or by a dispatcher that died.

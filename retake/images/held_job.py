@@ -120,7 +120,7 @@ class HeldJob:
         try:
             self._claims.give_back(self.job_id, self.token)
         except RedisAway as error:
-            _log.warning("the job is not given back, it stays claimed for %g s: %s", self._silence_s, error)
+            _log.warning("the job could not be given back and stays claimed for %g s: %s", self._silence_s, error)
 
     def patiently(self, work: Callable[[], T], away: type[RetakeError] = RedisAway) -> T:
         """Return the result of `work`, repeating it as long as it raises `away`. Raises JobLost, JobInterrupted."""
@@ -150,7 +150,7 @@ class HeldJob:
             try:
                 result = self._claims.renew(self.job_id, self.token, self._silence_s)
             except RedisAway as error:
-                _log.debug("the claim is not renewed, it is tried again: %s", error)
+                _log.debug("the claim could not be renewed; retrying: %s", error)
                 continue
             if result is not WriteResult.DONE and not self._left.is_set():
                 self._lose(result)

@@ -116,7 +116,7 @@ class Sweeper:
     def _publish(self, job: ImageJob) -> bool:
         with self._outages.noted(BrokerAway):
             publish(self._broker, job)
-            _log.info("sent to %s: nobody works on the job", route_of(job.type).queue, extra={"job_id": job.job_id})
+            _log.info("sent to %s: no worker has the job", route_of(job.type).queue, extra={"job_id": job.job_id})
             return True
         return False
 

@@ -35,7 +35,7 @@ class Unfinished:
         try:
             work()
         except RetakeError as error:
-            _log.info("%s: %s; it is tried again", name, error)
+            _log.info("%s: %s; retrying", name, error)
             self.add(name, work)
             return False
         return True

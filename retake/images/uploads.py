@@ -99,7 +99,7 @@ class Uploads:
             try:
                 self._files.run(lambda: self.delete_answered(user_id), 1.0)
             except RetakeError as error:
-                _log.info("what was kept of a failed upload goes later: %s", error)
+                _log.info("the stored files of a failed upload will be deleted later: %s", error)
             raise
         return [
             {"key": f"{user_id}/{it.name}", "name": it.name, "size": it.size, "type": it.kind.media_type}

@@ -148,7 +148,7 @@ class QueueWorker:
                 end = JobEnd.ELSEWHERE
             except Exception:  # noqa: BLE001  a bug in one job must not end the worker
                 # Its claim expires, which counts as a death of its worker, so that the retries are bounded.
-                _log.exception("this is a bug in Retake; the job is tried again")
+                _log.exception("this is a bug in Retake; the job will be retried")
                 end = JobEnd.ELSEWHERE
             finally:
                 self._job = None
@@ -207,7 +207,7 @@ class QueueWorker:
                 if result is ClaimResult.EXHAUSTED:
                     limit = self.context.settings.delivery_limit
                     _log.error("the job has failed: %d workers died of it", limit)
-                    held.end_failed(f"{limit} workers died of it: it is not tried again")
+                    held.end_failed(f"{limit} workers died of it: it is not retried")
                     return JobEnd.FAILED
                 job = held.patiently(lambda: self._store.get(held.job_id))
                 if job is None:

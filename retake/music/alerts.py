@@ -227,6 +227,6 @@ class MusicWatch:
         try:
             pipelines = self._kpi.report().figures.pipelines
         except RetakeError as error:
-            _log.warning("the figures could not be counted, and are again in %g s: %s", BOARD_EVERY_S, error)
+            _log.warning("the metrics could not be computed; next attempt in %g s: %s", BOARD_EVERY_S, error)
         else:
             self._watch.found(rates(pipelines)._replace(pipeline=NAME))

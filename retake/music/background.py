@@ -79,7 +79,7 @@ def poll_loop(bot: TelegramBot, inbox: TelegramInbox, holder: str, poll_s: float
             offset = inbox.offset
             found = bot.updates(offset, poll_s)
         except VendorError as error:
-            _log.warning("Telegram's updates are not there yet: %s", error)
+            _log.warning("Telegram's updates could not be fetched: %s", error)
             return max(1.0, error.retry_after_s or 5.0)
         for update in found:
             inbox.take(update)

@@ -58,7 +58,7 @@ class TelegramOutbox:
                 message_id = self._bot.send(self._chat_id, text, pairs)
             except VendorError as error:
                 if not is_fatal(error):
-                    _log.warning("Telegram is not told yet: %s", error)
+                    _log.warning("messages to Telegram are delayed: %s", error)
                     return error.retry_after_s or 0.0
                 _log.error("Telegram refuses message %s, which is not sent again: %s", number, error)
                 self._save(number, error=shown_reason(str(error)))

@@ -141,7 +141,7 @@ class PipelineStore:
         try:
             after(self.database, row)
         except StorageError as error:
-            _log.warning("%s is %s, and its run follows later: %s", row.task_id, row.state, error)
+            _log.warning("%s is %s, but its run could not be updated yet: %s", row.task_id, row.state, error)
 
     def abandon(self, row: PipelineRow) -> None:
         """Cancel a pipeline whose current run was cancelled on the ledger, unless it has moved on."""

@@ -78,7 +78,7 @@ class TelegramInbox:
         """Do what an update asks for, once, and answer it. Accepts anything. Raises StorageError."""
         found = parsed(raw)
         if found is None:
-            _log.warning("an update of Telegram's cannot be read; it is passed over")
+            _log.warning("an update from Telegram cannot be read and is skipped")
             return
         effect = self._carried_out(found)
         if effect.row is not None and effect.action is not None:

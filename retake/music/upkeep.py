@@ -77,7 +77,7 @@ class Upkeep:
         return True
 
     def _bring_in_line(self, row: PipelineRow, run: Run) -> None:
-        _log.warning("%s is %s, and its run %s is %s: that is repaired", row.task_id, row.state, run.run_id, run.status)
+        _log.warning("%s is %s, and its run %s is %s: repairing it", row.task_id, row.state, run.run_id, run.status)
         if row.state == states.CANCELLED:
             cancel_run(self._store.database, row)
         elif run.status is RunStatus.FAILED:

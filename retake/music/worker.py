@@ -70,7 +70,7 @@ class StepJob:
         try:
             self._shared.attempts.fail(attempt, str(error), error.code, again=again)
         except StorageError as away:  # the next attempt updates the row, or upkeep does
-            _log.warning("%s: its failure is not in its row yet: %s", attempt.run.task_id, away)
+            _log.warning("%s: its failure could not be saved yet: %s", attempt.run.task_id, away)
         return _decided(attempt, error, decision)
 
     def _held(self, attempt: JobAttempt, error: AwaitsPerson) -> Decided:

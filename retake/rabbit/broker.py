@@ -159,7 +159,7 @@ class Broker:
             _log.info("connected to RabbitMQ")
         elif str(trouble) != str(known) and not self._closed:
             level = "error" if isinstance(trouble, BrokerRefused) else "warning"
-            getattr(_log, level)("%s; it is tried again", trouble)
+            getattr(_log, level)("%s; retrying", trouble)
 
     def _reason(self) -> BrokerAway:
         if self._closed or self._connection is None:

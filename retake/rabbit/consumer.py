@@ -67,7 +67,7 @@ class Delivery:
             try:
                 self._loop.call(self._connection.within(send), self._connection.timeout_s)
             except (LoopEnded, BrokerAway) as error:
-                _log.debug("a message could not be settled, it comes again: %s", type(error).__name__)
+                _log.debug("a message could not be settled and will be redelivered: %s", type(error).__name__)
                 return False
             self._settled = True
             return True
@@ -81,9 +81,9 @@ class Delivery:
 def _log_failure(queue: str, error: BrokerAway, failures: int) -> None:
     """Log why nothing is consumed: one warning, and only for what the connection does not report itself."""
     if failures == _WARN_AFTER:
-        _log.warning("the queue %s is not consumed; it is tried again: %s", queue, error)
+        _log.warning("the queue %s is not being consumed; retrying: %s", queue, error)
     else:
-        _log.debug("%s is not consumed: %s", queue, error)
+        _log.debug("%s is not being consumed: %s", queue, error)
 
 
 async def _tried(queue: str, work: Callable[[], Awaitable[None]]) -> None:
@@ -93,7 +93,7 @@ async def _tried(queue: str, work: Callable[[], Awaitable[None]]) -> None:
     except BrokerAway:
         return
     except Exception:  # noqa: BLE001  a bug must not end the consumer
-        _log.exception("%s is not consumed yet: this is a bug in Retake; it is tried again", queue)
+        _log.exception("%s is not being consumed yet: this is a bug in Retake; retrying", queue)
 
 
 class Consumer:
@@ -168,7 +168,7 @@ class Consumer:
                 _log_failure(self._queue, error, failures)
             except Exception:  # noqa: BLE001  a bug must not end the consumer
                 failures += 1
-                _log.exception("%s is not consumed: this is a bug in Retake; it is tried again", self._queue)
+                _log.exception("%s is not being consumed: this is a bug in Retake; retrying", self._queue)
             if failures:
                 # After a call on a channel times out, one layer of the library has closed it and the other reports it
                 # as open: nothing would be consumed on it until the connection is lost.

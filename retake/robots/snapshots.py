@@ -151,7 +151,7 @@ class Snapshots:
                 try:
                     bucket.delete(place.key)
                 except StorageError as error:
-                    _log.warning("the old snapshot %s stays: %s", place.key, error)
+                    _log.warning("the old snapshot %s could not be removed: %s", place.key, error)
 
 
 def _time_of(name: str) -> datetime | None:

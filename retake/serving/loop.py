@@ -47,10 +47,10 @@ class Loop:
             try:
                 pause = self._turn()
             except RetakeError as error:
-                _log.warning("%s: %s; it is tried again", self.name, error)
+                _log.warning("%s: %s; retrying", self.name, error)
                 pause = self._error_pause_s
             except Exception:  # noqa: BLE001  a bug in one turn must not end the service
-                _log.exception("%s: this is a bug in Retake; it goes on", self.name)
+                _log.exception("%s: this is a bug in Retake; continuing", self.name)
                 pause = self._error_pause_s
             self._woken.wait(pause)
             self._woken.clear()

@@ -123,7 +123,7 @@ def test_a_job_whose_workers_die_again_and_again_is_failed(world: WorkerWorld) -
     with world.running():
         job = world.ended(job_id)
         eventually(lambda: world.dead() == 1)
-    assert (job.status, job.error) == (JobStatus.FAILED, "3 workers died of it: it is not tried again")
+    assert (job.status, job.error) == (JobStatus.FAILED, "3 workers died of it: it is not retried")
     assert not comfy.executions()
     assert world.store.counts()["jobs:status:failed"] == 1
 

@@ -157,7 +157,7 @@ def test_a_newcomer_gets_a_picture_and_nothing_is_left_running(run: Callable[...
     for pid in lost:
         os.kill(pid, signal.SIGKILL)
     eventually(lambda: len(working() - lost) == 3)
-    assert it.told().count("it is started again now") == 3
+    assert it.told().count("it is restarted now") == 3
     family = it.family()
     it.process.kill()  # SIGKILL of `up`
     it.process.wait()

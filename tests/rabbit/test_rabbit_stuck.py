@@ -103,9 +103,9 @@ def test_a_queue_that_never_answers_is_told_once(begun: Began, place: Place, ser
         consumer = broker.consume(place.queue)
         consumer.take(0.1)
         eventually(lambda: len(deaf.stuck) >= 5, 200)
-    told = [line for line in lines if "is not consumed" in line]
+    told = [line for line in lines if "is not being consumed" in line]
     assert len(told) == 1
-    assert told[0].startswith(f"the queue {place.queue} is not consumed; it is tried again: RabbitMQ at amqp://127.")
+    assert told[0].startswith(f"the queue {place.queue} is not being consumed; retrying: RabbitMQ at amqp://127.")
 
 
 def test_a_close_while_a_call_is_under_way_is_no_bug(begun: Began, place: Place, server: RabbitServer) -> None:

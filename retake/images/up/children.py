@@ -227,7 +227,7 @@ class Supervisor:
         pause = min(MAX_PAUSE_S, _PAUSE.delay_s(failures - 1)) if failures > 1 else 0.0
         self._due[child.name] = now + pause
         later = f"in {pause:g} s" if pause else "now"
-        _log.warning("%s ended (%s); it is started again %s", child.name, ended_with(child.exit_code), later)
+        _log.warning("%s ended (%s); it is restarted %s", child.name, ended_with(child.exit_code), later)
 
 
 def end_all(
@@ -246,7 +246,7 @@ def end_all(
                 child.ask_to_stop()
     for child in children:
         if child.running:
-            _log.warning("%s does not end; it is killed", child.name)
+            _log.warning("%s does not end; killing it", child.name)
         child.kill()  # also what is left of its session
 
 
