@@ -57,7 +57,9 @@ def list_alerts(context: CommandContext, ended: bool) -> Answer:
     if channels:
         blocks += [Heading("Channels"), _channels(channels, now)]
     else:
-        blocks.append(Sentence(f"No channel is told: {why_no_channel(context.environ)} (docs/alerts.md).", Tone.FAINT))
+        blocks.append(
+            Sentence(f"No channel is notified: {why_no_channel(context.environ)} (docs/alerts.md).", Tone.FAINT)
+        )
     return Answer(document, blocks)
 
 
@@ -71,14 +73,17 @@ def show_alert(context: CommandContext, alert_id: str) -> Answer:
     rows: list[tuple[str, str | Cell]] = [("state", _state(alert))]
     rows += [(name.lower(), value) for name, value in lines(alert, context.settings.alerts.web_url)]
     untold = panel.untold(alert)
-    told = [("told", ", ".join(it for it in alert.told if it not in untold)), ("not told yet", ", ".join(untold))]
+    told = [
+        ("notified", ", ".join(it for it in alert.told if it not in untold)),
+        ("not notified yet", ", ".join(untold)),
+    ]
     rows += [(name, names) for name, names in told if names]
     return Answer(panel.document(alert, whole=True), [heading, Facts(rows)])
 
 
 @console_command("ack")
 @click.argument("alert_id", metavar="ID")
-@click.option("--by", metavar="NAME", help="Who acknowledges it; else the name of your account.")
+@click.option("--by", metavar="NAME", help="Who acknowledges it; by default the name of your account.")
 def acknowledge(context: CommandContext, alert_id: str, by: str | None) -> Answer:
     """Acknowledge an alert: no more messages are sent about it unless it gets worse."""
     return done_answer(change_alert(_panel(context), "ack", alert_id, by or _user()))
@@ -132,9 +137,9 @@ def deliver(context: CommandContext) -> Answer:
     waiting = sum(it["waiting"] for it in channels)
     blocks: list[Block] = [Sentence(_waiting(waiting))]
     if failed:
-        blocks.append(Sentence(f"These channels did not take what they were sent: {', '.join(failed)}.", Tone.BAD))
+        blocks.append(Sentence(f"These channels did not accept what they were sent: {', '.join(failed)}.", Tone.BAD))
     if later := [it["name"] for it in channels if it["waiting"] and it["name"] not in failed]:
-        blocks.append(Sentence(f"These failed lately, and are not tried again yet: {', '.join(later)}."))
+        blocks.append(Sentence(f"These failed recently and wait for their next attempt: {', '.join(later)}."))
     document = {"waiting": waiting, "failed": failed, "channels": channels}
     return Answer(document, blocks, ExitCode.TRY_LATER if failed else ExitCode.OK)
 
@@ -152,9 +157,9 @@ def report(context: CommandContext, kind: str, send: bool) -> Answer:
     failed = panel.send_report(made, now) if send else []
     if send:
         if failed:
-            blocks.append(Sentence(f"These channels did not take it yet: {', '.join(failed)}.", Tone.BAD))
+            blocks.append(Sentence(f"These channels have not accepted it yet: {', '.join(failed)}.", Tone.BAD))
         else:
-            blocks += done_lines(f"the {kind} report is sent")
+            blocks += done_lines(f"the {kind} report was sent")
     document = {**made.document(), "not_taken_by": failed}
     return Answer(document, blocks, ExitCode.TRY_LATER if failed else ExitCode.OK)
 
@@ -169,7 +174,7 @@ def _panel(context: CommandContext) -> AlertPanel:
 
 def _waiting(number: int) -> str:
     if not number:
-        return "Nothing waits."
+        return "No message waits."
     return "1 message waits." if number == 1 else f"{number} messages wait."
 
 

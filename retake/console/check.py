@@ -136,8 +136,8 @@ def _title(report: CheckReport) -> str:
     levels = Counter(it.level for it in report.open)
     parts = [count(levels[it], it.value) for it in (Severity.ERROR, Severity.WARNING) if levels[it]]
     if not report.complete:
-        parts.append("not everything could be looked at")
-    return ", ".join(parts) if parts else "Whole: everything fits together"
+        parts.append("not everything could be checked")
+    return ", ".join(parts) if parts else "Everything fits together"
 
 
 def _blocks(it: CheckFinding) -> list[Block]:

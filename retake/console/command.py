@@ -78,7 +78,7 @@ class Console(RootGroup):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] in _SCRIPTS and (ctx.params["as_json"] or ctx.params["channel"]):
-            ctx.fail(f"the options of {args[0]} stand after its name, and it has no --json")
+            ctx.fail(f"the options of {args[0]} go after its name, and it has no --json")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -105,7 +105,7 @@ def main(ctx: click.Context, as_json: bool, channel: str | None) -> None:
     Exit codes:
         0   done, and (status, doctor) all is well
         2   the command line is invalid
-        65  refused, because it does not fit the present state
+        65  refused, because it does not fit the current state
         69  a person is needed (status, doctor)
         70  a bug
         75  the lease is held, or the bucket is unreachable: try again

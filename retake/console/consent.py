@@ -17,10 +17,10 @@ def obtain(what: str, *, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Refusal(f"{what}. Say --yes if that is meant. Nothing was changed")
+        raise Refusal(f"{what}. Pass --yes to confirm. Nothing was changed")
     try:
-        agreed = click.confirm(f"{what[0].upper()}{what[1:]}. Go on?", err=True)
+        agreed = click.confirm(f"{what[0].upper()}{what[1:]}. Continue?", err=True)
     except click.Abort:  # Ctrl-C, or the end of the input
         raise KeyboardInterrupt from None
     if not agreed:
-        raise Refusal("not done, as you wished. Nothing was changed")
+        raise Refusal("aborted. Nothing was changed")

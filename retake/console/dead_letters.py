@@ -27,7 +27,7 @@ def command() -> None:
 
 
 @console_command("list")
-@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many at most.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=50, show_default=True, help="Show at most this many.")
 def list_letters(context: CommandContext, limit: int) -> Answer:
     """List the dead letters, the newest first."""
     found = letters.list_letters(context.operations, limit)

@@ -16,7 +16,12 @@ from retake.operations.words import code_of, moment, one_line
 
 @console_command("errors")
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), metavar="N", default=100, show_default=True, help="How many at most."
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    default=100,
+    show_default=True,
+    help="Show at most this many.",
 )
 def command(context: CommandContext, limit: int) -> Answer:
     """List the last errors, the newest first: those on the ledgers, and those only in a document or a dead letter. With

@@ -56,7 +56,7 @@ def status(context: CommandContext) -> Answer:
     facts += [(f"ComfyUI {one_line(url)}", answers[alive]) for url, alive in found.comfyui.items()]
     blocks += [Facts(facts), *_workers(found.workers)]
     if not found.comfyui:
-        blocks.append(Sentence("No ComfyUI server is named: set IMAGES.comfyui_urls.", Tone.WARN))
+        blocks.append(Sentence("No ComfyUI server is configured: set IMAGES.comfyui_urls.", Tone.WARN))
     return Answer(document, blocks, ExitCode.TRY_LATER if found.trouble else ExitCode.OK)
 
 
@@ -68,7 +68,7 @@ def dead() -> None:
 
 @console_command("list")
 @click.option("--limit", type=click.IntRange(1, 1000), metavar="N", default=50, show_default=True,
-              help="How many at most.")  # fmt: skip
+              help="Show at most this many.")  # fmt: skip
 def list_dead(context: CommandContext, limit: int = 50) -> Answer:
     """List the dead messages, the oldest first, with the status of their jobs."""
     with _dead(context) as messages:
@@ -152,11 +152,11 @@ def _drop(messages: "DeadMessages", name: str, *, yes: bool) -> Answer:
     if message.job is not None and message.job.status == "failed":
         consent.obtain(f"without its message the failed job {message.name} cannot be requeued", yes=yes)
     messages.drop(message)
-    return _dropped(message.name, "the job is cleaned up by itself" if message.job else _NOTHING_MORE)
+    return _dropped(message.name, "the job is cleaned up automatically" if message.job else _NOTHING_MORE)
 
 
 def _dropped(name: str, follows: str) -> Answer:
-    return _done("drop", name, f"the message {name} is gone", follows)
+    return _done("drop", name, f"the message {name} is removed", follows)
 
 
 @contextmanager
@@ -188,7 +188,7 @@ def _workers(workers: "list[WorkerPresence] | None") -> list[Block]:
     if workers is None:
         return []
     if not workers:
-        return [Sentence("No worker is there.", Tone.WARN)]
+        return [Sentence("No worker is running.", Tone.WARN)]
     rows: list[tuple[str | Cell, ...]] = [
         (
             one_line(it.name),

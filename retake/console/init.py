@@ -43,7 +43,7 @@ def command(context: click.Context, folder: Path, as_json: bool) -> None:
     Nothing is overwritten: if one of the files is there already, nothing is written at all.
     """
     if context.meta.get(CHANNEL):
-        context.fail("init is about no channel")
+        context.fail("init takes no --channel")
     program = context.find_root().command_path
     sys.exit(execute(lambda: _init(folder, program), as_json=as_json or bool(context.meta.get(AS_JSON))))
 
@@ -52,11 +52,9 @@ def _init(folder: Path, program: str) -> Answer:
     try:
         folder = Path(os.path.abspath(folder))
     except FileNotFoundError:
-        raise SettingsError("the current folder is not there any more: change to one that is") from None
+        raise SettingsError("the current folder no longer exists: change to one that does") from None
     if "\n" in str(folder):
-        raise Refusal(
-            f"{str(folder)!r} has a line break in its name, and a job of cron is one line. Name another folder"
-        )
+        raise Refusal(f"{str(folder)!r} has a line break in its name, and a cron job is one line. Name another folder")
     try:
         files = _files(folder)
         _check_free(folder, files)
@@ -128,7 +126,7 @@ def _variables() -> str:
     """Return the text of .env.example: every variable, with the optional ones commented out."""
     lines = [
         "# Copy this file to .env, fill it in, and `chmod 600 .env`: NAME=value, without spaces.",
-        "# A shell reads it: a value with & or another sign that a shell knows goes in single quotes.",
+        "# A shell reads this file: put a value with & or another special character in single quotes.",
     ]
     for (first, *others), purpose in KEYS.values():
         lines += ["", f"# {purpose}", f"{first}="]
@@ -155,7 +153,7 @@ def _next_steps(folder: Path, program: str) -> str:
     steps += [
         (f"RETAKE_STORAGE_URL=file:demo {program} tick --sandbox --until-done", "a generation without an account"),
         ("cp .env.example .env && chmod 600 .env", "then write the keys into .env"),
-        (f"(set -a; . ./.env; {program} doctor)", "is everything there? It asks each vendor, for nothing"),
+        (f"(set -a; . ./.env; {program} doctor)", "is everything in place? It asks each vendor, at no cost"),
         (f"(set -a; . ./.env; {program} tick --dry-run)", "what would a tick do?"),
         ("crontab -e", "paste crontab.example"),
     ]

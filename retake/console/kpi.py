@@ -32,7 +32,7 @@ def _png(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
     """Refuse a file name with the suffix of another format, which would be misleading. A click callback."""
     not_empty(ctx, param, value)
     if value and Path(value).suffix.lower() not in ("", ".png"):
-        raise click.BadParameter("the picture is a PNG: say FILE.png.", ctx, param)
+        raise click.BadParameter("the picture is a PNG: name it FILE.png.", ctx, param)
     return value
 
 
@@ -44,10 +44,10 @@ def _png(ctx: click.Context, param: click.Parameter, value: str | None) -> str |
     help="How far to look back: 90m, 24h, 7d.  [default: KPI.window_seconds]",
 )
 @click.option(
-    "--plot", metavar="FILE.png", callback=_png, help="Draw the rates and runs of the window as a picture too."
+    "--plot", metavar="FILE.png", callback=_png, help="Also draw the rates and runs of the window as a picture."
 )
 @click.option(
-    "--prometheus", metavar="FILE", callback=not_empty, help="Write the metrics in the text format of Prometheus too."
+    "--prometheus", metavar="FILE", callback=not_empty, help="Also write the metrics in the text format of Prometheus."
 )
 @click.option("--rebuild", is_flag=True, help="Count every run again from the ledger, and replace the snapshots.")
 def command(

@@ -37,7 +37,7 @@ def command() -> None:
 @console_command("list")
 @click.option("--state", metavar="STATE", help="Only those in this state, like failed or cover_pending.")
 @click.option("--limit", type=click.IntRange(1, 1000), metavar="N", default=50, show_default=True,
-              help="How many at most.")  # fmt: skip
+              help="Show at most this many.")  # fmt: skip
 def list_pipelines(context: CommandContext, state: str | None = None, limit: int = 50) -> Answer:
     """List the pipelines, the newest first: all except the published and cancelled ones, or those in one state."""
     from retake.music.states import STATES
@@ -121,7 +121,7 @@ def resolve_pipeline(
     if bool(video_id) == again:
         raise click.UsageError("Name VIDEO_ID or say --again, not both." if again else "Name VIDEO_ID, or say --again.")
     if video_id and not re.fullmatch(r"[\w-]{1,64}", video_id, re.ASCII):
-        raise Refusal(f"{video_id[:80]!r} is not an id of a video; in https://youtu.be/dQw4w9WgXcQ it is dQw4w9WgXcQ")
+        raise Refusal(f"{video_id[:80]!r} is not a video id; in https://youtu.be/dQw4w9WgXcQ it is dQw4w9WgXcQ")
     store, number = _write(context, pipeline_id)
     if video_id:
         row = store.resolve(number, video_id)
@@ -142,7 +142,7 @@ def serve(arguments: Sequence[str]) -> None:
 for each in (list_pipelines, show_pipeline, retry_pipeline, cancel_pipeline, resolve_pipeline, serve):
     command.add_command(each)
 
-_GOES_ON = "the music service goes on with it"
+_GOES_ON = "the music service continues it"
 
 
 def _find(context: CommandContext, text: str) -> "tuple[PipelineStore, PipelineRow]":

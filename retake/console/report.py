@@ -75,7 +75,7 @@ def _status(report: Report) -> str:
 
 def _cost(calls: Sequence[Call]) -> str:
     doubtful = unsure(calls)
-    vain = f", of it {usd(total_usd(doubtful))} in vain or twice, perhaps" if doubtful else ""
+    vain = f", of which {usd(total_usd(doubtful))} may have been paid in vain or twice" if doubtful else ""
     return f"{usd(total_usd(calls))} for {count(len(calls), 'paid call')}{vain}"
 
 
@@ -96,14 +96,14 @@ def _timeline(report: Report) -> list[str]:
 def _cause(it: Incident) -> list[str]:
     if it.cause is None:
         if it.interruptions:
-            return [f"Whoever worked on it was gone at {stamp(it.interruptions[0].at)}; no step itself failed."]
+            return [f"Its worker was found to be gone at {stamp(it.interruptions[0].at)}; no step itself failed."]
         return ["No failure is on record."]
     error = it.cause.error
     said = [
         f"{_which(it)} of {text(it.step or 'the run')}, at {stamp(it.cause.at)}:",
         "",
         f"- class {text(error.error_class or '?')}, code {code(error.code or '?')}",
-        f"- said: {code(error.message or 'nothing')}",
+        f"- message: {code(error.message or 'nothing')}",
     ]
     others = [f"{code(name)} × {number}" for name, number in it.codes.most_common()]
     return [*said, f"- all failures of the run, by code: {', '.join(others)}"]
@@ -127,7 +127,7 @@ def _recovery(it: Incident) -> list[str]:
     told = "nothing recovered" if mean is None else span(mean)
     if mean is not None and still:
         told = f"at least {told}, as {still} did not recover"
-    return [*table(("Step", "First failure", "Failures", "Worked again after"), rows), "",
+    return [*table(("Step", "First failure", "Failures", "Recovered after"), rows), "",
             f"Mean time to recovery: {told}; the target is less than {span(TARGET_S)}."]  # fmt: skip
 
 

@@ -13,8 +13,8 @@ def command(context: CommandContext, run: str) -> Answer:
     several may be given.
 
     A step that waits for its next attempt is retried at the next tick; this gives it no extra attempts. A step that
-    waits for a person (a refused key) goes on. A held paid call is made again, and may then be paid for twice. A failed
-    generation is requeued from its dead letter, at the step that failed. A failed run of another pipeline is queued
-    again.
+    waits for a person (a refused key) continues. A held paid call is made again, and may then be paid for twice. A
+    failed generation is requeued from its dead letter, at the step that failed. A failed run of another pipeline is
+    queued again.
     """
     return order(context, Verb.RETRY, run)

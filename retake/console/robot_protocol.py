@@ -62,7 +62,7 @@ def _of_all_robots(policy: RobotPolicy) -> list[Block]:
     own = [it for it in policy.last_failure.actions if it.do not in not_always]
     without = [code for code in policy.errors if not any(it.when.holds_for(RobotError(code, "")) for it in own)]
     found = ((code, "; ".join(map(action_in_words, follow_ups_of(RobotError(code, ""), ())))) for code in without)
-    return _list("As of all robots", (f"{words} [after {code}]" for code, words in found)) if without else []
+    return _list("As for all robots", (f"{words} [after {code}]" for code, words in found)) if without else []
 
 
 def _is_repeated(policy: RobotPolicy, code: str) -> bool:

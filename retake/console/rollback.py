@@ -32,6 +32,6 @@ def command(context: CommandContext, run: str, step: str, yes: bool) -> Answer:
     if not yes:
         lost = plan.lost or "nothing that was made"
         raise Refusal(
-            f"rolling {meant.item_id} back to {step} gives up {lost}. Say --yes if that is meant. Nothing was changed"
+            f"rolling {meant.item_id} back to {step} gives up {lost}. Pass --yes to confirm. Nothing was changed"
         )
     return done_answer(carry_out(context.operations, meant, plan))

@@ -24,7 +24,12 @@ from retake.runs.states import RunStatus
     help=f"Only runs in this state ({', '.join(RunStatus)}); may be given several times.",
 )  # fmt: skip
 @click.option(
-    "--limit", type=click.IntRange(1, 10_000), metavar="N", default=20, show_default=True, help="How many at most."
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    metavar="N",
+    default=20,
+    show_default=True,
+    help="Show at most this many.",
 )
 @click.option(
     "--pipeline", metavar="NAME", callback=not_empty, help="Only runs of this pipeline, like story or story/CHANNEL."

@@ -43,7 +43,7 @@ def command_for_each(
 
         more = [click.argument(argument, metavar=f"{metavar}...", nargs=-1)]
         if all_of:
-            more.append(click.option("--all", "every", is_flag=True, help="All that there are, the oldest first."))
+            more.append(click.option("--all", "every", is_flag=True, help="All of them, the oldest first."))
         return command_of(name, work, run, *more)
 
     return decorate
@@ -57,7 +57,7 @@ def each(items: Sequence[Item], work: Callable[[Item], Answer]) -> Answer:
     blocks: list[Block] = []
     for item, answer in zip(items, answers, strict=True):
         blocks += [Heading(f"{item.channel}: {item.name}" if item.channel else item.name), *answer.blocks]
-    blocks.append(Heading(f"{document['done']} of {len(items)} done." if items else "There is nothing to be done."))
+    blocks.append(Heading(f"{document['done']} of {len(items)} done." if items else "There is nothing to do."))
     return Answer(document, blocks, document["exit_code"])
 
 

@@ -48,7 +48,7 @@ def _one(seen: PipelineStatus, now: datetime) -> list[Block]:
             )
             for run in seen.ended
         ]
-        blocks += [Heading("The last that ended"), Table(("ended", "task", "how", "last error"), rows)]
+        blocks += [Heading("Last ended"), Table(("ended", "task", "how", "last error"), rows)]
     return blocks
 
 
@@ -178,4 +178,4 @@ def _stands(seen: PipelineStatus, now: datetime) -> Cell:
     if state.waiting:
         since = f", {span((now - state.waiting.since).total_seconds())}" if state.waiting.since else ""
         return Cell(f"waits for {state.waiting.party}{since}")
-    return Cell("waits" if state.idle else "goes on")
+    return Cell("waits" if state.idle else "continues")

@@ -90,7 +90,7 @@ class AlertPanel:
 
         if not self._store.change(change):
             alert = self.find(alert_id)
-            raise Refusal(f"{alert_id} is over since {alert.closed_at}; it cannot be {done}")
+            raise Refusal(f"{alert_id} ended at {alert.closed_at}; it cannot be {done}")
         self.deliver()
         return self.find(alert_id)
 
@@ -135,7 +135,7 @@ class AlertPanel:
         """Send a test message to each channel, or to the one called `name`, and return the results. Raises Refusal."""
         chosen = [it for it in self._settings.channels if name in (None, it.name)]
         if not self._settings.channels:
-            raise Refusal(f"there is no channel to try: {why_no_channel(self.environ)} (docs/alerts.md)")
+            raise Refusal(f"there is no channel to test: {why_no_channel(self.environ)} (docs/alerts.md)")
         if not chosen:
             names = ", ".join(it.name for it in self._settings.channels)
             raise Refusal(f"there is no channel {name} in ALERTS.channels ({names})")

@@ -95,7 +95,7 @@ class BreakerView(NamedTuple):
             case Phase.OPEN:
                 return "open: no call is made"
             case _ if self.prober is not None:
-                return f"half-open: {self.prober} is trying, other calls wait for what comes of it"
+                return f"half-open: {self.prober} is trying, other calls wait for the outcome"
             case _:
                 return "half-open: the next call is let through, alone"
 
@@ -169,9 +169,9 @@ class BreakerPanel:
         if it.phase is Phase.CLOSED:
             raise Refusal(f"the breaker {name} is closed: every call is let through, there is nothing to probe")
         if it.prober is not None:
-            raise Refusal(f"{it.prober} is trying already; wait for what comes of it, or reset {name}")
+            raise Refusal(f"{it.prober} is already trying; wait for the outcome, or reset {name}")
         if it.phase is Phase.HALF_OPEN or it.state.probe_ordered:
-            why = "its time is over" if it.phase is Phase.HALF_OPEN else "a probe is ordered"
+            why = "it is due" if it.phase is Phase.HALF_OPEN else "a probe is ordered"
             raise Refusal(f"the next call is let through the breaker {name} anyway: {why}")
         state = it.breaker.probe()
         if state.open_until is None:
@@ -182,7 +182,7 @@ class BreakerPanel:
         """Close a breaker. Raises Refusal."""
         it = self.view(name)
         if it.phase is Phase.CLOSED and not it.recent:
-            raise Refusal(f"the breaker {name} is closed and nothing failed lately: there is nothing to reset")
+            raise Refusal(f"the breaker {name} is closed and nothing failed recently: there is nothing to reset")
         return it._replace(state=it.breaker.reset())
 
 

@@ -29,7 +29,7 @@ def check_bucket(
     database is not installed.
     """
     if not is_there(operations.bucket):
-        raise StorageError(f"{operations.bucket.url} is not there: make it, or correct STORAGE.url")
+        raise StorageError(f"{operations.bucket.url} does not exist: create it, or correct STORAGE.url")
     for url in filter(None, map(operations.ledger_url, operations.pipelines)):
         if url.startswith("postgresql:"):
             require("postgres", f"the ledger at {redact(url)}")

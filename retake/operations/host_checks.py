@@ -27,13 +27,13 @@ def settings_checks(source: str, warnings: Sequence[str]) -> Iterator[Finding]:
     """Yield that the settings are valid, and a warning for each oddity."""
     yield ok("settings", f"{source} is readable and valid", source=source)
     for warning in warnings:
-        yield warn("settings", warning, "correct the name if it is misspelt; else leave it")
+        yield warn("settings", warning, "correct the name if it is misspelt; otherwise nothing")
 
 
 def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) -> Iterator[Finding]:
     """Yield which keys are set, never their values."""
     if environ.get(sandbox_variable):
-        yield ok("keys", f"{sandbox_variable} is set: the sandbox's keys are used, no real one is")
+        yield ok("keys", f"{sandbox_variable} is set: the sandbox's keys are used, and no real key")
         return
     for name, (variables, purpose) in KEYS.items():
         named = " or ".join(variables)
@@ -53,7 +53,7 @@ def alert_checks(
 ) -> Iterator[Finding]:
     """Yield whether alerts reach anybody. `missing` are the channels without their secret, and its variable."""
     if not channels:
-        yield ok("alerts", f"no channel is told: {why_no_channel(environ)}")
+        yield ok("alerts", f"no channel is notified: {why_no_channel(environ)}")
     for channel in channels:
         if channel.kind == "apprise" and not is_installed("apprise"):
             found = "apprise is not installed: no alert reaches this channel"
@@ -80,7 +80,7 @@ def _temporary_folder() -> Finding:
     try:
         return _room(check, tempfile.gettempdir())
     except OSError as error:  # none of the candidates is writable
-        do = "make room there, or set TMPDIR to a folder that can be written to"
+        do = "free some space there, or set TMPDIR to a writable folder"
         return fault(check, error.strerror or str(error), do)
 
 
@@ -88,12 +88,12 @@ def _room(check: str, path: str) -> Finding:
     try:
         free = shutil.disk_usage(_existing(path)).free
     except OSError as error:
-        return fault(check, f"{path} cannot be looked at: {error.strerror}", "see that its disk is there")
+        return fault(check, f"{path} cannot be read: {error.strerror}", "check that its disk is mounted")
     found = f"{size(free)} free at {path}"
     if free < FAULT_FREE_BYTES:
-        return fault(check, found, "make room: the next generation may fail", free_bytes=free)
+        return fault(check, found, "free some space: the next generation may fail", free_bytes=free)
     if free < WARN_FREE_BYTES:
-        return warn(check, found, "make room soon", free_bytes=free)
+        return warn(check, found, "free some space soon", free_bytes=free)
     return ok(check, found, free_bytes=free)
 
 
@@ -103,8 +103,8 @@ def _inodes(path: str) -> Iterator[Finding]:
     except OSError:
         return
     if stat.f_files and stat.f_favail < 1000:
-        do = "remove files, or use a file system that has room for more"
-        yield warn("disk of the bucket", f"{stat.f_favail} more files can be made", do)
+        do = "remove files, or use a file system that allows more"
+        yield warn("disk of the bucket", f"{stat.f_favail} more files can be created", do)
 
 
 def _limits(channels: int) -> Finding:

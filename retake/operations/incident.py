@@ -166,7 +166,7 @@ def _works_again(step: str, entry: TimelineEntry, recovered_by: Mapping[str, fro
 
 _BY_STATUS: Mapping[tuple[str, bool], str] = {
     (RunStatus.RETRY_SCHEDULED, True): "scheduled a retry",
-    (RunStatus.INTERRUPTED, False): "found that whoever worked on it was gone",
+    (RunStatus.INTERRUPTED, False): "found that its worker was gone",
     (RunStatus.CANCELLED, False): "cancelled it",
     (RunStatus.FAILED, True): "gave up: no retry could help, or none was left",
     (RunStatus.FAILED, False): "gave up: no retry could help, or none was left",

@@ -222,7 +222,7 @@ class DayBooks:
             except NotFound:
                 continue
             except ValueError as error:
-                _log.warning("%s%s.json: %s; the metrics are without this day's spending", CAPS, day, error)
+                _log.warning("%s%s.json: %s; the metrics lack this day's spending", CAPS, day, error)
                 continue
             at = micros(datetime.fromisoformat(day).replace(tzinfo=UTC))
             sums = {} if book.moved else book.pipelines

@@ -191,4 +191,4 @@ def lost_with(letter: DeadLetter) -> str:
 
 def no_letter(letter_id: str) -> str:
     """Return the message for an unknown id."""
-    return f"there is no dead letter {letter_id!r}; dead-letters list shows those that there are"
+    return f"there is no dead letter {letter_id!r}; dead-letters list shows all of them"

@@ -11,7 +11,7 @@ from retake.operations.pipelines import Operations
 from retake.operations.port import OrderDone
 
 SET_BY = {
-    "default": "nobody: it is the normal one",
+    "default": "nobody: it is the default",
     "operator": "an operator",
     "schedule": "the schedule",
     "auto": "the share of failed tries",
@@ -63,7 +63,7 @@ class ModePanel:
         mode = self.mode(state)
         until = f", until {mode.until}" if mode.until else ""
         what = f"mode {mode.mode} holds{until}: {mode.words}"
-        return OrderDone({**self.document(state), "done": verb, "what": what}, what, "the next tick goes by it")
+        return OrderDone({**self.document(state), "done": verb, "what": what}, what, "it applies from the next tick")
 
     def document(self, state: ModeState) -> dict[str, Any]:
         """Return the JSON document."""

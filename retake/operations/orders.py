@@ -20,8 +20,8 @@ _OF_ITEMS = ("story", "music")
 
 _ROBOT = "robot"
 _UNCLAIMED = {
-    "story": "which the settings do not have (CHANNELS): no tick would take it up",
-    _ROBOT: "which only tells what a program has done: nobody would take it up. Run that program again",
+    "story": "which the settings do not have (CHANNELS): no tick would work on it",
+    _ROBOT: "which only records what a program did: nothing would work on it. Run that program again",
 }
 """Why no worker claims a run, by the beginning of its pipeline's name."""
 
@@ -52,7 +52,7 @@ def target(operations: Operations, text: str) -> Target:
     if run.pipeline != found.pipeline.name and (run.pipeline or not _has_evidence(found)):
         if operations.named and run.pipeline.partition("/")[0] in _OF_ITEMS:
             named = found.pipeline.channel or found.pipeline.name
-            raise Refusal(f"{run.run_id} is a run of {run.pipeline}, and the channel that is named is {named}")
+            raise Refusal(f"{run.run_id} is a run of {run.pipeline}, but the channel named is {named}")
         return Target(found.pipeline, None, run)
     _refuse_former(found, run)
     return Target(found.pipeline, found.item_id, run)
@@ -70,7 +70,7 @@ def plan_order(meant: Target, verb: Verb, step: str | None = None) -> OrderPlan:
         case Verb.RETRY if _kind(run) in _UNCLAIMED:
             raise Refusal(f"{run.run_id} is a run of {run.pipeline}, {_UNCLAIMED[_kind(run)]}")
         case Verb.CANCEL if run.ended:
-            raise Refusal(f"{run.run_id} of {_name(run)} has {run.status} already: there is nothing to cancel")
+            raise Refusal(f"{run.run_id} of {_name(run)} has already ended ({run.status}): there is nothing to cancel")
         case Verb.SKIP:
             raise Refusal(
                 f"{run.run_id} is a run of {_name(run)}: only steps of a story can be skipped; cancel "
@@ -117,12 +117,13 @@ def _queue_again(operations: Operations, pipeline: OperatedPipeline, failed: Run
     going = [run for run in every if not run.ended]
     key = f"{failed.idempotency_key}+retry"
     if going and going[-1].idempotency_key != key:
-        raise Refusal(f"{failed.run_id}: its task {failed.task_id} is being retried already: {going[-1].run_id}")
+        raise Refusal(f"{failed.run_id}: its task {failed.task_id} is already being retried: {going[-1].run_id}")
     last = every[-1]
     if last.ended and last.run_id != failed.run_id:
         way = f"retry {last.run_id}" if last.status is RunStatus.FAILED else _WAYS[last.status]
         raise Refusal(
-            f"{failed.run_id} is a former run of {failed.task_id}; its last one is {last.run_id} ({last.status}): {way}"
+            f"{failed.run_id} is an earlier run of {failed.task_id}; the latest one is {last.run_id} ({last.status}): "
+            f"{way}"
         )
     new = ledger.create_for_task(failed.task_id, key, actor=operations.actor, pipeline=failed.pipeline)
     what = f"{failed.task_id} is queued again as {new.run_id}, attempt {new.attempt}"
@@ -133,9 +134,9 @@ def _queue_again(operations: Operations, pipeline: OperatedPipeline, failed: Run
 def _cancel(operations: Operations, pipeline: OperatedPipeline, run: Run) -> OrderDone:
     ended = operations.writable_ledger(pipeline).move(run, Trigger.CANCEL_COMMAND, actor=operations.actor)
     what = f"{run.run_id} of {_name(run)} is cancelled"
-    worker = f"the worker {run.worker}, who has it, learns of it at its next sign of life, and saves nothing more"
+    worker = f"the worker {run.worker}, which has it, learns of this at its next heartbeat, and saves nothing more"
     if _kind(run) == _ROBOT:
-        worker = f"if {run.worker} is still at it, it works on: this only ends the record"
+        worker = f"if {run.worker} is still working, it continues: this only ends the record"
     document = {"done": "cancel", "run": run_document(ended), "what": what, "next_tick": None}
     return OrderDone(document, what, worker if run.worker else "")
 
@@ -179,7 +180,7 @@ def _refuse_former(found: Found, run: Run) -> None:
     last = found.ledger.of_task(run.task_id)[-1]
     if last.run_id != run.run_id:
         raise Refusal(
-            f"{run.run_id} is a former run of {found.item_id} and has ended ({run.status}); its last one is "
+            f"{run.run_id} is an earlier run of {found.item_id} and has ended ({run.status}); the latest one is "
             f"{last.run_id} ({last.status}): name that, or {found.item_id}"
         )
 

@@ -26,7 +26,7 @@ TABLE: tuple[Advice, ...] = (
     Advice(
         Code.TIMEOUT,
         2,
-        "The vendor was too slow: give a call more time, or ask less at once",
+        "The vendor was too slow: give a call more time, or ask for less at once",
         ("WORKFLOW.call_timeout_seconds",),
     ),
     Advice(
@@ -83,15 +83,15 @@ TABLE: tuple[Advice, ...] = (
     Advice(
         Code.REJECTED,
         1,
-        "The prompt was refused by the vendor's moderation: change the prompts so that texts of this kind are not "
-        "made; the same prompt fails again",
+        "The prompt was refused by the vendor's moderation: change the prompts so that such texts are not written; "
+        "the same prompt fails again",
         ("FILE_PATHS.prompts",),
     ),
     Advice(
         Code.INVALID_INPUT,
         1,
         "The vendor refused the request as invalid: it fails again until the request is changed; the cause above "
-        "says what it did not like",
+        "says what it rejected",
     ),
     Advice(
         Code.MISSING,
@@ -106,7 +106,7 @@ TABLE: tuple[Advice, ...] = (
     Advice(
         Code.OUT_OF_CREDIT,
         1,
-        "The vendor's account was empty: top it up, have the vendor warn before it is, and set a cap for the day",
+        "The vendor's account was empty: top it up, have the vendor warn you before it is, and set a daily cap",
         ("WORKFLOW.daily_cap_usd",),
     ),
     Advice(
@@ -160,7 +160,7 @@ def _patterns(it: Incident, calls: Sequence[Call], others: Mapping[str, int], ho
     if unknown:
         steps = ", ".join(dict.fromkeys(str(call.get("step") or "?") for call in unknown))
         look = "look in the vendor's account whether it was billed, and whether its result is there to be used"
-        yield Advice("", 1, f"Nobody knows what became of {count(len(unknown), 'paid call')} ({steps}): {look}")
+        yield Advice("", 1, f"The outcome of {count(len(unknown), 'paid call')} is unknown ({steps}): {look}")
     duplicates = sum(bool(call.get("possible_duplicate")) for call in calls)
     if duplicates:
         look = f"{count(duplicates, 'call')} may have been paid for twice: look in the vendor's account"

@@ -140,8 +140,8 @@ def summary(report: Report) -> str:
     gone = f", {count(len(it.interruptions), 'interruption')}" if it.interruptions else ""
     kept = "kept as a dead letter" if report.history.found.pipeline.lease_name else "kept"
     ends = {
-        RunStatus.SUCCEEDED: f"It recovered: the result is there; {lost} lost.",
-        RunStatus.FAILED: f"It did not recover: the run failed for good. What it had made is {kept}.",
-        RunStatus.CANCELLED: "It was cancelled: somebody did not want it any more.",
+        RunStatus.SUCCEEDED: f"It recovered: there is a result; {lost} lost.",
+        RunStatus.FAILED: f"It did not recover: the run failed for good. What it made is {kept}.",
+        RunStatus.CANCELLED: "It was cancelled: it was no longer wanted.",
     }
     return f"{trouble}{gone}. {ends.get(it.run.status, f'It is not over: {stands}.')}"

@@ -145,7 +145,7 @@ def _percent(rate: float | None) -> str:
 
 
 def _difference(value: int, before: int | None) -> str:
-    return "" if before is None else f" ({value - before:+d} against the week before)"
+    return "" if before is None else f" ({value - before:+d} from the week before)"
 
 
 def _previous(before: PeriodFigures | None, value: str | None) -> str:

@@ -163,7 +163,7 @@ def plan_latest_day(operations: Operations, latest: date) -> DayCorrection:
     caps, day = operations.caps, latest.isoformat()
     later, clock_day = caps.later(day), caps.clock_day()
     if day > clock_day:
-        raise Refusal(f"{day} has not come: the clock says {clock_day}. Set the clock first if that is wrong")
+        raise Refusal(f"{day} is in the future: the clock says {clock_day}. Set the clock first if that is wrong")
     if not later:
         raise Refusal(f"no day after {day} is on record: there is nothing to correct")
     return DayCorrection(day, clock_day, later)

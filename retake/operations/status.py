@@ -67,7 +67,7 @@ class StatusReport(NamedTuple):
 
     @property
     def healthy(self) -> bool:
-        """Whether no person is needed."""
+        """True if no person is needed."""
         return not any(it.needs for it in self.pipelines)
 
     def document(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _status(
     counts, last, away = _runs(operations, pipeline, ended)
     next_tick = state.next_tick
     if holder:
-        next_tick = f"leaves it to {holder.owner}, who is at work; as things stand after that, {next_tick}"
+        next_tick = f"leaves it to {holder.owner}, who is at work; after that, as things stand, {next_tick}"
     return PipelineStatus(
         pipeline.channel,
         operations.label(pipeline),
@@ -178,9 +178,9 @@ def _needs(state: PipelineState, ledger_away: str, today: Today | StateError) ->
 def _notes(state: PipelineState, holder: Holder | None, operations: Operations) -> list[str]:
     notes, now = [], operations.clock.now()
     if holder and holder.since and now - holder.since > timedelta(seconds=operations.terms.patience_s):
-        notes.append(f"the lease is held for long: look whether {holder.owner} is still at work")
+        notes.append(f"the lease has been held for long: check whether {holder.owner} is still at work")
     if state.interrupted and not holder:
-        notes.append("the last tick did not come to its end; the next one goes on from what is on record")
+        notes.append("the last tick did not finish; the next one continues from what is on record")
     notes += state.notes
     notes += [
         f"no alert reaches the channel {name}: {env} is not set" for name, env in operations.terms.missing_secrets

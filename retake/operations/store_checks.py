@@ -76,7 +76,7 @@ def _scratch(bucket: Bucket, key: str, clock: Clock) -> Iterator[Finding]:
     if listed and not left:
         yield ok("listing", "what is written is listed immediately, what is deleted is not")
     else:
-        what = "what is deleted is listed still" if left else "what is written is not listed"
+        what = "what is deleted is still listed" if left else "what is written is not listed yet"
         yield fault("listing", what, "use a store whose listings are strongly consistent: the lease rests on them")
     if listed:
         yield _clock(listed[0].modified, before, after)
@@ -88,7 +88,7 @@ def _clock(stored: float, before: datetime, after: datetime) -> Finding:
     skew = max(0.0, early, late)
     found = f"this machine's clock and the store's are {span(skew)} apart"
     if skew > SKEW_FAULT_S:
-        return fault("clock", found, "set the clock (NTP): signatures may be refused for it", skew_s=skew)
+        return fault("clock", found, "set the clock (NTP): requests may be refused because of it", skew_s=skew)
     if skew > SKEW_WARN_S:
         return warn("clock", found, "set the clock (NTP): times on record are hard to compare", skew_s=skew)
     return ok("clock", "this machine's clock agrees with the store's", skew_s=skew)
@@ -98,7 +98,7 @@ def _own_lease(bucket: Bucket) -> Finding:
     try:
         lease = bucket.lease(_LEASE, this_process())
     except LeaseHeld as held:  # by another doctor, or by one that died
-        return warn("lease", str(held), "look again when that doctor is done, or its lease has run out")
+        return warn("lease", str(held), "try again when that doctor has finished, or its lease has expired")
     try:
         lease.check()
     finally:
@@ -120,7 +120,7 @@ def holder_check(operations: Operations, pipeline: OperatedPipeline) -> Finding:
     since = f", since {moment(holder.since, now)} ({ago(holder.since, now)})" if holder.since else ""
     found = f"{holder.owner} has the lease{since}"
     if holder.since and (now - holder.since).total_seconds() > operations.terms.patience_s:
-        do = f"look whether {holder.owner} is still alive; `unlock` frees a lease whose holder is gone"
+        do = f"check whether {holder.owner} is still alive; `unlock` frees a lease whose holder is gone"
         return warn(check, found, do)
     return ok(check, found)
 
@@ -168,12 +168,12 @@ def _tables(url: str, setting: str) -> Finding:
 def _without_tables(url: str, name: str, maker: str) -> Finding:
     check, path = "ledger's tables", url.removeprefix("sqlite:")
     if path == url or os.path.exists(path):
-        return ok(check, f"{name} has none yet: {maker} makes them")
+        return ok(check, f"{name} has none yet: {maker} creates them")
     above = next(it for it in Path(path).absolute().parents if os.path.exists(it))
     if os.path.isdir(above) and os.access(above, os.W_OK | os.X_OK):
-        return ok(check, f"{url} is not there yet: {maker} makes it")
+        return ok(check, f"{url} does not exist yet: {maker} creates it")
     do = "let the user that runs it write there, or name another file"
-    return fault(check, f"{url} is not there, and cannot be made in {above}", do)
+    return fault(check, f"{url} does not exist, and cannot be created in {above}", do)
 
 
 def error_checks(operations: Operations) -> Iterator[Finding]:

@@ -99,7 +99,7 @@ _CHANGES: Mapping[tuple[str | None, str], str] = {
     (RunStatus.QUEUED, RunStatus.RUNNING): "work began",
     (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): "failed, to be tried again",
     (RunStatus.RETRY_SCHEDULED, RunStatus.RUNNING): "tried again",
-    (RunStatus.RUNNING, RunStatus.INTERRUPTED): "interrupted: whoever worked on it was gone",
+    (RunStatus.RUNNING, RunStatus.INTERRUPTED): "interrupted: its worker was gone",
     (RunStatus.INTERRUPTED, RunStatus.RUNNING): "resumed",
 }
 
@@ -110,7 +110,7 @@ _HANDLED: Mapping[tuple[str | None, str], str] = {
 """Transitions by an operator: nothing failed, and no work has begun yet."""
 
 _PUT_OFF: Mapping[tuple[str | None, str], str] = {
-    (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): "put off, to be taken up again"
+    (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): "postponed, to be resumed later"
 }
 """Transitions by a worker without an error: the cap holds the run back."""
 

@@ -10,7 +10,7 @@ from retake.operations.events import OPERATOR
 from retake.operations.port import OperatedPipeline, Refusal
 from retake.operations.words import ago
 
-GOES_ON = "The next tick goes on from what is on record."
+GOES_ON = "The next tick continues from what is on record."
 
 
 class UnlockPlan(NamedTuple):
@@ -56,11 +56,11 @@ def unlock(plan: UnlockPlan) -> Unlocked:
     if holder is None:
         return _lower_flag_only(pipeline)
     if plan.holder is None or holder.owner != plan.holder.owner:
-        raise Refusal(f"the lease of {pipeline.name} has another holder meanwhile: {holder.owner}. Nothing was changed")
+        raise Refusal(f"the lease of {pipeline.name} now has another holder: {holder.owner}. Nothing was changed")
     try:
         token = plan.bucket.break_lease(pipeline.lease_name, f"{plan.actor}@{this_process()}")
     except LeaseHeld as held:
-        raise Refusal(f"{held}. A lease that the kernel keeps for a living process cannot be broken") from None
+        raise Refusal(f"{held}. A lease that the kernel holds for a living process cannot be broken") from None
     try:
         lowered = _lower_flag(pipeline)
     except LeaseHeld:  # a new tick has already taken the lease, and lowers the flag itself
@@ -74,7 +74,7 @@ def unlock(plan: UnlockPlan) -> Unlocked:
         "token": token,
         "flag_lowered": lowered,
     }
-    return Unlocked(document, f"writes of its former holder are refused from token {token} on", lowered)
+    return Unlocked(document, f"writes of its former holder are refused: the fencing token is now {token}", lowered)
 
 
 def _lower_flag_only(pipeline: OperatedPipeline) -> Unlocked:
@@ -101,6 +101,6 @@ def _lower_flag(pipeline: OperatedPipeline) -> bool | None:
 
 
 def _describe_holder(holder: Holder, now: datetime) -> str:
-    sign = f", last sign of life {ago(holder.since, now)}" if holder.since else ""
-    free = f", free by itself {ago(holder.until, now)}" if holder.until else ""
+    sign = f", last heartbeat {ago(holder.since, now)}" if holder.since else ""
+    free = f", expires {ago(holder.until, now)}" if holder.until else ""
     return f"{holder.owner}{sign}{free}"

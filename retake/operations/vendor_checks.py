@@ -43,7 +43,7 @@ def _fault_of(name: str, error: VendorError) -> Finding:
         return fault(
             name, str(error), "do what the message says; until then every call fails", ExitCode.CONFIG, code=error.code
         )
-    return fault(name, str(error), "look again in a minute", code=error.code)
+    return fault(name, str(error), "try again in a minute", code=error.code)
 
 
 def _describe_health(health: Health) -> str:
@@ -53,7 +53,7 @@ def _describe_health(health: Health) -> str:
 def _of_clock(ahead_s: float) -> Iterator[str]:
     if ahead_s:
         far = f"{span(60.0 * round(abs(ahead_s) / 60))} {'behind' if ahead_s > 0 else 'ahead of'}"
-        yield f"this machine's clock is {far} the vendor's: set it (NTP), days and waits go by it"
+        yield f"this machine's clock is {far} the vendor's: set it (NTP): days and delays depend on it"
 
 
 def _quota(quota: Quota) -> str:

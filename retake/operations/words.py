@@ -67,7 +67,7 @@ def read_window(text: str) -> float:
     """Parse a duration that is more than nothing and at most ten years; return it in seconds. Raises ValueError."""
     length = read_length(text)
     if length is None or not timedelta() < length <= MAX_WINDOW:
-        way = "say how long (90s, 90m, 24h, 7d, 4w), at most 3650d"
+        way = "write it like 90s, 90m, 24h, 7d or 4w, at most 3650d"
         raise ValueError(f"{one_line(text, 40)!r} is not a length of time; {way}")
     return length.total_seconds()
 

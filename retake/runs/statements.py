@@ -118,7 +118,7 @@ class Prepared:
                 _ = process(it) if process else it
             except _CONVERSION_ERRORS as error:
                 where = f"{name} in the row that begins with {str(row[0])[:60]!r}"
-                return StateError(f"{where}: {str(it)[:60]!r} makes no sense ({error}). Fix the row or remove it")
+                return StateError(f"{where}: {str(it)[:60]!r} is invalid ({error}). Fix the row or remove it")
         raise AssertionError
 
 

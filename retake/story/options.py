@@ -55,7 +55,7 @@ def main(folder: str, /, **options: Any) -> None:
         75  a step failed and is tried again later, or is held for you; or the
             bucket is unreachable
         69  a generation failed for good, or too many in a row did
-        65  a document in the bucket makes no sense
+        65  a document in the bucket is invalid
         78  settings or a key are missing, wrong or refused
         70  a bug
     """

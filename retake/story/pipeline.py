@@ -121,7 +121,7 @@ class StoryPipeline:
         self._interrupted = self._flag.was_up = self._store.documents.public.processing_lock
         self._interrupted_at = stamp(self._clock.now()) if self._interrupted else ""
         if self._interrupted:
-            _log.warning("the last tick did not come to its end; this one goes on from what is on record")
+            _log.warning("the last tick did not finish; this one goes on from what is on record")
             self._found_interrupted(self._interrupted_at)  # at once, since the flag is the only trace of it
             self._spending.heal(known(self._store.documents.midjourney))
 

@@ -69,7 +69,7 @@ class FilePaths(NamedTuple):
     """Keys in the bucket. Folders end in "/"."""
 
     config_public: str = field(KEY, "document shared with the publisher", default="config/config_public.json")
-    config_gen: str = field(KEY, "document that names the present generation", default="config/config_gen.json")
+    config_gen: str = field(KEY, "document that names the current generation", default="config/config_gen.json")
     config_midjourney: str = field(
         KEY, "document of the generation's progress", default="config/config_midjourney.json"
     )

@@ -157,7 +157,7 @@ def test_a_cancelled_generation_is_kept_and_can_be_taken_up_again(machine: Bucke
     before = machine.snapshot()
     refused = console(machine, "cancel", ID)
     assert (refused.exit_code, refused.out) == (65, "")
-    assert "Say --yes" in refused.err
+    assert "Pass --yes" in refused.err
     assert machine.snapshot() == before
     assert console(machine, "cancel", ID, "--yes").exit_code == 0
     assert machine.read(f"dead_letters/{ID}/report.json")["cancelled"]["by"] == "operator"
@@ -193,7 +193,7 @@ def test_the_lease_of_a_killed_manager_is_broken_and_the_next_tick_goes_on_at_on
     assert machine.tick().said("is held by"), "a tick would have to wait for minutes"
     refused = console(machine, "unlock")
     assert refused.exit_code == 65
-    assert f":{manager.pid}, last sign of life" in refused.err
+    assert f":{manager.pid}, last heartbeat" in refused.err
     assert machine.tick().said("is held by")
     done = console(machine, "unlock", "--yes", "--json")
     assert (done.exit_code, done.json["flag_lowered"]) == (0, True)
@@ -230,7 +230,7 @@ def test_without_a_terminal_nobody_is_asked(machine: BucketMachine) -> None:
     failed_for_good(machine)
     refused = console(machine, "dead-letters", "drop", ID, "--json")
     assert refused.exit_code == 65
-    assert "Say --yes if that is meant" in refused.json["error"]
+    assert "Pass --yes to confirm" in refused.json["error"]
     done = console(machine, "dead-letters", "drop", ID, "--json", "--yes")
     assert (done.exit_code, done.json["done"]) == (0, "drop")
     assert not machine.files("dead_letters")
@@ -261,7 +261,7 @@ def test_on_a_terminal_the_operator_is_asked(machine: BucketMachine, answer: str
     )
     os.close(theirs)
     asked = b""
-    while b"Go on? [y/N]" not in asked:
+    while b"Continue? [y/N]" not in asked:
         asked += os.read(ours, 1000)
     if answer != "ctrl-c":
         os.write(ours, answer.encode())

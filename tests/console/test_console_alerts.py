@@ -102,9 +102,9 @@ def test_without_alerts_and_channels_it_says_so() -> None:
 def test_with_a_sandbox_no_channel_is_told_and_that_is_the_reason_given() -> None:
     world = WatchedWorld()
     world.environ = {"RETAKE_SANDBOX_URL": "http://127.0.0.1:1"}
-    why = "RETAKE_SANDBOX_URL is set, and with a sandbox none is told"
-    assert f"No channel is told: {why}" in shown(ask(list_alerts, context(world), ended=False))
-    with pytest.raises(Refusal, match=f"there is no channel to try: {why}"):
+    why = "RETAKE_SANDBOX_URL is set, and a sandbox notifies none"
+    assert f"No channel is notified: {why}" in shown(ask(list_alerts, context(world), ended=False))
+    with pytest.raises(Refusal, match=f"there is no channel to test: {why}"):
         ask(try_channels, context(world), name=None)
 
 
@@ -135,7 +135,7 @@ def test_show_has_where_what_since_when_how_often_and_what_to_do(sandbox: Sandbo
         "It is tried again, 4 times in all.",
         "python -m retake show",
         f"https://dash.example/alerts/{name}",
-        "told",
+        "notified",
     ):
         assert part in text, text
 
@@ -178,7 +178,7 @@ def test_a_closed_alert_is_told_at_once_and_stays_closed_until_its_cause_occurs_
     name, before = failing(world), len(sandbox.calls("webhook"))
     assert ask(close, context(world), alert_id=name).document["alert"]["state"] == "resolved"
     assert sent(sandbox, before) == ["resolve"]
-    with pytest.raises(Refusal, match="is over since"):
+    with pytest.raises(Refusal, match="ended at"):
         ask(close, context(world), alert_id=name)
     with pytest.raises(Refusal, match="cannot be acknowledged"):
         ask(acknowledge, context(world), alert_id=name, by="ann")
@@ -253,12 +253,12 @@ def test_deliver_sends_what_waits_and_says_who_did_not_take_it(sandbox: Sandbox)
     assert "1 message waits." in shown(answer)
     answer = ask(deliver, context(world))
     assert (answer.exit_code, answer.document["failed"], answer.document["waiting"]) == (0, [], 1)
-    assert "These failed lately, and are not tried again yet: all." in shown(answer)
+    assert "These failed recently and wait for their next attempt: all." in shown(answer)
     world.later(minutes=10)
     answer = ask(deliver, context(world))
     assert (answer.exit_code, answer.document["failed"], answer.document["waiting"]) == (0, [], 0)
     assert sent(sandbox, before)[-1] in ("trigger", "repeat")
-    assert "Nothing waits." in shown(answer)
+    assert "No message waits." in shown(answer)
 
 
 def test_a_channel_whose_message_waits_was_not_told_yet(sandbox: Sandbox) -> None:
@@ -266,12 +266,12 @@ def test_a_channel_whose_message_waits_was_not_told_yet(sandbox: Sandbox) -> Non
     sandbox.order("webhook#1=503")
     name = failing(world)
     text = shown(ask(show_alert, context(world), alert_id=name))
-    assert "not told yet  all" in text
+    assert "not notified yet  all" in text
     world.later(minutes=10)
     ask(deliver, context(world))
     text = shown(ask(show_alert, context(world), alert_id=name))
-    assert "not told yet" not in text
-    assert re.search(r"^told +all$", text, re.MULTILINE)
+    assert "not notified yet" not in text
+    assert re.search(r"^notified +all$", text, re.MULTILINE)
 
 
 def test_a_missing_secret_is_named(sandbox: Sandbox) -> None:
@@ -338,7 +338,7 @@ def test_the_figures_of_a_week_stand_against_those_of_the_week_before() -> None:
     assert before["alerts"] == 1
     text = shown(answer)
     assert "Weekly report, " in text
-    assert "2 (+1 against the week before)" in text
+    assert "2 (+1 from the week before)" in text
     assert "66.7% (the week before: 50.0%)" in text
 
 

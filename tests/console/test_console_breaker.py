@@ -63,8 +63,8 @@ PHASES = {
     calm: ("closed: calls are let through", "is closed: every call is let through", "nothing to reset"),
     opened: ("open: no call is made", "", ""),
     probe_ordered: ("open, and the next call is let through: the operator", "anyway: a probe is ordered", ""),
-    half_open: ("half-open: the next call is let through, alone", "anyway: its time is over", ""),
-    probing: ("half-open: host-a:17 is trying", "host-a:17 is trying already; wait .* or reset midjourney", ""),
+    half_open: ("half-open: the next call is let through, alone", "anyway: it is due", ""),
+    probing: ("half-open: host-a:17 is trying", "host-a:17 is already trying; wait .* or reset midjourney", ""),
 }
 
 

@@ -36,7 +36,7 @@ def test_something_paid_for_is_not_given_up_without_a_yes(name: str) -> None:
         act(cancel, world, run=ID, yes=False)
         assert world.generation_id is None
         return
-    with pytest.raises(Refusal, match=r"cancelling .* gives up .*paid call.*Say --yes") as told:
+    with pytest.raises(Refusal, match=r"cancelling .* gives up .*paid call.*Pass --yes") as told:
         act(cancel, world, run=ID, yes=False)
     for task in (doc.task, doc.runway_task):
         assert task is None or task.task_id in str(told.value)
@@ -85,14 +85,14 @@ def test_a_run_of_another_pipeline_is_cancelled_unless_it_has_ended(status: RunS
         run = ledger.move(run, trigger, actor="worker", worker="w1" if trigger is Trigger.WORKER_CLAIM else None)
     before = world.everything()
     if status in FINAL:
-        with pytest.raises(Refusal, match=f"has {status} already"):
+        with pytest.raises(Refusal, match=rf"has already ended \({status}\)"):
             act(cancel, world, run=run.run_id, yes=False)
         assert world.everything() == before
         return
     answer = act(cancel, world, run=run.run_id, yes=False)
     assert answer.document["run"]["status"] == "cancelled"
     if status is RunStatus.RUNNING:
-        assert "w1, who has it, learns of it" in papers(answer)
+        assert "w1, which has it, learns of this" in papers(answer)
         with pytest.raises(StaleRun):
             ledger.heartbeat(run)
         with pytest.raises(StaleRun):

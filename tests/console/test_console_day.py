@@ -146,7 +146,7 @@ def day(world: World, text: str, *, yes: bool = True) -> object:
 def test_a_clock_that_was_ahead_is_corrected_with_consent_alone() -> None:
     world = ahead()
     before = world.everything()
-    with pytest.raises(Refusal, match=r"this counts what is on record of later days .* Say --yes"):
+    with pytest.raises(Refusal, match=r"this counts what is on record of later days .* Pass --yes"):
         day(world, "2026-01-01", yes=False)
     assert world.everything() == before
     answer = day(world, "2025-12-31")
@@ -163,7 +163,8 @@ def test_naming_the_present_day_counts_all_of_it_on_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "why"), [("2026-01-02", "has not come: the clock says 2026-01-01"), ("2025-11-11", "nothing to correct")]
+    ("text", "why"),
+    [("2026-01-02", "is in the future: the clock says 2026-01-01"), ("2025-11-11", "nothing to correct")],
 )
 def test_a_day_to_come_or_with_nothing_after_it_is_refused(text: str, why: str) -> None:
     with pytest.raises(Refusal, match=why):

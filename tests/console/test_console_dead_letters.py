@@ -214,7 +214,7 @@ def test_the_remains_of_one_that_was_finished_are_not_taken_up_again() -> None:
 def test_nothing_is_dropped_without_a_yes_and_what_is_lost_is_named() -> None:
     world = STATES["dead_lettered"]()
     before = world.everything()
-    with pytest.raises(Refusal, match=r"results of 2 paid calls \(0.055 USD\)\. Say --yes"):
+    with pytest.raises(Refusal, match=r"results of 2 paid calls \(0.055 USD\)\. Pass --yes"):
         act(drop_letter, world, letter_id=ID, yes=False)
     assert world.everything() == before
 

@@ -176,7 +176,7 @@ class Forgetful(Wrapper):
 
 def test_a_listing_that_lags_behind_is_a_fault() -> None:
     answer = examined(context_of(World(), Forgetful(MemoryBucket())))
-    assert found(answer, "listing") == ("fault", "what is written is not listed")
+    assert found(answer, "listing") == ("fault", "what is written is not listed yet")
 
 
 @pytest.mark.parametrize(("ahead_s", "verdict"), [(0, "ok"), (5, "ok"), (30, "warn"), (900, "fault")])
@@ -275,7 +275,7 @@ def test_breakers_that_cannot_be_listed_hide_nothing_else() -> None:
 def test_a_database_tells_the_version_of_its_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     url = f"sqlite:{tmp_path / 'runs.sqlite'}"
     context = on_disk(tmp_path / "bucket", ledger=url)
-    assert found(examined(context), "ledger's tables")[1] == f"{url} is not there yet: the first tick makes it"
+    assert found(examined(context), "ledger's tables")[1] == f"{url} does not exist yet: the first tick creates it"
     assert capsys.readouterr().err == ""  # SQLAlchemy logs a traceback where a connection is closed after its pool
     ledger: Any = open_ledger(url, context.bucket, context.clock)
     ledger.create_for_task("g", "g#1", actor="cron", pipeline="story")
@@ -363,7 +363,7 @@ def test_a_vendor_that_is_down_is_a_fault_that_may_pass(sandbox: Sandbox) -> Non
     sandbox.order("account=503")
     answer = examined(online(sandbox), offline=False)
     assert answer.exit_code == 69
-    assert "look again in a minute" in shown(answer)
+    assert "try again in a minute" in shown(answer)
 
 
 def test_offline_asks_no_vendor(sandbox: Sandbox) -> None:
@@ -400,5 +400,5 @@ def test_a_ledger_that_cannot_be_made_is_a_fault(tmp_path: Path) -> None:
     url = f"sqlite:{tmp_path}/text/runs.db"
     answer = examined(on_disk(tmp_path / "bucket", ledger=url))
     verdict, what = found(answer, "ledger's tables")
-    assert (verdict, what) == ("fault", f"{url} is not there, and cannot be made in {tmp_path}/text")
+    assert (verdict, what) == ("fault", f"{url} does not exist, and cannot be created in {tmp_path}/text")
     assert answer.exit_code == 69

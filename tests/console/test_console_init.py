@@ -96,7 +96,7 @@ def test_a_current_folder_that_was_removed_is_told(tmp_path: Path, monkeypatch: 
     (tmp_path / "gone").rmdir()
     result = init()
     assert (result.exit_code, result.stderr.count("\n")) == (78, 1)
-    assert "the current folder is not there any more" in result.stderr
+    assert "the current folder no longer exists" in result.stderr
 
 
 def test_a_name_with_a_line_break_is_refused_because_it_would_split_the_line_for_cron(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_generation_of_another_channel_than_the_named_one_is_left_alone(tmp_pa
     before = ledger(world).of_task(f"b/{ID}")
     options = {"yes": True} if command is cancel else {}
     for name in (run.run_id, run.run_id[:12], f"b/{ID}"):
-        with pytest.raises(Refusal, match="of story/b, and the channel that is named is a"):
+        with pytest.raises(Refusal, match="of story/b, but the channel named is a"):
             command.callback.__wrapped__(context(world, "a"), run=name, **options)  # type: ignore[union-attr]
     assert ledger(world).of_task(f"b/{ID}") == before
 
@@ -150,12 +150,12 @@ def test_a_robots_run_is_not_retried_and_a_robot_at_work_is_not_said_to_stop(tmp
     record = RobotRun(runs, "NR.NSI.2", "order-17", "host-a:17")
     [run] = runs.runs()
     answer = act(cancel, world, run=run.run_id, yes=True)
-    assert "If host-a:17 is still at it, it works on: this only ends the record." in papers(answer)
+    assert "If host-a:17 is still working, it continues: this only ends the record." in papers(answer)
     record.done()
     assert [it.status for it in runs.runs()] == [RunStatus.CANCELLED]
     RobotRun(runs, "NR.NSI.2", "order-17", "host-a:17").failed({"error_code": "ERR_X", "error_class": "B"})
     failed = runs.runs(status=[RunStatus.FAILED])[0]
-    with pytest.raises(Refusal, match=r"a run of robot/NR\.NSI\.2, which only tells what a program has done"):
+    with pytest.raises(Refusal, match=r"a run of robot/NR\.NSI\.2, which only records what a program did"):
         act(retry, world, run=failed.run_id)
     assert len(runs.runs()) == 2
 

@@ -122,7 +122,7 @@ def test_a_decision_is_a_video_or_another_try(both: Both) -> None:
     done = both.ask(music.resolve_pipeline, pipeline_id="1", video_id="dQw4w9WgXcQ").document
     assert (done["state"], both.rows.actions.get(1).youtube_video_id) == ("published", "dQw4w9WgXcQ")
     assert both.ask(music.resolve_pipeline, pipeline_id="2", again=True).document["state"] == "publish_running"
-    with pytest.raises(Refusal, match="is not an id of a video"):
+    with pytest.raises(Refusal, match="is not a video id"):
         both.ask(music.resolve_pipeline, pipeline_id="2", video_id="https://youtu.be/x")
     for options in ({}, {"video_id": "x", "again": True}):
         with pytest.raises(click.UsageError):

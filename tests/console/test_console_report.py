@@ -106,7 +106,7 @@ def test_a_mock_in_the_place_of_a_video_is_no_recovery_of_the_video() -> None:
 
 def test_what_a_recovery_has_cost_is_a_sentence_of_its_own() -> None:
     text = Tale().fails().does("upscale").moves(Trigger.COMPLETED).text()
-    assert "It recovered: the result is there; only time was lost." in text
+    assert "It recovered: there is a result; only time was lost." in text
 
 
 def test_what_never_works_again_is_not_recovered() -> None:
@@ -137,7 +137,7 @@ def test_actions_say_who_did_what_and_how_often() -> None:
     assert told == [
         ("cron", "scheduled a retry", 2),
         ("cron", "tried again", 2),
-        ("recovery", "found that whoever worked on it was gone", 1),
+        ("recovery", "found that its worker was gone", 1),
         ("recovery", "resumed", 1),
         ("operator", "skipped the video", 1),
         ("operator", "cancelled it", 1),
@@ -250,7 +250,7 @@ def test_an_unknown_outcome_has_its_advice() -> None:
     tale = Tale()
     it = incident([tale.run], timeline(tale.ledger.events(tale.run.run_id)), {})
     [told] = recommendations(it, [{"step": "imagine", "outcome": "unknown"}], {}, HOLDING)
-    assert told.startswith("Nobody knows what became of 1 paid call (imagine): look in the vendor's account")
+    assert told.startswith("The outcome of 1 paid call is unknown (imagine): look in the vendor's account")
 
 
 def test_a_held_call_is_what_is_advised_on_first() -> None:
@@ -349,7 +349,7 @@ def test_a_text_is_read_as_what_it_is(text: str) -> None:
 @example("``` ` ``")
 @example("`")
 def test_code_is_read_as_what_it_is(text: str) -> None:
-    seen = words_of(f"- said: {markdown.code(text)}")
+    seen = words_of(f"- message: {markdown.code(text)}")
     assert [kind for kind, _ in seen] == ["text", "code_inline"]
     assert seen[1][1].strip() == markdown.line(text)
 

@@ -111,7 +111,7 @@ def test_a_former_run_of_a_generation_under_way_is_refused() -> None:
     act(retry, world, run=ID)
     first, second = runs(world)
     before = world.everything()
-    with pytest.raises(Refusal, match=f"a former run .* {second.run_id}"):
+    with pytest.raises(Refusal, match=f"an earlier run .* {second.run_id}"):
         act(retry, world, run=first.run_id)
     assert world.everything() == before
 
@@ -219,7 +219,7 @@ def test_a_former_run_is_not_retried_and_the_last_one_is_named(by: str, end: Tri
     last = ledger.move(last, end, actor="worker", error_code="ERR_BUSINESS_X" if "{}" in way else None)
     before = world.everything()
     with pytest.raises(
-        Refusal, match=f"former run of cover-7; its last one is {last.run_id}.*{way.format(last.run_id)}"
+        Refusal, match=f"earlier run of cover-7; the latest one is {last.run_id}.*{way.format(last.run_id)}"
     ):
         act(retry, world, run=failed.run_id)
     assert world.everything() == before

@@ -14,7 +14,7 @@ from retake.runs.run import UnknownRun
 def test_without_a_yes_what_would_be_lost_is_told_and_nothing_is_changed() -> None:
     world = STATES["video awaited"]()
     before = world.everything()
-    said = r"rolling .* back to upscale gives up .*\.png and task create-1 in flight.*Say --yes"
+    said = r"rolling .* back to upscale gives up .*\.png and task create-1 in flight.*Pass --yes"
     with pytest.raises(Refusal, match=said) as told:
         act(rollback, world, run=ID, step="upscale", yes=False)
     assert told.value.exit_code == 65

@@ -304,7 +304,7 @@ def test_whatever_is_noted_has_its_place_in_the_timeline() -> None:
         ("operator", "two lines", ""),
         ("worker", "upload.begun: parts 3", ""),
         ("worker", "failed", "A NETWORK: cut"),
-        ("recovery", "interrupted: whoever worked on it was gone", ""),
+        ("recovery", "interrupted: its worker was gone", ""),
     ]
 
 

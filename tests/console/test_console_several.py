@@ -100,7 +100,7 @@ def test_without_a_terminal_several_need_consent_as_one_does(tmp_path: Path) -> 
     names = ["20250101-0000", "20250102-0000"]
     code, told = call(tmp_path, "dead-letters", "drop", *names)
     assert code == 65
-    assert all("Say --yes" in it["error"] for it in told["results"])  # type: ignore[attr-defined]
+    assert all("Pass --yes" in it["error"] for it in told["results"])  # type: ignore[attr-defined]
     code, told = call(tmp_path, "dead-letters", "drop", *names, "--yes")
     assert (code, told["done"]) == (0, 2)
     assert not any((tmp_path / "dead_letters").rglob("report.json"))

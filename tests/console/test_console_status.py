@@ -119,7 +119,7 @@ def test_a_lease_that_is_held_for_long_is_noted() -> None:
     world.bucket.lease("story", "host-a:17")
     world.later(hours=2)
     answer = ask(status, world)
-    assert "look whether host-a:17 is still at work" in answer.document["pipelines"][0]["notes"][0]
+    assert "check whether host-a:17 is still at work" in answer.document["pipelines"][0]["notes"][0]
     assert answer.exit_code == 0
 
 
@@ -191,7 +191,7 @@ def test_what_the_next_tick_does_knows_of_a_manager_at_work() -> None:
     world = World()
     world.bucket.lease("story", "host-a:17")
     told = ask(status, world).document["pipelines"][0]["next_tick"]
-    assert told == "leaves it to host-a:17, who is at work; as things stand after that, begin a new generation"
+    assert told == "leaves it to host-a:17, who is at work; after that, as things stand, begin a new generation"
 
 
 def test_what_today_has_cost_is_not_known_while_a_document_cannot_be_read() -> None:
@@ -258,7 +258,7 @@ def test_of_many_channels_each_has_a_row() -> None:
     assert [it["channel"] for it in answer.document["pipelines"]] == names
     lines = shown(answer).splitlines()
     assert lines[0] == "3 channels: 1 with a generation under way, 0 at work now, 1 needs a person"
-    assert any(line.startswith(f"{names[1]}  20260101-0930  content 1/4  goes on") for line in lines)
+    assert any(line.startswith(f"{names[1]}  20260101-0930  content 1/4  continues") for line in lines)
     assert any(line.split() == [names[2], "unreadable"] for line in lines)
     assert any(line.startswith(f"{names[2]}: config/config_public.json") for line in lines)
 

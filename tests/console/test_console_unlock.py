@@ -73,7 +73,7 @@ def test_a_lease_is_not_broken_without_a_yes() -> None:
     world = claimed()
     lease = world.bucket.lease("story", "host-a:17")
     before = world.everything()
-    with pytest.raises(Refusal, match=r"host-a:17, last sign of life 30 s ago, free by itself in 3 min\. Say --yes"):
+    with pytest.raises(Refusal, match=r"host-a:17, last heartbeat 30 s ago, expires in 3 min\. Pass --yes"):
         act(unlock, world, yes=False)
     lease.check()
     assert world.everything() == before
@@ -101,7 +101,7 @@ def test_who_has_taken_the_lease_since_it_was_shown_keeps_it() -> None:
     plan = plan_unlock(context_of(world).pipeline, world.clock)
     dead.release()
     other = world.bucket.lease("story", "host-b:4")
-    with pytest.raises(Refusal, match=r"another holder meanwhile: host-b:4\. Nothing was changed"):
+    with pytest.raises(Refusal, match=r"now has another holder: host-b:4\. Nothing was changed"):
         break_it(plan)
     other.check()
 

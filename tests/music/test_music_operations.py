@@ -198,7 +198,7 @@ def test_what_the_cap_puts_off_has_not_failed(rows: Rows) -> None:
     due = rows.clock.now() + timedelta(hours=1)
     rows.database.ledger.move(attempt.run, Trigger.RETRYABLE_ERROR, actor="worker", next_retry_at=due)
     entries = history(open_operations(rows.settings, rows.clock, rows.bucket), "music-1").entries
-    assert [it.description for it in entries] == ["created", "work began", "put off, to be taken up again"]
+    assert [it.description for it in entries] == ["created", "work began", "postponed, to be resumed later"]
 
 
 # --- orders -----------------------------------------------------------------------------------------------------------
