@@ -35,7 +35,7 @@ def read_keys(environ: Mapping[str, str]) -> Keys:
             value = environ.get(variable, "").strip()
             if not value.isascii() or not value.isprintable() or " " in value:
                 # As an HTTP header it would raise an error that quotes it.
-                raise SettingsError(f"{variable}: has characters that no key has; copy the key again")
+                raise SettingsError(f"{variable}: has characters that no key contains; copy the key again")
             if value:
                 found[name] = value
                 break

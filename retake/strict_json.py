@@ -98,7 +98,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         duplicate = next(name for name in found if names.count(name) > 1)
-        raise ValueError(f"{shown(duplicate)} is there twice in one object; keep one of them")
+        raise ValueError(f"{shown(duplicate)} appears twice in one object; keep one of them")
     return found
 
 

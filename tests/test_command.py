@@ -52,7 +52,7 @@ def test_a_command_ends_as_its_script_does(tmp_path: Path, name: str, arguments:
 def test_options_before_the_name_are_not_lost_in_silence(name: str, option: list[str]) -> None:
     ran = run("-m", "retake", *option, name)
     assert ran.returncode == 2
-    assert f"the options of {name} stand after its name" in ran.stderr
+    assert f"the options of {name} go after its name" in ran.stderr
 
 
 def test_a_tick_of_a_checkout_runs_the_scripts_beside_the_package() -> None:

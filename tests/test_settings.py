@@ -397,9 +397,9 @@ def test_a_secret_in_the_wrong_place_is_not_repeated(load: Load) -> None:
         ("[]", "must be a JSON object"),
         ("null", "must be a JSON object"),
         (b'{"a": "\xff"}', "byte 8 is not UTF-8"),
-        ('{"VIDEO": {}, "VIDEO": {}}', '"VIDEO" is there twice'),
-        ('{"a": ' + "9" * 5000 + "}", "makes no sense"),
-        ("[" * 100_000, "makes no sense"),
+        ('{"VIDEO": {}, "VIDEO": {}}', '"VIDEO" appears twice'),
+        ('{"a": ' + "9" * 5000 + "}", "the settings file is invalid"),
+        ("[" * 100_000, "the settings file is invalid"),
     ],
 )
 def test_what_is_no_settings_file_is_said_with_its_name(load: Load, content: str | bytes, told: str) -> None:
@@ -414,7 +414,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         load_settings({"RETAKE_CONFIG": str(missing)})
     with pytest.raises(SettingsError, match="cannot be read: Is a directory"):
         load_settings({"RETAKE_CONFIG": str(tmp_path)})
-    with pytest.raises(SettingsError, match="makes no sense"):
+    with pytest.raises(SettingsError, match="the settings file is invalid"):
         load_settings({"RETAKE_CONFIG": "a\0b"})
 
 

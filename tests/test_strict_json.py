@@ -13,7 +13,7 @@ from retake.strict_json import DEEPEST, as_stored, encode, parse, what_is_wrong
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"a": 1, "c": 2, "a": null}]}'])
 def test_a_name_that_is_there_twice_is_refused_and_named(text: str) -> None:
-    with pytest.raises(ValueError, match='"a" is there twice in one object') as refused:
+    with pytest.raises(ValueError, match='"a" appears twice in one object') as refused:
         parse(text)
     assert "not JSON" not in what_is_wrong(refused.value)
 
@@ -94,4 +94,4 @@ def test_a_state_document_that_says_two_things_at_once_is_refused(read: Any) -> 
     with pytest.raises(InvalidDocument) as refused:
         read(b'{"generation_id": null, "generation_id": null}')
     field, what = refused.value.args
-    assert (field, what) == ("the whole document", '"generation_id" is there twice in one object; keep one of them')
+    assert (field, what) == ("the whole document", '"generation_id" appears twice in one object; keep one of them')

@@ -56,7 +56,7 @@ class Alert(NamedTuple):
 
     @property
     def pipelines(self) -> list[str]:
-        """The pipelines that have it, or had it last."""
+        """The pipelines that have it, or had it most recently."""
         return sorted(filter(None, self.seen)) or list(self.had)
 
 

@@ -155,7 +155,7 @@ def _end_conditions(end: TickEnd) -> Iterator[Condition]:
             "A tick ended with a bug in Retake",
             now,
             message=why,
-            follows="The next tick goes on from what is on record.",
+            follows="The next tick continues from what is on record.",
             command="python -m retake status",
         )
 
@@ -297,9 +297,9 @@ def interrupted(at: str, item_id: str | None = None, step: str | None = None) ->
         "interrupted",
         "warning",
         "interrupted",
-        "A tick did not come to its end",
+        "A tick did not finish",
         at,
-        follows="This tick went on from what is on record.",
+        follows="This tick continued from what is on record.",
         command=_show(item_id),
         generation_id=item_id,
         step=step,
@@ -359,7 +359,7 @@ def channel_refused(name: str, why: str, at: str) -> Condition:
         f"The channel {name} refused an alert",
         at,
         message=f"it answered: {why}",
-        follows="What it refused is not sent to it again; the other channels tell.",
+        follows="What it refused is not sent to it again; the other channels are notified.",
         command=f"python -m retake alerts test {name}",
         since=at,
     )

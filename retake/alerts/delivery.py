@@ -105,7 +105,7 @@ class Sender:
         try:
             return self._store.change(step)
         except RetakeError as error:
-            _log.warning("it could not be saved what the channel %s was sent; it may be sent again: %s", channel, error)
+            _log.warning("what the channel %s was sent could not be saved; it may be sent again: %s", channel, error)
             return None
 
     def _send_claimed(self, claim: SendClaim) -> dict[str, Sent]:
@@ -119,7 +119,9 @@ class Sender:
                 break
             outcome = self.send(channel, message_of(delivery), left, delivery.done)
             if outcome.how is not Ending.DELIVERED:
-                _log.warning("the channel %s did not take an alert (%s): %s", channel.name, delivery.title, outcome.why)
+                _log.warning(
+                    "the channel %s did not accept an alert (%s): %s", channel.name, delivery.title, outcome.why
+                )
             if outcome.how is Ending.FAILED or delivery is claim.deliveries[-1]:
                 return {delivery.id: outcome}
             self._save(claim.channel, partial(self._progressed, claim, delivery.id, outcome))

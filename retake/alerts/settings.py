@@ -116,7 +116,7 @@ def _channel(kind: str) -> Schema:
         "levels": Field(several(choice(*LEVELS)), "the levels that it takes", defaults.get("levels", LEVELS)),
         "hours": Field(choice("any", "work", "off"), "when it takes them", defaults.get("hours", "any")),
         "classes": Field(several(choice("A", "B", "C")), "the error classes that it takes; [] is all", ()),
-        "resolved": Field(YES_OR_NO, "whether it is told of the end", defaults.get("resolved", True)),
+        "resolved": Field(YES_OR_NO, "whether it is notified when an alert ends", defaults.get("resolved", True)),
         "reports": Field(several(choice(*REPORTS)), "the reports that it takes", defaults.get("reports", ())),
     }
 
@@ -154,11 +154,11 @@ class AlertSettings(NamedTuple):
 
     group_seconds: float = field(
         PATIENCE,
-        "seconds after its end in which an alert that is raised again is the same one; it is told when they are over",
+        "seconds after its end in which an alert that is raised again is the same one; it is sent when they are over",
         default=300,
     )
     repeat_seconds: float = field(
-        SECONDS, "seconds after which an alert that nobody acknowledged is told again", default=900
+        SECONDS, "seconds after which an alert that nobody acknowledged is sent again", default=900
     )
     failures_before_warning: int = field(whole(1, 1000), "failed tries of a step that raise a warning", default=2)
     tick_wait_seconds: float = field(
@@ -169,7 +169,7 @@ class AlertSettings(NamedTuple):
         SECONDS, "seconds before a failed delivery is tried again; they double up to ten minutes", default=30
     )
     escalate: tuple[str, ...] = field(
-        several(NAME), "channels that are also told when an alert is told again", default=()
+        several(NAME), "channels that also get an alert when it is sent again", default=()
     )
     timezone: str = field(TIMEZONE, "the time zone of the hours below", default="UTC")
     working_hours: WorkingHours = field(
@@ -179,7 +179,7 @@ class AlertSettings(NamedTuple):
     report_day: str = field(choice(*WEEK), "the day of the weekly report", default="mon")
     web_url: str | None = field(ENDPOINT, "the dashboard's base URL, for links in texts", default=None)
     channels: tuple[AlertChannel, ...] = field(
-        CHANNELS, "by name, the channels that are told; docs/alerts.md has their keys", default=()
+        CHANNELS, "the channels that are notified, by name; docs/alerts.md has their keys", default=()
     )
 
 
@@ -189,7 +189,7 @@ ALERTS = schema_of(AlertSettings)
 def why_no_channel(environ: Mapping[str, str]) -> str:
     """Return why there is no channel: a sandbox is in use, or the settings name none."""
     if environ.get(SANDBOX_VARIABLE):
-        return f"{SANDBOX_VARIABLE} is set, and with a sandbox none is told"
+        return f"{SANDBOX_VARIABLE} is set, and a sandbox notifies none"
     return "ALERTS.channels is empty"
 
 

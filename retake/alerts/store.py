@@ -47,7 +47,7 @@ class BoardStore:
             try:
                 self._file(ended)
             except RetakeError as error:  # they stay on the board until the next change
-                _log.error("alerts that are over could not be filed: %s", error)
+                _log.error("ended alerts could not be filed: %s", error)
         return result
 
     def history(self, now: datetime, *, tolerant: bool = False) -> list[Alert]:
@@ -84,7 +84,7 @@ class BoardStore:
             try:
                 self._states.change(day, lambda raw, alerts=alerts: (_added(raw, alerts), None))  # type: ignore[misc]
             except StateError as error:  # only the alerts of this day stay on the board
-                _log.error("alerts that are over could not be filed: %s", error)
+                _log.error("ended alerts could not be filed: %s", error)
             else:
                 filed |= alerts.keys()
         self._cell.change(lambda board: (_without(board, filed), None))

@@ -33,7 +33,7 @@ def lines(alert: Alert, web_url: str | None) -> list[tuple[str, str]]:
         ("Where", _where(alert)),
         ("Error", _error(alert)),
         ("Since", _since(alert)),
-        ("By itself", alert.follows if alert.active else ""),
+        ("Automatically", alert.follows if alert.active else ""),
         ("Command", alert.command if alert.active else ""),
         ("Link", link(alert.id, web_url) or ""),
     ]

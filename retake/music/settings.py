@@ -284,7 +284,7 @@ def read_music_keys(environ: Mapping[str, str], telegram: str) -> MusicKeys:
         value = environ.get(variable, "").strip()
         needed = {"telegram": telegram != "off", "telegram_webhook": telegram == "webhook"}.get(name, True)
         if not value.isascii() or not value.isprintable() or " " in value:
-            faults.append(f"{variable}: has characters that no key has; copy the key again")
+            faults.append(f"{variable}: has characters that no key contains; copy the key again")
         elif name == "telegram_webhook" and needed and value and not _WEBHOOK_SECRET.fullmatch(value):
             faults.append(f"{variable}: Telegram takes 1 to 256 of A-Z, a-z, 0-9, _ and -; choose another")
         elif value:

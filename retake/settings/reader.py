@@ -20,8 +20,8 @@ DEFAULT_FILE = "config/config.json"
 ENVIRONMENT = {
     "RETAKE_CONFIG": "the settings file, instead of config/config.json",
     "RETAKE_STORAGE_URL": "the bucket, instead of STORAGE.url",
-    "RETAKE_CHANNEL": "the channel, for a command that has to be about one of them and has no --channel",
-    "RETAKE_DIAGNOSE": "requests, bucket operations and decisions are logged, if set to anything but 0: --diagnose",
+    "RETAKE_CHANNEL": "the channel, for a command that needs exactly one and has no --channel",
+    "RETAKE_DIAGNOSE": "logs requests, bucket operations and decisions, if set to anything but 0: --diagnose",
     "RETAKE_SANDBOX_URL": "the base URL of a running sandbox; the vendors' endpoints are then its stand-ins",
     "RABBITMQ_URL": "RabbitMQ, for retake work: amqp://USER:PASSWORD@HOST:PORT/VHOST, or amqps:// with TLS",
 }
@@ -100,7 +100,7 @@ def _document(source: str) -> dict[str, Any]:
             f"{named}: not JSON at line {error.lineno}, column {error.colno}: {error.msg}; fix it there"
         ) from None
     except ValueError as error:  # not UTF-8, a name given twice, nested or long beyond reason
-        raise SettingsError(f"{named}: the settings file makes no sense: {error}") from None
+        raise SettingsError(f"{named}: the settings file is invalid: {error}") from None
     if not isinstance(document, dict):
         raise SettingsError(
             f'{named}: the settings must be a JSON object, such as {{"WORKFLOW": {{"max_retries": 3}}}}'

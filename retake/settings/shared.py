@@ -93,7 +93,7 @@ class RetryingSettings(NamedTuple):
         default="none",
     )
     first_seconds: float = field(SECONDS, "seconds before the first retry", default=60)
-    factor: float = field(between(1, 100), "by which the delay is multiplied each time, for exponential", default=2)
+    factor: float = field(between(1, 100), "the factor by which the delay grows each time, for exponential", default=2)
     max_seconds: float = field(SECONDS, "the longest delay in seconds", default=3600)
     jitter_percent: float = field(
         between(0, 100), "by how much a delay is shortened or lengthened at random, in percent", default=10
@@ -151,8 +151,12 @@ class Workflow(NamedTuple):
         "lock_ttl_seconds, and 0.75 of it by default if that is less",
         default=90,
     )
-    max_picture_bytes: int = field(whole(1), "bytes of a picture; a larger one is not downloaded", default=64 * 2**20)
-    max_video_bytes: int = field(whole(1), "bytes of a video; a larger one is not downloaded", default=2 * 2**30)
+    max_picture_bytes: int = field(
+        whole(1), "maximum size of a picture in bytes; a larger one is not downloaded", default=64 * 2**20
+    )
+    max_video_bytes: int = field(
+        whole(1), "maximum size of a video in bytes; a larger one is not downloaded", default=2 * 2**30
+    )
     lock_ttl_seconds: float = field(
         SECONDS,
         "seconds after which the lease of a manager that died expires, in a bucket without locks (B2, S3)",
@@ -179,14 +183,14 @@ class Workflow(NamedTuple):
     channel_concurrency: int = field(whole(1, 1000), "channels that one tick works on at the same time", default=16)
     remembered_looks: bool = field(
         YES_OR_NO,
-        "whether a file of the user's cache remembers what an idle tick saw, so that the next one may rest",
+        "whether a file in the user's cache remembers what an idle tick saw, so that the next one may rest",
         default=True,
     )
     full_look_minutes: float = field(
         above_zero(1440), "minutes after which a tick looks at everything again, whatever is remembered", default=60
     )
     max_failed_in_a_row: int = field(
-        whole(1), "failed generations in a row after which none is begun until the operator resumes", default=3
+        whole(1), "failed generations in a row after which no new one is begun until the operator resumes", default=3
     )
     daily_cap_usd: float | None = field(
         USD,

@@ -64,7 +64,7 @@ class ListedLook(IdleLook):
         try:
             found = listed_versions(self._bucket, dict.fromkeys(self._keys, self._place), _MAX_REQUESTS)
         except RetakeError as error:  # the full look that follows says what is wrong with the bucket
-            _log.info("whether anything has changed cannot be told: %s", error)
+            _log.info("cannot tell whether anything has changed: %s", error)
             return False
         if found is None:
             self.changed()  # the next tick does not list

@@ -43,10 +43,10 @@ def exit_code_of(work: Callable[[], int], *, part_of_a_run: bool = False) -> int
             return error.exit_code
         except KeyboardInterrupt:  # Ctrl-C before any paid call can be under way: nothing is held any more
             told = {"exit_code": ExitCode.INTERRUPTED}
-            _log.warning("interrupted; nothing was begun that is not on record", extra=told)
+            _log.warning("interrupted; everything that was begun is on record", extra=told)
             return ExitCode.INTERRUPTED
         except Exception:  # noqa: BLE001  a bug, which is logged with its traceback
-            _log.exception("this is a bug in Retake; nothing was lost, the next tick goes on from what is on record")
+            _log.exception("this is a bug in Retake; nothing was lost, the next tick continues from what is on record")
             return ExitCode.BUG
 
 
@@ -141,4 +141,4 @@ class Process:
     def check_stop(self) -> None:
         """Raise Stopped if a signal has asked the process to stop."""
         if self._stopping():
-            raise Stopped("asked to stop; the next tick goes on from here")
+            raise Stopped("asked to stop; the next tick continues from here")

@@ -197,7 +197,7 @@ def _scratch(script: str) -> Iterator[str]:
         except OSError as error:
             raise NotStarted(
                 f"{script} could not be started: it has no place for temporary files: {error.strerror}; nothing was "
-                "begun. Make room there, or set TMPDIR to a folder that can be written to"
+                "begun. Free some space there, or set TMPDIR to a writable folder"
             ) from error
     try:
         yield folder
@@ -223,8 +223,8 @@ def _start(start: ScriptStart, work: Work | None, lease: Lease) -> tuple[int, _S
         if reading >= 0:
             os.close(reading)
         raise NotStarted(
-            f"{start.script} could not be started: {error.strerror}; nothing was begun. Look how many processes, "
-            "open files and how much memory this machine allows"
+            f"{start.script} could not be started: {error.strerror}; nothing was begun. Check this machine's limits on "
+            "processes, open files and memory"
         ) from error
 
 

@@ -177,7 +177,7 @@ class TickRunner(Generic[A]):
             lease = self._take(self._lease_name, self._owner)
         except LeaseHeld as held:
             if orders != NO_ORDERS:
-                raise LeaseHeld(f"{held}. Nothing of what was ordered is done: give the order again") from held
+                raise LeaseHeld(f"{held}. Nothing that was ordered was done: give the order again") from held
             _log.info("%s", held)
             return Tick(ExitCode.OK, str(held))
         try:

@@ -207,7 +207,7 @@ class TickWatch:
             self._document, state = BoardDocument({}), _stored_mode(self._bucket, self._clock)
             self._confirmed = True
         except ValueError as error:
-            _log.warning("%s: the copy of the mode makes no sense (%s); %s holds", KEY, error, _MODE)
+            _log.warning("%s: the copy of the mode is invalid (%s); %s applies", KEY, error, _MODE)
             self._failures.append("the mode")
             state, self._confirmed = _stored_mode(self._bucket, self._clock), True
         zone, now = self._settings.timezone, self._clock.now()
@@ -217,7 +217,7 @@ class TickWatch:
         self._wrong, self._state = self._document.pipelines, state
         self._mode = mode_at(state, self._modes, zone, now)
         if send and self._document.due(self._clock.now()):
-            with _logging_errors("what waits could not be sent", self._failures):
+            with _logging_errors("waiting messages could not be sent", self._failures):
                 self._send()
 
     def tick(self, pipeline: str, runner: WatchedRunner, orders: Orders = NO_ORDERS) -> Tick:
@@ -267,7 +267,7 @@ class TickWatch:
 
     def interrupted(self, pipeline: str, at: str) -> None:
         """Raise the alert that a tick has found, `at` this time, that the previous one died."""
-        with _logging_errors("an interrupted tick could not be told", self._failures):
+        with _logging_errors("the alert about an interrupted tick could not be raised", self._failures):
             self._evaluate([Findings(pipeline, frozenset({"interrupted"}), (interrupted(at),))])
 
     def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool, why: str = "") -> None:
@@ -294,7 +294,7 @@ class TickWatch:
         Never raises. The next tick will find again what could not be saved.
         """
         work, failures, after = AfterWork(), self._failures, True
-        with _logging_errors("what all pipelines share could not be looked at", failures):
+        with _logging_errors("the state that all pipelines share could not be read", failures):
             degraded_by_itself = self._modes.auto and self._mode.mode > 0
             after = self._worked or degraded_by_itself or self._document.shared_alerts
             if after:
@@ -307,7 +307,7 @@ class TickWatch:
                 self._evaluate(looks)
         with _logging_errors("the metrics could not be written", failures):
             work.finish()
-        with _logging_errors("it could not be saved what the channels were sent", failures):
+        with _logging_errors("what the channels were sent could not be saved", failures):
             if self._sender:
                 self._sender.wait(self._settings.tick_wait_seconds)
         with _logging_errors("what this tick saw could not be remembered", failures):
@@ -394,7 +394,7 @@ def _facts(runner: WatchedRunner) -> PipelineFacts | None:
     try:
         return runner.facts()
     except Exception:  # noqa: BLE001  a bug here must not replace what the tick raised
-        _log.exception("what the tick found cannot be told: this is a bug in Retake")
+        _log.exception("the findings of this tick could not be determined: this is a bug in Retake")
         return None
 
 

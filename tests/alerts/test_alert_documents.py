@@ -49,7 +49,7 @@ def test_an_invalid_document_of_a_day_keeps_nothing_from_being_sent(broken: byte
     world.later(600)
     with CapturedLogs() as logs:
         world.tick(cause("another"))
-    assert "alerts that are over could not be filed" in "\n".join(record.getMessage() for record in logs.records)
+    assert "ended alerts could not be filed" in "\n".join(record.getMessage() for record in logs.records)
     assert world.service.events() == ["trigger", "resolve", "trigger"]
     assert world.bucket.read("alerts/2026-03-02.json")[0] == broken
     with pytest.raises(StateError, match=r"2026-03-02"):

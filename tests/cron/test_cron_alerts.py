@@ -89,7 +89,7 @@ def test_a_failing_step_is_told_after_two_failures_and_stays_open_through_its_re
     text = sent[0]["text"]
     assert f"Where: story, generation {ID}, step upscale, attempt 2/4" in text
     assert "Error: ERR_TEMPORARY_UNAVAILABLE (class A): " in text
-    assert "By itself: It is tried again, 4 times in all." in text
+    assert "Automatically: It is tried again, 4 times in all." in text
     assert f"Command: python -m retake show {ID}" in text
 
 

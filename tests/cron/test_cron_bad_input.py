@@ -261,7 +261,7 @@ def test_a_bucket_of_an_older_program_is_taken_over(machine: Machine) -> None:
     machine.put(MIDJOURNEY, {"midjourney_task": None, "midjourney_results": doc["midjourney_results"], "status": ""})
     tick = machine.tick()
     assert (tick.exit_code, machine.generation_id) == (0, None)
-    assert tick.said("the last tick did not come to its end")
+    assert tick.said("the last tick did not finish")
     assert machine.read(PUBLIC)["processing_lock"] is False
 
 

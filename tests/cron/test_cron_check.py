@@ -132,4 +132,4 @@ def test_on_a_terminal_it_shows_how_far_it_is_and_clears_that_line(machine: Mach
     assert process.wait(LONG_S) == 0
     progress, _, answer = seen.rpartition(b"\r\x1b[K")
     assert b": 1" in progress
-    assert b"Whole: everything fits together" in answer
+    assert b"Everything fits together" in answer

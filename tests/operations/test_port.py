@@ -154,7 +154,7 @@ def test_its_history_and_its_incident_are_told() -> None:
     report = incident_report(operations, "song-1")
     [outage] = as_document(report)["outages"]
     assert (outage["step"], outage["seconds"]) == ("compose", 60)
-    assert report.advice[0].startswith("Nobody knows what became of 1 paid call (compose)")
+    assert report.advice[0].startswith("The outcome of 1 paid call is unknown (compose)")
 
 
 def test_what_it_paid_is_summed_up() -> None:

@@ -221,7 +221,7 @@ def test_a_flag_that_a_crash_left_blocks_nothing_and_is_lowered() -> None:
     with Heard() as log:
         assert world.tick().exit_code == 0
     assert world.json(PUBLIC) == {"processing_lock": False, "empty": []}
-    assert any("did not come to its end" in warning for warning in log.warnings)
+    assert any("did not finish" in warning for warning in log.warnings)
     world = at(generation=True)
     world.put(PUBLIC, {"processing_lock": True})
     world.vendors.plan("fetch", "running")
