@@ -146,7 +146,7 @@ def _limit(pid: int, timeout_s: float, memory: int) -> None:
 
 def _exit_reason(code: int) -> str:
     if code in (-signal.SIGKILL, -signal.SIGXCPU):
-        return "it was killed, for the memory or processor time that it took"
+        return "it was killed for the memory or processor time that it used"
     return f"exit code {code}, no reason given"
 
 
@@ -179,10 +179,10 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float, stopping: Callable
             return process.wait(min(left, STOP_S) if stopping else left)
         except subprocess.TimeoutExpired:
             if stopping and stopping():
-                raise Stopped("ffmpeg was stopped, since the program ends; its work starts over.") from None
+                raise Stopped("ffmpeg was stopped because the program is ending; its work starts over.") from None
             if time.monotonic() >= end:
                 raise MediaError(
-                    f"ffmpeg was not done after {timeout_s:g} s and was stopped. Is the machine overloaded?"
+                    f"ffmpeg had not finished after {timeout_s:g} s and was stopped. Is the machine overloaded?"
                 ) from None
 
 

@@ -111,7 +111,7 @@ def _open(data: bytes) -> Image.Image:
         picture = Image.open(BytesIO(data), formats=FORMATS)
     except UnidentifiedImageError:
         raise MediaError(
-            f"Not a picture: {len(data)} bytes that begin with {data[:12]!r}. Fetch it again; look at what came."
+            f"Not a picture: {len(data)} bytes that begin with {data[:12]!r}. Fetch it again, and look at what arrived."
         ) from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise MediaError(f"The picture has more than {MAX_PIXELS} pixels: not safe to open.") from None

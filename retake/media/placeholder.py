@@ -30,7 +30,7 @@ def placeholder(topic: str, size: Size) -> bytes:
         raise MediaError(f"A picture cannot have {size.width} × {size.height} pixels.")
     seed = int.from_bytes(sha256(topic.encode("utf-8", "surrogatepass")).digest()[:2])
     if missing := typeset.scripts_without_letters(topic):
-        _log.warning("no font here has the letters of %s: the placeholder shows boxes", ", ".join(missing))
+        _log.warning("no available font has the letters of %s: the placeholder shows boxes", ", ".join(missing))
     hue = FIRST_HUE + seed % HUES
     ground = background(hue, size)
     setting = typeset.typeset(topic, size.width * (1 - 2 * MARGIN), size.height * (1 - 2 * HEADROOM))

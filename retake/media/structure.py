@@ -28,19 +28,19 @@ def png_fault(read: ReadPart, size: int) -> str:
     """Return what is wrong with the PNG of `size` bytes behind `read`, or ""."""
     file = _ReadAhead(read, size, PNG_PART)
     if file.at(0, 8) != _SIGNATURE:
-        return "it does not begin as a PNG does"
+        return "it does not begin like a PNG"
     start, kinds = 8, set[bytes]()
     for number in range(MAX_PARTS):
         head = file.at(start, 8)
         length, kind = int.from_bytes(head[:4]), head[4:]
         if len(head) < 8 or start + 12 + length > size:
-            return f"it is cut short: the chunk at byte {start} goes on past its end"
+            return f"it is cut short: the chunk at byte {start} extends past its end"
         if not kind.isalpha() or (kind == b"IHDR") != (number == 0):
             return f"no valid chunk begins at byte {start}"
         if kind == b"IHDR" and (length != 13 or not all(_sides(file.at(start + 8, 8)))):
-            return "its header names no size"
+            return "its header gives no size"
         if file.crc(start + 4, 4 + length) != int.from_bytes(file.at(start + 8 + length, 4)):
-            return f"the checksum of the chunk at byte {start} does not fit"
+            return f"the checksum of the chunk at byte {start} does not match"
         kinds.add(kind)
         start += 12 + length
         if kind == b"IEND":
@@ -57,7 +57,7 @@ def mp4_fault(read: ReadPart, size: int) -> str:
     if file.at(0, 4) == _WEBM:
         return ""
     if file.at(4, 4) != b"ftyp":
-        return "it does not begin as an MP4 does"
+        return "it does not begin like an MP4"
     boxes, fault = _boxes(file, 0, size)
     if fault:
         return fault
@@ -95,7 +95,7 @@ def _boxes(file: "_ReadAhead", start: int, end: int) -> tuple[dict[bytes, tuple[
         elif length == 0:
             length = end - start
         if length > end - start or end - start < 8:
-            return found, f"it is cut short: the box at byte {start} goes on past its end"
+            return found, f"it is cut short: the box at byte {start} extends past its end"
         if length < begin:
             return found, f"no valid box begins at byte {start}"
         found.setdefault(name, (start + begin, start + length))

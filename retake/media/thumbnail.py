@@ -29,7 +29,7 @@ def thumbnail(cover: bytes, words: str) -> bytes:
     """
     ground = picture.flat(picture.fit(cover, SIZE))
     if missing := typeset.scripts_without_letters(words):
-        _log.warning("no font here has the letters of %s: the thumbnail shows boxes", ", ".join(missing))
+        _log.warning("no available font has the letters of %s: the thumbnail shows boxes", ", ".join(missing))
     setting = typeset.typeset(words, SIZE.width * (1 - 2 * _SIDE), SIZE.height * _HEIGHT)
     if setting.lines:
         _write(ground, setting)

@@ -145,7 +145,7 @@ def facts_in(log: str) -> VideoFacts:
         fps = float(rate[1].replace("k", "")) * (1000 if rate[1].endswith("k") else 1)
         length = hours * 3600 + minutes * 60 + seconds
         return VideoFacts(int(shape[2]), int(shape[3]), length, fps, stream["codec"], shape[1])
-    raise MediaError("The file holds no moving pictures of a known length. Fetch it again; look at what came.")
+    raise MediaError("The file holds no moving pictures of a known length. Fetch it again, and look at what arrived.")
 
 
 def _zoom(frames: int, duration_s: float, fps: float, codec: str) -> list[str]:

@@ -107,7 +107,9 @@ def _checked(log: str, duration_s: float) -> VideoFacts:
     """Return the facts of the finished video. Raises MediaError if it is not the video that was ordered."""
     facts = video.facts_in(log)
     if (facts.width, facts.height, facts.codec, facts.pixel_format) != (*SIZE, "h264", "yuv420p"):
-        raise MediaError(f"ffmpeg made another video than it was to make: {facts}. Is it an unusual build?")
+        raise MediaError(f"ffmpeg made a different video from the one requested: {facts}. Is it an unusual build?")
     if not _AAC.search(log) or abs(facts.duration_s - duration_s) > TOLERANCE_S:
-        raise MediaError(f"The video has {facts.duration_s:g} s, its track {duration_s:g} s of sound. Try again.")
+        raise MediaError(
+            f"The video lasts {facts.duration_s:g} s, but its track has {duration_s:g} s of sound. Try again."
+        )
     return facts

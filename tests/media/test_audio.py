@@ -119,7 +119,7 @@ def test_a_file_that_is_not_there_is_told(name: str, tmp_path: Path) -> None:
 def test_a_slow_machine_is_not_the_fault_of_the_file(stand_in: Path, tmp_path: Path) -> None:
     stand_in.write_text("#!/bin/sh\nexec sleep 60\n")
     demo_track(tmp_path / "demo.wav", 0.2)
-    with pytest.raises(MediaError, match="not done") as caught:
+    with pytest.raises(MediaError, match="not finished") as caught:
         audio_facts(tmp_path / "demo.wav", timeout_s=0.3)
     assert not isinstance(caught.value, NotAudio)
     with pytest.raises(Stopped):

@@ -55,7 +55,7 @@ def test_an_end_without_a_word_has_its_exit_code_told(stand_in: Path) -> None:
 def test_when_time_is_up_ffmpeg_and_what_it_started_are_killed(stand_in: Path, tmp_path: Path) -> None:
     stand_in.write_text(f"#!/bin/sh\nsleep 60 &\necho $! > {tmp_path}/child\nwait\n")
     begun = time.monotonic()
-    with pytest.raises(MediaError, match="not done after 4 s"):
+    with pytest.raises(MediaError, match="not finished after 4 s"):
         ffmpeg.run([], 4)  # time for it to start its child
     assert time.monotonic() - begun < 30
     assert is_gone_soon(int((tmp_path / "child").read_text()))
@@ -85,7 +85,7 @@ def test_one_that_is_not_asked_to_stop_ends_by_itself(stand_in: Path) -> None:
 
 def test_time_is_up_also_for_one_that_can_be_stopped(stand_in: Path) -> None:
     stand_in.write_text("#!/bin/sh\nexec sleep 60\n")
-    with pytest.raises(MediaError, match=r"not done after 0\.4 s"):
+    with pytest.raises(MediaError, match=r"not finished after 0\.4 s"):
         ffmpeg.run([], 0.4, stopping=lambda: False)
 
 

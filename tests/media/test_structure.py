@@ -78,7 +78,7 @@ SIGNATURE, HEADER, END = PNG[:8], PNG[8:33], chunk(b"IEND")
         (PNG + b"more", "4 bytes follow"),
         (SIGNATURE + HEADER + END, "no pixels"),
         (SIGNATURE + chunk(b"IDAT") + END, "no valid chunk"),
-        (SIGNATURE + chunk(b"IHDR", bytes(13)) + END, "names no size"),
+        (SIGNATURE + chunk(b"IHDR", bytes(13)) + END, "gives no size"),
         (SIGNATURE + HEADER + b"\xff\xff\xff\xffIDAT" + bytes(99), "cut short"),
         (SIGNATURE + HEADER + HEADER + END, "no valid chunk"),
         (SIGNATURE + HEADER + chunk(b"tEXt") * MAX_PARTS + END, "more than"),

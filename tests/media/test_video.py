@@ -128,7 +128,7 @@ def test_no_video_is_made_of_what_is_no_picture() -> None:
 
 
 def test_a_mock_that_takes_too_long_is_given_up() -> None:
-    with pytest.raises(MediaError, match="not done after"):
+    with pytest.raises(MediaError, match="not finished after"):
         mock_video(a_picture(), Size(640, 360), 600, 60, timeout_s=0.3)
 
 
