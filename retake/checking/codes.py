@@ -21,17 +21,17 @@ CODES: dict[str, FindingCode] = {
     UNREADABLE: FindingCode(
         Severity.ERROR,
         "The store refused to return an object, or did not answer.",
-        "do what the message says; where the store refused, let the key that Retake signs in with read it",
+        "do what the message says; if the store refused, give Retake's key read access to it",
     ),
     UNKNOWN_OBJECT: FindingCode(
         Severity.NOTE,
         "An object with a name that Retake never uses. Another program or a person put it there.",
-        "nothing; if it is not wanted, remove it by hand",
+        "nothing; remove it by hand if it is not wanted",
     ),
     STILL_CHANGING: FindingCode(
         Severity.NOTE,
-        "Somebody was working on it during the whole check, so that it could not be judged.",
-        "check again when the tick has ended",
+        "Somebody was working on it during the whole check, so it could not be judged.",
+        "check again after the tick has ended",
     ),
     **STORY_CODES,
     **RUN_CODES,

@@ -5,13 +5,13 @@ from retake.checking.finding_code import FindingCode, Severity
 RUN_CODES: dict[str, FindingCode] = {
     "run-unreadable": FindingCode(
         Severity.ERROR,
-        "A run's document, its older events or its row cannot be read: something else has written there.",
+        "A run's document, its older events or its row cannot be read: another program has written there.",
         "restore it from a backup, or fix the field that is named; without the run, its task begins with a new one",
     ),
     "run-events-missing": FindingCode(
         Severity.ERROR,
-        "Events of a run are gone, come twice, or are out of order: a document or rows were lost, or written by "
-        "something else.",
+        "Events of a run are missing, duplicated or out of order: a document or rows were lost, or written by another "
+        "program.",
         "restore the run's events from a backup; what the run did is in them, and nowhere else",
     ),
     "run-history-illegal": FindingCode(
@@ -27,8 +27,8 @@ RUN_CODES: dict[str, FindingCode] = {
     ),
     "run-counts-wrong": FindingCode(
         Severity.WARNING,
-        "A run's `retries`, `crashes`, `resumes` or `last_seq` do not match its events. A run is given up after a "
-        "number of crashes.",
+        "A run's `retries`, `crashes`, `resumes` or `last_seq` do not match its events. The number of crashes decides "
+        "when a run is given up.",
         "retake check --repair counts them again",
         repairable=True,
     ),
@@ -40,26 +40,27 @@ RUN_CODES: dict[str, FindingCode] = {
     ),
     "attempts-wrong": FindingCode(
         Severity.WARNING,
-        "Two runs of a task made the same attempt, or an attempt is left out: a run was removed, or written past the "
-        "ledger.",
+        "Two runs of a task made the same attempt, or an attempt is missing: a run was removed, or written without "
+        "the ledger.",
         "look for the missing run in a backup; a task whose runs were removed on purpose can stay as it is",
     ),
     "runs-open-twice": FindingCode(
         Severity.ERROR,
-        "A generation has several runs that have not ended: two ledgers were merged, or a run was written past the "
+        "A generation has several runs that have not ended: two ledgers were merged, or a run was written without the "
         "ledger.",
         "cancel the older one: retake cancel RUN_ID",
     ),
     "run-numbers-wrong": FindingCode(
         Severity.WARNING,
-        "The runs of a generation are not numbered from 1 without a gap, so that the next one may be mistaken for one "
-        "of them.",
+        "The runs of a generation are not numbered from 1 without a gap, so the next one may be mistaken for one of "
+        "them.",
         "look for the missing run in a backup",
     ),
     "run-not-indexed": FindingCode(
         Severity.ERROR,
-        "A run has no entry in the index: no worker finds it, or its task's next run takes an attempt that is taken.",
-        "retake check --repair enters it",
+        "A run has no entry in the index: no worker finds it, or its task's next run takes an attempt number already "
+        "in use.",
+        "retake check --repair adds it",
         repairable=True,
     ),
     "index-entry-dangling": FindingCode(
@@ -77,15 +78,15 @@ RUN_CODES: dict[str, FindingCode] = {
     ),
     "ended-name-wrong": FindingCode(
         Severity.WARNING,
-        "The list of ended runs has an entry without a matching run, or has it twice. The run's document may have been"
-        " lost.",
+        "The list of ended runs has an entry without a matching run, or a duplicate entry. The run's document may "
+        "have been lost.",
         "restore the run's document if there is a backup; retake check --repair removes the entry",
         repairable=True,
     ),
     "ended-name-missing": FindingCode(
         Severity.WARNING,
-        "A run has ended, and the list of ended runs does not have it: it is in no list and no count.",
-        "retake check --repair enters it",
+        "A run has ended but is missing from the list of ended runs: it is in no list and no count.",
+        "retake check --repair adds it",
         repairable=True,
     ),
     "tally-wrong": FindingCode(
@@ -123,12 +124,13 @@ RUN_CODES: dict[str, FindingCode] = {
     ),
     "database-constraint-missing": FindingCode(
         Severity.WARNING,
-        "A table of the ledger lacks a constraint, an index or a trigger: it was created by hand, or restored without.",
+        "A table of the ledger lacks a constraint, an index or a trigger: it was created by hand, or restored without "
+        "it.",
         "restore the table with its constraints, or create the one that is named as in retake/runs/tables.py",
     ),
     "database-version": FindingCode(
         Severity.WARNING,
-        "The ledger's tables have another version than this Retake knows, so its runs were not looked at.",
+        "The ledger's tables are of a version that this Retake does not know, so its runs were not looked at.",
         "use the newest Retake everywhere; older tables are migrated by the next tick",
     ),
     "kept-counts-wrong": FindingCode(

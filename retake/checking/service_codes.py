@@ -6,20 +6,20 @@ SERVICE_CODES: dict[str, FindingCode] = {
     # --- music ---
     "music-pipeline-invalid": FindingCode(
         Severity.ERROR,
-        "A row has an unknown state, or a document that is not a JSON object. Another program wrote it.",
+        "A row has an unknown state, or a document in it is not a JSON object. Another program wrote it.",
         "correct the row (docs/music.md has the states), or cancel the pipeline",
     ),
     "music-file-missing": FindingCode(
         Severity.ERROR,
-        "A row names a cover, video or thumbnail that is not in the bucket, or is empty. It was deleted, or the bucket "
-        "is another one.",
-        "put the file back, or send the step back for another take",
+        "A row names a cover, video or thumbnail that is not in the bucket, or is empty. It was deleted, or this is a "
+        "different bucket.",
+        "put the file back, or send the step back to be done again",
     ),
     "music-attempts-wrong": FindingCode(
         Severity.WARNING,
         "The attempts of a run are not numbered from 1 without a gap, or several run at once. Another program changed "
         "them.",
-        "look at retake music show ID; it stops nothing",
+        "look at retake music show ID; it blocks nothing",
     ),
     "music-call-not-settled": FindingCode(
         Severity.ERROR,
@@ -49,19 +49,19 @@ SERVICE_CODES: dict[str, FindingCode] = {
     ),
     "music-files-without-pipeline": FindingCode(
         Severity.NOTE,
-        "A folder of files has no row: the database is another one, or the row was deleted.",
+        "A folder of files has no row: this is a different database, or the row was deleted.",
         "nothing; if the files are not wanted, remove them by hand",
     ),
     # --- image jobs ---
     "job-invalid": FindingCode(
         Severity.WARNING,
-        "A key of Redis that is named like a job is not a hash, or has no status that the service knows. Another "
+        "A Redis key that is named like a job is not a hash, or has no status that the service knows. Another "
         "program wrote it.",
         "look at it with redis-cli, and remove it if nothing needs it",
     ),
     "job-in-no-set": FindingCode(
         Severity.ERROR,
-        "A job is not in the set of its status, so that no sweeper finds it. Scripts change both in one step: another "
+        "A job is not in the set of its status, so no sweeper finds it. Scripts change both in one step: another "
         "program has changed one of them.",
         "run this with --repair",
         repairable=True,
@@ -81,14 +81,14 @@ SERVICE_CODES: dict[str, FindingCode] = {
     "job-file-missing": FindingCode(
         Severity.ERROR,
         "A ready job has no picture, though it was neither delivered nor deleted; or one that is under way lacks a "
-        "picture that came with it. The file was deleted, or the bucket is another one.",
-        "compare IMAGES_STORAGE_URL with what the service runs with; else delete the job (DELETE /jobResult?jobId=ID) "
-        "and make it again",
+        "picture that came with it. The file was deleted, or this is a different bucket.",
+        "compare IMAGES_STORAGE_URL with what the service runs with; otherwise delete the job (DELETE "
+        "/jobResult?jobId=ID) and create it again",
     ),
     "job-files-without-job": FindingCode(
         Severity.WARNING,
-        "Files of a job that Redis does not have are older than a sweeper leaves them. No API runs, or Redis has lost "
-        "the job.",
+        "Files of a job that Redis does not have are older than a sweeper would leave them. No API runs, or Redis has "
+        "lost the job.",
         "let the API run: its sweeper removes them",
     ),
     "job-claim-ran-out": FindingCode(
@@ -98,12 +98,13 @@ SERVICE_CODES: dict[str, FindingCode] = {
     ),
     "job-row-missing": FindingCode(
         Severity.ERROR,
-        "A job was made through jobs2, whose row for it is gone: another database, or the row was deleted.",
+        "A job was created through jobs2, but its row there is gone: this is a different database, or the row was "
+        "deleted.",
         "compare DATABASE_URL with what the API runs with, or restore the table",
     ),
     "job-row-left-behind": FindingCode(
         Severity.WARNING,
-        "A row of jobs2 has not followed its job for much longer than a sweeper takes.",
-        "let the API run with this DATABASE_URL: its sweeper brings the job in, or ends the row",
+        "A row of jobs2 has been out of step with its job for much longer than a sweeper takes.",
+        "let the API run with this DATABASE_URL: its sweeper restores the job in Redis, or ends the row",
     ),
 }

@@ -6,8 +6,8 @@ SHARED_CODES: dict[str, FindingCode] = {
     # --- paid calls, bills and caps ---
     "paid-calls-invalid": FindingCode(
         Severity.ERROR,
-        "A document of the paid calls of a program (docs/library.md) is invalid, so that nothing more is paid for "
-        "under its name.",
+        "A document of the paid calls of a program (docs/library.md) is invalid, so nothing more is paid for under "
+        "its name.",
         "correct the field by hand; docs/documents.md has its schema",
     ),
     "paid-call-undecided": FindingCode(
@@ -19,31 +19,30 @@ SHARED_CODES: dict[str, FindingCode] = {
         Severity.ERROR,
         "A key of a program's paid calls was answered and billed twice: its documents were changed, or a backup was "
         "restored over newer ones.",
-        "compare with the vendor's bill, and let one of the two calls stay in calls/KEY.json",
+        "compare with the vendor's bill, and keep one of the two calls in calls/KEY.json",
     ),
     "spend-record-invalid": FindingCode(
         Severity.ERROR,
         "The record of what a generation has cost (spend/ID.json) cannot be read, or does not say whose it is, how it "
-        "ended, or what was paid: something else has written there.",
+        "ended, or what was paid: another program has written there.",
         "restore it from a backup, or fix what is named; the calls may be in the generation's dead letter too",
     ),
     "spend-record-missing": FindingCode(
         Severity.ERROR,
-        "A dead letter has paid calls, and the record of what its generation has cost is gone: somebody removed it.",
+        "A dead letter has paid calls, and the record of what its generation cost is gone: somebody removed it.",
         "retake check --repair writes it from the dead letter",
         repairable=True,
     ),
     "paid-call-invalid": FindingCode(
         Severity.ERROR,
-        "A paid call on record is invalid: a price below 0, a step or outcome that does not exist. It was changed by "
-        "hand.",
-        "fix the call; the vendor's bill tells what it has cost",
+        "A paid call on record is invalid: a price below 0, or an unknown step or outcome. It was changed by hand.",
+        "fix the call; the vendor's bill shows what it cost",
     ),
     "paid-twice": FindingCode(
         Severity.ERROR,
         "One intent has two bills, or one task is billed twice, and neither is marked as a possible duplicate: a "
-        "record was copied, or a call was made past the guard.",
-        "look at the vendor's bill for the time of the call; if it has one only, remove the other from the record",
+        "record was copied, or a call bypassed the guard.",
+        "look at the vendor's bill for the time of the call; if it lists only one, remove the other from the record",
     ),
     "bills-disagree": FindingCode(
         Severity.ERROR,
@@ -53,19 +52,19 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "bills-missing": FindingCode(
         Severity.WARNING,
-        "The book of a day holds more than the paid calls on record add up to: records were removed, or a document "
-        "was, while a call was under way. The book counts such a call as paid.",
+        "The book of a day holds more than the paid calls on record add up to: records or a document were removed "
+        "while a call was under way. The book counts such a call as paid.",
         "nothing, if records were removed on purpose; else restore them from a backup, or fix settled_usd by hand",
     ),
     "day-book-invalid": FindingCode(
         Severity.ERROR,
-        "The book of a day is invalid. While it is that of the current day, nothing is paid for.",
-        "fix it, or remove it: it is made again from the documents and paid calls (retake check --repair)",
+        "The book of a day is invalid. While it is the current day's, nothing is paid for.",
+        "fix it, or remove it: retake check --repair rebuilds it from the documents and paid calls",
     ),
     "day-book-missing": FindingCode(
         Severity.WARNING,
-        "A day on which a pipeline has paid has no book: somebody removed it. Metrics lack that day, and if it is the "
-        "current one, the caps may not count what was paid.",
+        "A day on which a pipeline has paid has no book: somebody removed it. Metrics lack that day, and if it is "
+        "today, the caps may not count what was paid.",
         "retake check --repair makes it from the paid calls",
         repairable=True,
     ),
@@ -78,14 +77,14 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "day-figures-wrong": FindingCode(
         Severity.WARNING,
-        "The sums for people in the book of a day (spent_usd, reserved_usd) do not match its parts: it was changed by "
-        "hand.",
+        "The human-readable sums in the book of a day (spent_usd, reserved_usd) do not match its parts: it was "
+        "changed by hand.",
         "nothing: the next payment of the day adds them up, and so does retake check --repair",
         repairable=True,
     ),
     "day-move-unfinished": FindingCode(
         Severity.NOTE,
-        "spend --latest-day moved a book to an earlier day, and ended before that one was removed.",
+        "spend --latest-day moved a book to an earlier day, and was interrupted before it removed the later one.",
         "nothing: the next payment finishes it, and so does retake check --repair",
         repairable=True,
     ),
@@ -99,37 +98,37 @@ SHARED_CODES: dict[str, FindingCode] = {
     # --- alerts, mode, breakers and figures ---
     "alerts-unreadable": FindingCode(
         Severity.ERROR,
-        "The open alerts (alerts/state.json) are invalid: something else has written there. No alert is raised, sent "
+        "The open alerts (alerts/state.json) are invalid: another program has written there. No alert is raised, sent "
         "or closed.",
         "fix it, or remove it: conditions that still hold are raised again",
     ),
     "alert-day-unreadable": FindingCode(
         Severity.WARNING,
-        "The document of the alerts that ended on a day is invalid: something else has written there. Others that "
-        "ended then stay among the open ones.",
+        "The document of the alerts that ended on a day is invalid: another program has written there. Other alerts "
+        "that ended that day stay among the open ones.",
         "fix it, or remove it: it is history",
     ),
     "messages-waiting": FindingCode(
         Severity.WARNING,
-        "Messages have waited for more than a day: their channel does not take them, no tick runs, or the settings do "
-        "not have the channel any more. After a week they are dropped.",
-        "retake alerts test shows what is wrong with a channel; one that was removed is of no consequence",
+        "Messages have waited for more than a day: their channel does not accept them, no tick runs, or the channel "
+        "is no longer in the settings. After a week they are dropped.",
+        "retake alerts test shows what is wrong with a channel; nothing is needed for one that was removed",
     ),
     "mode-unreadable": FindingCode(
         Severity.ERROR,
-        "The degraded mode (mode/state.json) is invalid: something else has written there.",
+        "The degraded mode (mode/state.json) is invalid: another program has written there.",
         "fix it, or remove it and set the mode again: retake mode set",
     ),
     "mode-copy-old": FindingCode(
         Severity.NOTE,
-        "The alerts have another mode than mode/state.json: a process died between the two writes.",
+        "The alerts have a different mode from mode/state.json: a process died between the two writes.",
         "nothing: the next tick that has work to do copies it",
         repairable=True,
     ),
     "breaker-unreadable": FindingCode(
         Severity.ERROR,
-        "The document of a breaker is invalid: something else has written there. What it guards is not called.",
-        "remove it: a new one is closed",
+        "The document of a breaker is invalid: another program has written there. The vendor it guards is not called.",
+        "remove it: a new breaker is closed",
     ),
     "breaker-open-long": FindingCode(
         Severity.WARNING,
@@ -144,7 +143,7 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "snapshot-unreadable": FindingCode(
         Severity.WARNING,
-        "A snapshot of the figures is invalid: something else has written there. All runs are counted again each time "
+        "A snapshot of the figures is invalid: another program has written there. All runs are counted on each read "
         "until it is replaced.",
         "nothing: it is replaced when the figures are next read, or by retake check --repair",
         repairable=True,
@@ -164,15 +163,15 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "counts-invalid": FindingCode(
         Severity.WARNING,
-        "The count of a folder is invalid: something else has written there. The whole folder is listed each time "
+        "The count of a folder is invalid: another program has written there. The whole folder is listed on each read "
         "until it is replaced.",
         "nothing: the next reader counts again, as does retake check --repair",
         repairable=True,
     ),
     "counts-wrong": FindingCode(
         Severity.WARNING,
-        "A folder does not hold what was counted in it: another program has added or removed something that is not of "
-        "the last days. `status` and lists may be wrong.",
+        "A folder does not hold what was counted in it: another program has added or removed something older than the "
+        "last few days. `status` and lists may be wrong.",
         "retake check --repair counts it again",
         repairable=True,
     ),
@@ -180,7 +179,7 @@ SHARED_CODES: dict[str, FindingCode] = {
     "lease-ran-out": FindingCode(
         Severity.NOTE,
         "A lease on B2 or S3 was neither released nor renewed: its holder died.",
-        "nothing: it is free, and its next holder removes what is left",
+        "nothing: the lease is free, and its next holder removes what is left",
         repairable=True,
     ),
     "claim-foreign": FindingCode(
@@ -190,8 +189,9 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "draft-left": FindingCode(
         Severity.NOTE,
-        "A write never ended: its process died. On B2, parts of a large file that nobody reads, and that are charged.",
-        "nothing in a directory, where the next writer removes it after a day; on B2, let --repair give it up",
+        "A write never ended: its process died. On B2 it leaves parts of a large file, which nobody reads and which "
+        "are charged for.",
+        "nothing in a directory, where the next writer removes it after a day; on B2, --repair cancels it",
         repairable=True,
     ),
     "scratch-left": FindingCode(

@@ -5,22 +5,23 @@ from retake.checking.finding_code import FindingCode, Severity
 STORY_CODES: dict[str, FindingCode] = {
     "document-invalid": FindingCode(
         Severity.ERROR,
-        "A state document is not JSON, or says what it may not say. Every tick stops at it, and names it with exit 65.",
+        "A state document is not JSON, or has invalid content. Every tick stops at it with exit 65, and names it.",
         "fix the document by hand: docs/documents.md lists its keys; unreadable/ has a copy of what a tick found",
     ),
     "document-missing": FindingCode(
         Severity.ERROR,
         "A state document is gone, and other documents show that work is under way, which would be started over.",
-        "put the document back from a backup before the next tick; without one, see at the vendors what is paid for",
+        "put the document back from a backup before the next tick; without one, check with the vendors what was paid "
+        "for",
     ),
     "task-lost": FindingCode(
         Severity.ERROR,
-        "The status waits for a vendor's task, and its id is not on record: what was paid for would be ordered again.",
-        "put the task's id back, by paid_calls or the vendor's account; or cancel the generation",
+        "The status waits for a vendor's task whose id is not on record: it would be ordered and paid for again.",
+        "restore the task's id from paid_calls or the vendor's account, or cancel the generation",
     ),
     "file-missing": FindingCode(
         Severity.ERROR,
-        "The generation under way lacks a file that it has made before, and would be made again from there.",
+        "The generation under way lacks a file that it made earlier, and would repeat its work from that step.",
         "put the file back from a backup; without one, roll the generation back to the step that makes it",
     ),
     "status-contradicts": FindingCode(
@@ -40,14 +41,14 @@ STORY_CODES: dict[str, FindingCode] = {
     ),
     "displaced-append": FindingCode(
         Severity.NOTE,
-        "The publisher appended to its list while a tick wrote it, and the tick died before it had merged both.",
+        "The publisher appended to its list while a tick wrote it, and the tick died before merging the two.",
         "nothing: the next tick merges them, or --repair does",
         repairable=True,
     ),
     "empty-list-stale": FindingCode(
         Severity.NOTE,
         "Files were moved into or out of a stage folder by hand since the last generation began.",
-        "nothing: it is made again when the next generation begins, or by --repair",
+        "nothing: it is rebuilt when the next generation begins, or by --repair",
         repairable=True,
     ),
     "published-incomplete": FindingCode(
@@ -57,12 +58,12 @@ STORY_CODES: dict[str, FindingCode] = {
     ),
     "orphaned-work": FindingCode(
         Severity.NOTE,
-        "Paid work belongs to no generation: an order to requeue died, or a document was put back by hand.",
+        "Paid work belongs to no generation: an order to requeue died, or a document was restored by hand.",
         "nothing: the next generation that begins keeps it in dead_letters/before-ID/, unless a dead letter has it",
     ),
     "rollback-unfinished": FindingCode(
         Severity.NOTE,
-        "An order to roll back died before it had deleted what it gave up, of which its dead letter has copies.",
+        "An order to roll back died before deleting what it gave up; its dead letter has copies.",
         "nothing: the next tick deletes it",
     ),
     "topics-odd": FindingCode(
@@ -72,12 +73,12 @@ STORY_CODES: dict[str, FindingCode] = {
     ),
     "invalid-copy": FindingCode(
         Severity.NOTE,
-        "A document was invalid once; this is a copy of it as it was found.",
-        "look at it, and remove it when it is not needed any more",
+        "A document was invalid at some time; this is a copy of it as it was found.",
+        "look at it, and remove it when it is no longer needed",
     ),
     "group-incomplete": FindingCode(
         Severity.ERROR,
-        "A group that nothing works on lacks a file, so that it will never be published. Files were removed by hand.",
+        "A group that nothing works on lacks a file, so it will never be published. Files were removed by hand.",
         "put the file back from a backup, or move the rest away",
     ),
     "group-twice": FindingCode(
@@ -93,7 +94,7 @@ STORY_CODES: dict[str, FindingCode] = {
     "group-half-moved": FindingCode(
         Severity.NOTE,
         "A tick died while it moved a group from one folder to the next. Nothing is lost.",
-        "nothing: it comes together in the upper folder when the next generation begins",
+        "nothing: its files are brought together in the upper folder when the next generation begins",
     ),
     "letter-copied": FindingCode(
         Severity.NOTE,
@@ -107,7 +108,7 @@ STORY_CODES: dict[str, FindingCode] = {
     ),
     "content-invalid": FindingCode(
         Severity.ERROR,
-        "The text of a group is not JSON, lacks a key, or is that of another generation.",
+        "The text of a group is not JSON, lacks a key, or belongs to another generation.",
         "fix the file, or put it back from a backup",
     ),
     "media-broken": FindingCode(
@@ -117,12 +118,12 @@ STORY_CODES: dict[str, FindingCode] = {
     ),
     "letter-report-invalid": FindingCode(
         Severity.WARNING,
-        "The report of a dead letter is not JSON, lacks a key, or is that of another one.",
+        "The report of a dead letter is not JSON, lacks a key, or belongs to another one.",
         "look at it (dead-letters show ID), and fix it or drop the letter",
     ),
     "letter-without-report": FindingCode(
         Severity.WARNING,
-        "A dead letter has lost its report: why it failed and what it cost is not known here.",
+        "A dead letter has lost its report, which says why it failed and what it cost.",
         "look at it (dead-letters show ID): requeue it, or save what you need and drop it",
     ),
     "letter-file-missing": FindingCode(
@@ -132,13 +133,13 @@ STORY_CODES: dict[str, FindingCode] = {
     ),
     "letter-not-requeuable": FindingCode(
         Severity.ERROR,
-        "A dead letter cannot be requeued, or what it had made would be made again: a document or a file is gone.",
+        "A dead letter cannot be requeued, or would repeat work that it had done: a document or a file is gone.",
         "put it back from a backup; without one, save what you need and drop the letter",
     ),
     "letter-unfinished": FindingCode(
         Severity.NOTE,
-        "A tick or an order died while it wrote a dead letter. What it copied is still in its place.",
-        "nothing: the next tick completes it; that of a rollback can be dropped",
+        "A tick or an order died while it wrote a dead letter. What it copied is still in its original place.",
+        "nothing: the next tick completes it; a rollback's can be dropped",
     ),
     "letter-remains": FindingCode(
         Severity.NOTE,
@@ -148,13 +149,13 @@ STORY_CODES: dict[str, FindingCode] = {
     ),
     "letter-outlived": FindingCode(
         Severity.NOTE,
-        "An order to requeue died before it removed the dead letter, and the generation has gone on since.",
+        "An order to requeue died before it removed the dead letter, and the generation has continued since.",
         "drop it",
     ),
     "letter-file-unlisted": FindingCode(
         Severity.NOTE,
         "Somebody put a file into the folder of a dead letter.",
-        "nothing; it goes when the letter is dropped",
+        "nothing; it is removed when the letter is dropped",
     ),
     "work-of-nobody": FindingCode(
         Severity.NOTE,

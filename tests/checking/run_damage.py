@@ -201,7 +201,7 @@ ROWS = [
     Damage("older events that are no JSON", segment_spoilt, "run-unreadable", SEGMENT),
     Damage("an event is gone", edited(WAITING, lambda raw: raw["events"].pop(1)), "run-events-missing", WAITING),
     Damage(
-        "an event is there twice",
+        "an event appears twice",
         edited(WAITING, lambda raw: raw["events"].insert(1, raw["events"][1])),
         "run-events-missing",
         WAITING,

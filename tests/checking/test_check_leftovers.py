@@ -174,7 +174,7 @@ def test_a_key_of_b2_that_may_list_and_not_read(b2: LateB2) -> None:
     assert report.exit_code == ExitCode.TRY_LATER
     told = " ".join(it.what for it in report.findings if it.code == "unreadable")
     assert f"/spend/{FIRST}.json in the bucket retake" in told
-    assert all("the key that Retake signs in with" in it.todo for it in report.findings if it.code == "unreadable")
+    assert all("give Retake's key read access" in it.todo for it in report.findings if it.code == "unreadable")
     assert report.done == []
 
 
