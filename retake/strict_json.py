@@ -10,7 +10,7 @@ from typing import Any
 
 from retake.foreign_text import shown
 
-DEEPEST = 100
+MAX_DEPTH = 100
 """Maximum levels of nesting. Python's JSON reader may go deeper than its writer: such a document could not be saved."""
 
 
@@ -21,8 +21,8 @@ def parse(data: str | bytes) -> Any:
     except RecursionError as error:
         raise ValueError(f"not JSON that can be read: nested too deeply ({error})") from error
     opened = data.count("{") + data.count("[") if isinstance(data, str) else data.count(b"{") + data.count(b"[")
-    if opened > DEEPEST and deeper_than(DEEPEST, value):  # counting is cheap: no value is deeper than its brackets
-        raise ValueError(f"nested more than {DEEPEST} levels deep")
+    if opened > MAX_DEPTH and deeper_than(MAX_DEPTH, value):  # counting is cheap: no value is deeper than its brackets
+        raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
     return value
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from retake.document_schema import InvalidDocument
 from retake.story.documents import parse_gen, parse_midjourney, parse_public
-from retake.strict_json import DEEPEST, as_stored, encode, parse, what_is_wrong
+from retake.strict_json import MAX_DEPTH, as_stored, encode, parse, what_is_wrong
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"b": [{"a": 1, "c": 2, "a": null}]}'])
@@ -19,9 +19,9 @@ def test_a_name_that_is_there_twice_is_refused_and_named(text: str) -> None:
 
 
 def test_nesting_has_an_end() -> None:
-    deepest = "[" * DEEPEST + "]" * DEEPEST
+    deepest = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     assert parse(deepest) == json.loads(deepest)
-    for levels in (DEEPEST + 2, 100_000):
+    for levels in (MAX_DEPTH + 2, 100_000):
         with pytest.raises(ValueError, match="nested"):
             parse("[" * levels + "]" * levels)
 
@@ -31,7 +31,7 @@ def test_a_value_comes_back_as_a_document_has_it() -> None:
     stored = as_stored(value)
     assert stored == {"a": [1, 2.5, None], "é": "\ud800", "3": [True]}
     deepest: Any = []
-    for _ in range(DEEPEST):
+    for _ in range(MAX_DEPTH):
         deepest = [deepest]
     assert as_stored(deepest) == deepest
     circle: list[Any] = []

@@ -11,7 +11,7 @@ from starlette.formparsers import MultiPartException
 from retake.images.settings import EVERYBODY, AccessKeys
 from retake.serving.body import (
     BODY_S,
-    LARGEST_BODY,
+    MAX_BODY_BYTES,
     Application,
     Message,
     Receive,
@@ -57,7 +57,7 @@ class AccessGate:
         try:
             await with_whole_body(self._application, scope, receive, send)
         except TooLarge:
-            await refuse(send, 413, f"the body is larger than {LARGEST_BODY} bytes", (b"connection", b"close"))
+            await refuse(send, 413, f"the body is larger than {MAX_BODY_BYTES} bytes", (b"connection", b"close"))
 
     def _user_of(self, given: bytes) -> str | None:
         """Return the user whose key this is, or None. Every key is compared, each in constant time."""

@@ -15,7 +15,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF")  # what vendors send; Pillow's others (
 URI_TYPES = {"PNG": "image/png", "JPEG": "image/jpeg"}  # formats that may go into a data URI unchanged
 QUALITIES = (92, 85, 75, 65)  # JPEG qualities, tried from the best down
 SHRINK = 0.8  # factor for each side when no quality is low enough
-SMALLEST_SIDE = 16  # pixels
+MIN_SIDE = 16  # pixels
 
 ORIENTATION = 0x0112  # the EXIF tag
 _TURNS = {
@@ -161,7 +161,7 @@ def _ever_smaller(picture: Image.Image) -> Iterator[bytes]:
         for quality in QUALITIES:
             yield _saved(picture, "JPEG", quality=quality, optimize=True)
         size = Size(round(picture.width * SHRINK), round(picture.height * SHRINK))
-        if min(size) < SMALLEST_SIDE:
+        if min(size) < MIN_SIDE:
             return
         picture = picture.resize(size, Image.Resampling.LANCZOS)
 

@@ -23,7 +23,7 @@ from retake.music.database import MusicDatabase, open_music_database
 from retake.music.rows import Job, PaidCall, PipelineRow
 from retake.music.settings import MusicSettings
 from retake.music.store import JOB, PIPELINE
-from retake.music.tables import LARGEST_ID, messages, paid_calls, pipeline_jobs, pipelines
+from retake.music.tables import MAX_ID, messages, paid_calls, pipeline_jobs, pipelines
 from retake.plural import count
 from retake.strict_json import parse
 
@@ -161,7 +161,7 @@ class MusicFolders(_MusicExamination):
 
 
 def _is_id(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= LARGEST_ID
+    return text.isascii() and text.isdecimal() and len(text) <= 10 and int(text) <= MAX_ID
 
 
 def _orphans(table: Table) -> Any:

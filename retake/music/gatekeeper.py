@@ -1,7 +1,7 @@
 """The gate before the API: the key is checked, and the body read within limits, before anything else happens."""
 
 from retake.serving.body import (
-    LARGEST_BODY,
+    MAX_BODY_BYTES,
     Application,
     Message,
     Receive,
@@ -40,8 +40,10 @@ class Gatekeeper:
         if hooked and not secret_matches(headers.get(b"x-telegram-bot-api-secret-token", b""), self._hook_secret):
             return await refuse(send, 403, "the header X-Telegram-Bot-Api-Secret-Token is missing or wrong")
         try:
-            await with_whole_body(self._application, scope, receive, send, MAX_UPDATE_BYTES if hooked else LARGEST_BODY)
+            await with_whole_body(
+                self._application, scope, receive, send, MAX_UPDATE_BYTES if hooked else MAX_BODY_BYTES
+            )
         except TooLarge:
             if hooked:  # no update is that large, and Telegram would repeat it for ever
                 return await refuse(send, 200, "ignored: too large")
-            return await refuse(send, 413, f"the body is larger than {LARGEST_BODY} bytes")
+            return await refuse(send, 413, f"the body is larger than {MAX_BODY_BYTES} bytes")

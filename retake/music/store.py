@@ -20,7 +20,7 @@ from retake.music import states
 from retake.music.database import Cursor, MusicDatabase
 from retake.music.rows import Job, PipelineRow
 from retake.music.states import MusicStep
-from retake.music.tables import LARGEST_ID, pipeline_jobs, pipelines
+from retake.music.tables import MAX_ID, pipeline_jobs, pipelines
 from retake.runs.run import StaleRun
 from retake.runs.states import IllegalTransition, Trigger
 
@@ -229,4 +229,4 @@ def as_text(value: Any) -> str:
 
 
 def _bounded(pipeline_id: int) -> int:
-    return pipeline_id if 0 <= pipeline_id <= LARGEST_ID else -1
+    return pipeline_id if 0 <= pipeline_id <= MAX_ID else -1

@@ -226,10 +226,10 @@ _UNSENT = text("sent_at IS NULL AND error IS NULL")
 Index("ix_pipeline_messages_unsent", messages.c.id, sqlite_where=_UNSENT, postgresql_where=_UNSENT)
 Index("ix_pipeline_messages_message", messages.c.message_id)
 
-LARGEST_ID = 2**31 - 1
+MAX_ID = 2**31 - 1
 
 SCHEMA = TableSchema(
     ("0001",), "retake_music_schema", Path(__file__).parent / "migrations", metadata, "the music pipelines"
 )
 
-__all__ = ["LARGEST_ID", "SCHEMA", "leases", "messages", "paid_calls", "pipeline_jobs", "pipelines", "updates"]
+__all__ = ["MAX_ID", "SCHEMA", "leases", "messages", "paid_calls", "pipeline_jobs", "pipelines", "updates"]

@@ -19,7 +19,7 @@ from retake.music.database import Cursor
 from retake.music.messages import PENDING
 from retake.music.rows import PipelineRow
 from retake.music.store import PipelineAction, UnknownPipeline, read_pipeline
-from retake.music.tables import LARGEST_ID, messages, updates
+from retake.music.tables import MAX_ID, messages, updates
 from retake.operations.port import Refusal
 from retake.runs.statements import Row
 from retake.vendors.telegram import TelegramBot, TelegramUpdate, TextReply, parsed
@@ -161,7 +161,7 @@ class TelegramInbox:
 
     def _of_tap(self, data: str) -> TelegramOrder | None:
         tap = _TAP.fullmatch(data)
-        if tap is None or int(tap[2]) > LARGEST_ID:
+        if tap is None or int(tap[2]) > MAX_ID:
             return None
         verb, pipeline_id, job = tap[1], int(tap[2]), int(tap[3] or 0)
         if verb == "retry":

@@ -20,7 +20,7 @@ from retake.music.attempts import AttemptStore
 from retake.music.database import Cursor
 from retake.music.rows import PipelineRow, pipeline_of_task
 from retake.music.store import NAME, PIPELINE, PipelineStore, begin_run, cancel_run
-from retake.music.tables import LARGEST_ID, pipelines
+from retake.music.tables import MAX_ID, pipelines
 from retake.runs.recovery import ACTOR, Recovery
 from retake.runs.run import ERROR, Run
 from retake.runs.statements import Row
@@ -100,7 +100,7 @@ def _cancelled(cursor: Cursor) -> Iterator[Row]:
     """
     runs = cursor.readable(_WAITING, name="waiting")
     waiting = {key: run_id for _, key, run_id in runs}
-    of = sorted({it for task_id, *_ in runs if (it := pipeline_of_task(task_id)) is not None and it <= LARGEST_ID})
+    of = sorted({it for task_id, *_ in runs if (it := pipeline_of_task(task_id)) is not None and it <= MAX_ID})
     for at in range(0, len(of), _PAGE):
         wanted = or_(*(pipelines.c.id == it for it in of[at : at + _PAGE]))
         for row in cursor.readable(select(*PIPELINE).where(wanted, pipelines.c.state == states.CANCELLED)):

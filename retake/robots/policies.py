@@ -21,7 +21,7 @@ from retake.robots.follow_ups import CODE_KEYS, Do
 from retake.robots.repeats import REPEATS, Repeats
 from retake.robots.sections import SECTIONS
 from retake.settings.schema import TEXT, Schema, SchemaChoice, closest, read_table, unknown_key_faults
-from retake.strict_json import DEEPEST, deeper_than
+from retake.strict_json import MAX_DEPTH, deeper_than
 
 ROBOTS = tuple(f"NR.NSI.{number}" for number in range(1, 10))
 """The robots of docs/protocol.md, section "Robots". A policy folder has a file for each, and may have more."""
@@ -180,8 +180,8 @@ def read_document(path: Path) -> dict[str, Any]:
     except ValueError as error:  # tomllib.TOMLDecodeError is one
         line = re.search(r"\(at line (\d{1,9}),", str(error))
         raise _unreadable(path, f"not TOML: {plain(str(error))}; fix it there", line and int(line[1])) from None
-    if deeper_than(DEEPEST, document):
-        raise _unreadable(path, f"nested more than {DEEPEST} levels deep; fix it there")
+    if deeper_than(MAX_DEPTH, document):
+        raise _unreadable(path, f"nested more than {MAX_DEPTH} levels deep; fix it there")
     return document
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LEDGER_SETTING = "STORAGE.ledger"
 
-MOST_LISTED = 2**31 - 1
+MAX_LISTED = 2**31 - 1
 """Maximum number of runs in one list: the largest LIMIT that every database accepts."""
 
 
@@ -211,7 +211,7 @@ class Ledger(LedgerStore):
         """
         if limit <= 0 or not _may_have_runs(pipeline):
             return []
-        return self._runs(frozenset(map(RunStatus, status or RunStatus)), pipeline, min(limit, MOST_LISTED))
+        return self._runs(frozenset(map(RunStatus, status or RunStatus)), pipeline, min(limit, MAX_LISTED))
 
     def counts(self, *, pipeline: str | None = None) -> dict[RunStatus, int]:
         """Return how many runs are in each state, including states with none.

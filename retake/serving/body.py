@@ -14,7 +14,7 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Message, Receive, Send], Awaitable[None]]
 
 
-LARGEST_BODY = 65_536
+MAX_BODY_BYTES = 65_536
 """Maximum size in bytes of a JSON body, or of a form without files."""
 
 BODY_S = 30.0
@@ -53,7 +53,7 @@ async def read_body(headers: Mapping[bytes, bytes], receive: Receive, limit: int
 
 
 async def with_whole_body(
-    application: Application, scope: Message, receive: Receive, send: Send, limit: int = LARGEST_BODY
+    application: Application, scope: Message, receive: Receive, send: Send, limit: int = MAX_BODY_BYTES
 ) -> None:
     """Pass a request on to `application` once its body, if any, has arrived; otherwise respond 408.
 

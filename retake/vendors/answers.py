@@ -31,7 +31,7 @@ NOT_JSON = object()  # what `parse` returns for bytes that are not JSON
 MAX_NUMBER = 1e15
 """The largest credit, percentage or count that is believed."""
 
-LONGEST_WAIT_S = 366 * 24 * 3600.0
+MAX_WAIT_S = 366 * 24 * 3600.0
 """Maximum wait in seconds, a year: a longer one would mean for ever, or exceed the last possible date."""
 
 
@@ -198,14 +198,14 @@ def quote(text: str, secret: str = "", limit: int = QUOTE_LIMIT) -> str:
 
 
 def wait_asked_s(value: object) -> float | None:
-    """Return `value` as the seconds that a vendor asks to wait, 0 to `LONGEST_WAIT_S`, or None if it is not a
+    """Return `value` as the seconds that a vendor asks to wait, 0 to `MAX_WAIT_S`, or None if it is not a
     number."""
     seconds = number(value)
-    return None if seconds is None else min(max(0.0, seconds), LONGEST_WAIT_S)
+    return None if seconds is None else min(max(0.0, seconds), MAX_WAIT_S)
 
 
 def retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds in Retry-After (RFC 9110, 10.2.3: seconds, or an HTTP date), at most `LONGEST_WAIT_S`, or
+    """Return the seconds in Retry-After (RFC 9110, 10.2.3: seconds, or an HTTP date), at most `MAX_WAIT_S`, or
     None.
 
     A date is compared with the answer's own Date, so that a wrong clock on this machine does not matter.

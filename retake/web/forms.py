@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 from fastapi import Request
 from starlette.exceptions import HTTPException
 
-from retake.serving.body import LARGEST_BODY, TooLarge, read_body
+from retake.serving.body import MAX_BODY_BYTES, TooLarge, read_body
 from retake.web.desk import Desk
 
 
@@ -16,7 +16,7 @@ async def read_form(request: Request) -> dict[str, list[str]]:
     Raises HTTPException (408).
     """
     try:
-        body = await read_body(dict(request.scope["headers"]), request.receive, LARGEST_BODY)
+        body = await read_body(dict(request.scope["headers"]), request.receive, MAX_BODY_BYTES)
         return parse_qs((body or b"").decode(), keep_blank_values=True, max_num_fields=2000)
     except TimeoutError:
         raise HTTPException(408, "The form did not arrive in time. Nothing was changed.") from None

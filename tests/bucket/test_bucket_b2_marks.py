@@ -5,7 +5,7 @@ from itertools import permutations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.bucket.b2.marks import LONGEST_CHANGE_S, Mark, Version, mark_of, state_of, version_of
+from retake.bucket.b2.marks import MAX_CHANGE_S, Mark, Version, mark_of, state_of, version_of
 
 NAME = "story/config/config_public.json"
 
@@ -100,7 +100,7 @@ def test_hidden_by_somebody_is_not_there_until_we_write_again() -> None:
 def test_beneath_news_lies_what_it_may_not_have_been_made_from() -> None:
     top, first, second = ours(1, 1, stamp=10), theirs("a", 11), theirs("b", 12)
     assert state_of([second, top, first]).hidden() == (first, top)
-    assert state_of([top, theirs("c", 10 + LONGEST_CHANGE_S)]).hidden() == ()
+    assert state_of([top, theirs("c", 10 + MAX_CHANGE_S)]).hidden() == ()
     assert state_of([top]).hidden() == ()
 
 

@@ -10,7 +10,7 @@ import pytest
 from images_world import ALICE, CALM, JPEG, PNG, WEBP, ImagesWorld
 
 from retake.images.messages import TEXT_QUEUE, job_id_of
-from retake.serving.body import LARGEST_BODY
+from retake.serving.body import MAX_BODY_BYTES
 
 BODY: dict[str, Any] = {"userId": "alice", "prompt": "a fox"}
 INVALID: list[dict[str, Any]] = [
@@ -109,7 +109,7 @@ def test_the_longest_texts_fit_into_the_message_of_a_job(api: ImagesWorld) -> No
 
 def test_a_body_has_64_kib(api: ImagesWorld) -> None:
     text = json.dumps(BODY).encode()
-    kept = text + b" " * (LARGEST_BODY - len(text))
+    kept = text + b" " * (MAX_BODY_BYTES - len(text))
     headers = {"Content-Type": "application/json"}
     assert api.alice.post("/jobsRedis", content=kept, headers=headers).status_code == 201
     assert api.alice.post("/jobsRedis", content=kept + b" ", headers=headers).status_code == 413

@@ -11,7 +11,7 @@ import pytest
 from api_world import HOOK_SECRET, KEY, ApiWorld
 
 from retake.errors import StorageError
-from retake.serving.body import LARGEST_BODY
+from retake.serving.body import MAX_BODY_BYTES
 
 API = "/api/music/pipeline"
 WRONG = [None, "", KEY, f"Basic {KEY}", "Bearer", f"Bearer {KEY}x", f"Bearer x{KEY}", "Bearer sch\u00f6n"]
@@ -77,13 +77,13 @@ def test_health_description_and_pages_are_open_and_need_nothing_from_elsewhere(a
 
 def test_a_body_of_the_largest_size_is_read(api: ApiWorld) -> None:
     number = api.put("failed", failed_reason="video: x")
-    assert api.post(f"{number}/retry", content=b"{}".ljust(LARGEST_BODY)).status_code == 200
+    assert api.post(f"{number}/retry", content=b"{}".ljust(MAX_BODY_BYTES)).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["", "/1/retry", "/1/approve", "/1", "/none"])
 def test_a_larger_body_is_refused(api: ApiWorld, path: str) -> None:
     number = api.put("failed", failed_reason="video: x")
-    for content in (b" " * (LARGEST_BODY + 1), (b" " * 1000 for _ in range(70)), b" " * 5_000_000):
+    for content in (b" " * (MAX_BODY_BYTES + 1), (b" " * 1000 for _ in range(70)), b" " * 5_000_000):
         answer = api.http.request("POST", API + path, content=content)
         assert (answer.status_code, [*answer.json()]) == (413, ["detail"])
     assert api.shown(number)["state"] == "failed"
@@ -138,7 +138,7 @@ def test_nonsense_from_telegram_is_answered_and_passed_over(api: ApiWorld, conte
 
 
 def test_an_update_larger_than_other_bodies_is_taken(api: ApiWorld) -> None:
-    text = "x" * (2 * LARGEST_BODY)
+    text = "x" * (2 * MAX_BODY_BYTES)
     assert tell(api, f'{{"text": "{text}"}}'.encode()).status_code == 200
     assert api.updates == [{"text": text}]
 

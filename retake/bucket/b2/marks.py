@@ -20,7 +20,7 @@ OVER = "retake-over"
 """Names in file_info, where B2 allows ten, and 7,000 bytes with their values (b2_upload_file)."""
 
 MAX_REPLACED = 20  # ids in a mark, of about 90 bytes each
-LONGEST_CHANGE_S = 600.0  # the longest that another program takes from reading a file to writing it back
+MAX_CHANGE_S = 600.0  # the longest that another program takes from reading a file to writing it back
 
 
 class Mark(NamedTuple):
@@ -95,7 +95,7 @@ class State(NamedTuple):
         Ours is left out if it is so old that the version hiding it was certainly based on it.
         """
         ours = self.ours[-1:] if self.news else ()
-        return (*self.news[:-1], *(it for it in ours if self.news[-1].stamp - it.stamp < LONGEST_CHANGE_S))
+        return (*self.news[:-1], *(it for it in ours if self.news[-1].stamp - it.stamp < MAX_CHANGE_S))
 
     @property
     def late(self) -> tuple[Version, ...]:
