@@ -154,7 +154,7 @@ class AlertSettings(NamedTuple):
 
     group_seconds: float = field(
         PATIENCE,
-        "seconds after its end in which an alert that is raised again is the same one; it is sent when they are over",
+        "seconds after its end within which an alert raised again is the same one; it is sent when they have passed",
         default=300,
     )
     repeat_seconds: float = field(

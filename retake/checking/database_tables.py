@@ -83,7 +83,7 @@ def count_faults(connection: Connection) -> Iterator[CheckFinding]:
         if said[group] != there[group]:
             _, pipeline, status = map(str, group)
             named = f"{status} in {pipeline}" if pipeline else status
-            what = f"it counts {said[group]} runs that are {named:.100}, and {there[group]} are there"
+            what = f"it counts {said[group]} runs that are {named:.100}, but there are {there[group]}"
             yield found(KEPT_WRONG, COUNTS, what)
 
 

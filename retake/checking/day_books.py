@@ -54,7 +54,7 @@ class DayBookExamination(Examination):
             if kept is None:
                 days.pop()
             elif kept.book.moved:
-                what = f"what it counts goes to {kept.book.moved.to}, and it is there still"
+                what = f"its sums were moved to {kept.book.moved.to}, but it still exists"
                 yield found("day-move-unfinished", where, what)
             else:
                 moved_to = moved_to or (day if kept.book.moves_in else "")
@@ -103,7 +103,7 @@ class DayBookExamination(Examination):
             left = [it for it in before.open if it not in after.open and it != paid.known.name]
             if left:
                 usd = sum(before.open[it] for it in left)
-                what = f"{name}: {usd:.3f} USD stay reserved for {len(left)} that nobody makes any more"
+                what = f"{name}: {usd:.3f} USD remain reserved for {len(left)} that nobody will make"
                 yield found("reservation-left", where, what)
             if not kept.book.moves_in and kept.book.day not in moved:
                 yield from _sums(where, after, bills, kept.book.day, paid)
@@ -211,10 +211,10 @@ def _wrong_figures(kept: _StoredBook) -> str:
     """Return what is wrong with a book's sums for people, or ""."""
     right, raw = encoded(kept.book), kept.raw
     if not _same(raw.get("spent_usd"), right["spent_usd"]):
-        return f"spent_usd is not {right['spent_usd']:.3f}, to which its parts add up"
+        return f"spent_usd is not {right['spent_usd']:.3f}, the sum of its parts"
     for name, sums in right["pipelines"].items():
         if not _same(raw["pipelines"][name].get("reserved_usd"), sums["reserved_usd"]):
-            return f"reserved_usd of {name} is not {sums['reserved_usd']:.3f}, to which its open calls add up"
+            return f"reserved_usd of {name} is not {sums['reserved_usd']:.3f}, the sum of its open calls"
     return ""
 
 

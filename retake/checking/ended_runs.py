@@ -111,12 +111,12 @@ def _tally(part: CheckView) -> Iterator[CheckFinding]:
             yield found(TALLY_WRONG, where, what)
         return
     if tally.open_segment in tally.closed:
-        yield found(TALLY_WRONG, where, f"the segment {tally.open_segment} is open, and counted all the same")
+        yield found(TALLY_WRONG, where, f"the segment {tally.open_segment} is open, but was counted")
     counts.pop(tally.open_segment, None)
     for segment in sorted({*counts, *tally.closed} - {tally.open_segment}):
         there, said = counts.get(segment, Counter()), _said(tally, segment)
         if there != said:
-            what = f"it counts {said.total()} runs in the segment {segment}, and {there.total()} are there"
+            what = f"it counts {said.total()} runs in the segment {segment}, but there are {there.total()}"
             yield found(TALLY_WRONG, where, what if said.total() != there.total() else f"{what}, of other kinds")
 
 

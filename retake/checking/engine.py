@@ -197,7 +197,7 @@ class Check:
 
 def _changing(suspect: Suspect) -> Suspect:
     """Return the suspect with its findings replaced by STILL_CHANGING."""
-    what = f"{suspect.examination.title} were being changed during all of the check"
+    what = f"{suspect.examination.title} were being changed throughout the check"
     return suspect._replace(findings=[found(STILL_CHANGING, suspect.subject, what)])
 
 

@@ -187,7 +187,7 @@ class KpiExamination(Examination):
             key = f"{KPI}{_ledger(subject)}.{segment}.json"
             where, entry = view.where(key), view.entry(key)
             if entry is None:
-                yield found("snapshot-wrong", where, f"{view.where(subject)} has sums of it, and it is not there")
+                yield found("snapshot-wrong", where, f"{view.where(subject)} has sums of it, but it does not exist")
                 continue
             if entry.size > MAX_DOCUMENT_BYTES:
                 continue  # too many runs: only those who need the figures read them

@@ -146,7 +146,7 @@ def _numbering(events: Sequence[Event]) -> Iterator[BrokenRule]:
     following, dropped = 1, 0
     for event in events:
         if event.seq < following:
-            yield BrokenRule(EVENTS_MISSING, f"event {event.seq} comes twice, or after event {following - 1}")
+            yield BrokenRule(EVENTS_MISSING, f"event {event.seq} is duplicated, or comes after event {following - 1}")
             return
         if missing := event.seq - following:
             if missing > dropped:
@@ -163,7 +163,7 @@ def _numbering(events: Sequence[Event]) -> Iterator[BrokenRule]:
 def _transitions(run: Run, changes: Sequence[Event]) -> Iterator[BrokenRule]:
     """Check that each transition starts where the last one led, and is in the state diagram."""
     if not changes:
-        yield BrokenRule(EVENTS_MISSING, "no event tells of its creation")
+        yield BrokenRule(EVENTS_MISSING, "no event records its creation")
     before: str | None = None
     for event in changes:
         it, place = event.payload, f"event {event.seq}"
@@ -233,15 +233,15 @@ def _differences(run: Run, changes: Sequence[Event], told: Derived) -> Iterator[
     ]
     for name, found, right in wanted:
         if found != right:
-            yield BrokenRule(DIFFERS, f"its {name} is {_word(found)}, and its events say {_word(right)}")
+            yield BrokenRule(DIFFERS, f"its {name} is {_word(found)}, but its events say {_word(right)}")
     if run.status is not RunStatus.RUNNING and (run.worker or run.heartbeat_at):
-        yield BrokenRule(DIFFERS, f"it is {run.status}, and yet a worker has it")
+        yield BrokenRule(DIFFERS, f"it is {run.status}, but a worker still has it")
 
 
 def _miscounts(run: Run, told: Derived, *, counted: bool) -> Iterator[BrokenRule]:
     for name in COUNTERS:
         if (counted or name == "resumes") and getattr(run, name) != told.counters[name]:
-            what = f"its {name} are {getattr(run, name)}, and its events say {told.counters[name]}"
+            what = f"its {name} are {getattr(run, name)}, but its events say {told.counters[name]}"
             yield BrokenRule(COUNTS_WRONG, what)
 
 

@@ -23,8 +23,8 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "spend-record-invalid": FindingCode(
         Severity.ERROR,
-        "The record of what a generation has cost (spend/ID.json) cannot be read, or does not say whose it is, how it "
-        "ended, or what was paid: another program has written there.",
+        "The record of what a generation cost (spend/ID.json) cannot be read, or does not name its generation, how "
+        "that ended, or what was paid: another program has written there.",
         "restore it from a backup, or fix what is named; the calls may be in the generation's dead letter too",
     ),
     "spend-record-missing": FindingCode(

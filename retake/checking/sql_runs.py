@@ -168,7 +168,7 @@ class SqlRuns(Examination):
             yield found(fault.code, run_id, fault.what)
         last = max(event.seq for event in it.events)
         if it.last_seq != last:
-            yield found(COUNTS_WRONG, run_id, f"its last_seq is {it.last_seq}, and the last of its events is {last}")
+            yield found(COUNTS_WRONG, run_id, f"its last_seq is {it.last_seq}, but its last event is {last}")
 
     def _task(self, rows: list[Sequence[Any]]) -> Iterator[CheckFinding]:
         """Check the runs of one task against each other, unless one of them is unreadable."""
@@ -205,7 +205,7 @@ class SqlRuns(Examination):
                 yield found(VERSION, where, str(error))
                 return
             if there not in (None, newest):
-                yield found(VERSION, where, f"its tables are of version {there}, and not {newest}")
+                yield found(VERSION, where, f"its tables have version {there}, not {newest}")
             elif there:
                 with driver_errors(database), database.engine.connect() as connection:
                     yield from table_faults(connection, where)

@@ -37,7 +37,7 @@ STORY_CODES: dict[str, FindingCode] = {
     "flag-up": FindingCode(
         Severity.NOTE,
         "A tick died while it was changing something, or lost its lease.",
-        "nothing: the next tick, or unlock, lowers the flag, and work goes on from what is on record",
+        "nothing: the next tick, or unlock, lowers the flag, and work continues from what is on record",
     ),
     "displaced-append": FindingCode(
         Severity.NOTE,

@@ -129,7 +129,7 @@ class CheckView:
         caller has it. Raises StorageError; Unparsable if it is too large to be a document."""
         entry = entry or self.entry(key)
         if entry and entry.size > MAX_DOCUMENT_BYTES:
-            raise Unparsable(f"it has {entry.size} bytes, and no document of ours has more than {MAX_DOCUMENT_BYTES}")
+            raise Unparsable(f"it has {entry.size} bytes, and no document of Retake has more than {MAX_DOCUMENT_BYTES}")
         try:
             return self.bucket.read(key)[0]
         except NotFound:

@@ -36,13 +36,15 @@ _SHARE = between(0, 1)
 class ModeSettings(NamedTuple):
     """When degraded modes are in force. Times are in the zone of ALERTS.timezone."""
 
-    auto: bool = field(YES_OR_NO, "whether the mode changes by itself with the share of failed tries", default=False)
-    error_share: float = field(_SHARE, "share of failed tries above which the mode goes one up", default=0.2)
-    return_share: float = field(_SHARE, "share of failed tries at or below which it goes one down", default=0.05)
+    auto: bool = field(
+        YES_OR_NO, "whether the mode changes automatically with the share of failed tries", default=False
+    )
+    error_share: float = field(_SHARE, "share of failed tries above which the mode rises by one", default=0.2)
+    return_share: float = field(_SHARE, "share of failed tries at or below which it falls by one", default=0.05)
     window_seconds: float = field(SECONDS, "seconds over which tries are counted", default=3600)
     min_tries: int = field(whole(1, 1_000_000), "tries in the window below which nothing is concluded", default=10)
-    hold_seconds: float = field(SECONDS, "seconds for which a mode holds before it changes by itself", default=900)
-    auto_max: int = field(whole(1, 3), "the highest mode that is reached by itself", default=2)
+    hold_seconds: float = field(SECONDS, "seconds for which a mode holds before it changes automatically", default=900)
+    auto_max: int = field(whole(1, 3), "the highest mode that is reached automatically", default=2)
     video_mock: bool = field(
         YES_OR_NO,
         "whether a video made on this machine takes the place of one that mode 1 does not order",

@@ -54,7 +54,7 @@ class ImageJobSettings(NamedTuple):
         SECONDS, "seconds without a change until a job may be sent to its queue again", default=30
     )
     worker_silence_seconds: float = field(
-        above_zero(86_400), "seconds without a sign of life until a worker, or ComfyUI with a prompt, is given up",
+        above_zero(86_400), "seconds without a heartbeat before a worker, or ComfyUI with a prompt, is given up",
         default=15,
     )  # fmt: skip
     orphan_after_seconds: float = field(

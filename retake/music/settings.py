@@ -260,7 +260,7 @@ class MusicKeys(NamedTuple):
 
 
 MUSIC_KEYS = {
-    "api": ("MUSIC_API_KEY", "for whoever calls the service's API"),
+    "api": ("MUSIC_API_KEY", "for callers of the service's API"),
     "openai": ("OPENAI_API_KEY", "for texts (the chat API)"),
     "midjourney": ("MIDJOURNEY_API_KEY", "for pictures"),
     "youtube_client_id": ("YOUTUBE_CLIENT_ID", "for publishing (OAuth client)"),

@@ -72,7 +72,11 @@ def _scratch(bucket: Bucket, key: str, clock: Clock) -> Iterator[Finding]:
         bucket.delete(key)
     left = bool(bucket.list(key))
     told = f"a scratch object of {len(data)} bytes was written, read and deleted ({key})"
-    yield ok("bucket is writable", told) if same else fault("bucket is writable", f"{key}: other bytes came back")
+    yield (
+        ok("bucket is writable", told)
+        if same
+        else fault("bucket is writable", f"{key}: different bytes were read back")
+    )
     if listed and not left:
         yield ok("listing", "what is written is listed immediately, what is deleted is not")
     else:

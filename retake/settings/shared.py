@@ -164,7 +164,7 @@ class Workflow(NamedTuple):
     )
     lock_skew_seconds: float | None = field(
         PATIENCE,
-        "seconds by which two clocks of the store may differ; null is a quarter of the above, 30 at most",
+        "seconds by which two clocks of the store may differ; null is a quarter of lock_ttl_seconds, 30 at most",
         default=None,
     )
     on_exhausted: str = field(
@@ -210,7 +210,9 @@ class Prices(NamedTuple):
     upscale: float | None = field(USD, "one upscale", default=None)
     runway_second: float | None = field(USD, "one second of video", default=None)
     unknown_factor: float = field(
-        above_zero(1000), "how many times the dearest known price a mode or model of unknown price counts as", default=2
+        above_zero(1000),
+        "factor by which the dearest known price is multiplied for a mode or model of unknown price",
+        default=2,
     )
 
 

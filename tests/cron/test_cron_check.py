@@ -103,7 +103,7 @@ def test_a_bucket_that_is_not_there_is_told(machine: Machine, place: str) -> Non
         timeout=LONG_S,
     )
     assert done.returncode == 75
-    assert "is not there" in done.stderr
+    assert "does not exist" in done.stderr
     assert "Traceback" not in done.stderr
 
 

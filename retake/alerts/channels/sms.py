@@ -24,7 +24,7 @@ def send(sending: Sending) -> Sent:
             continue
         left_s = round(end_s - time.monotonic(), 2)
         if left_s <= 0:
-            outcomes[recipient] = Sent(Ending.FAILED, "no time was left")
+            outcomes[recipient] = Sent(Ending.FAILED, "there was no time left")
             continue
         form = {"To": recipient, "From": options["from"], "Body": text}
         outcomes[recipient] = post(sending._replace(timeout_s=left_s), url, _judge, headers, data=form)
