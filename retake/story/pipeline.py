@@ -72,8 +72,7 @@ class StoryPipeline:
     `observe` is called with each decision before it is carried out. `unflagged` are the actions for which
     `processing_lock` is not raised: it tells people and other programs that something is being changed, which is not
     needed for polls of a thousand channels that change nothing. `confirmed_mode()` returns the mode again before
-    something is begun or paid for. `only`, if given, is the only generation that the tick
-    may be about.
+    something is begun or paid for. `only`, if given, is the only generation that the tick may be about.
     """
 
     def __init__(
