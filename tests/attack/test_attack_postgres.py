@@ -36,6 +36,8 @@ DURABLE = ("fsync=off", "full_page_writes=off")
 
 THREADS = 4
 RUNS_EACH = 6
+LATENESS = 8
+"""Transitions that go on being made when a death is due: it is to come in the middle of one."""
 
 WAY = (
     Trigger.WORKER_CLAIM,
@@ -103,12 +105,19 @@ class Deaths:
         self.errors: list[StorageError] = []
         self._server, self._end = server, end
         self._progress = threading.Condition()
+        self._ended = 0
         self._failed = False
 
     def made(self, trace_id: str) -> None:
+        """Record a transition. Wait for a death that is late, so that it does not come when all work is done."""
         with self._progress:
             self.acknowledged.append(trace_id)
             self._progress.notify_all()
+            self._progress.wait_for(lambda: self._failed or not self._is_late(), 120)
+
+    def _is_late(self) -> bool:
+        due = self._kill_after[self._ended : self._ended + 1]
+        return any(len(self.acknowledged) >= number + LATENESS for number in due)
 
     def failed(self, error: StorageError) -> None:
         """Take note of an error. Raises AssertionError if the server does not come back: asking again is in vain."""
@@ -121,9 +130,14 @@ class Deaths:
                 with self._progress:
                     assert self._progress.wait_for(lambda number=number: len(self.acknowledged) >= number, 120)
                 self._end()
+                with self._progress:
+                    self._ended += 1
+                    self._progress.notify_all()
                 self._server.start()
         except BaseException:
-            self._failed = True
+            with self._progress:
+                self._failed = True
+                self._progress.notify_all()
             raise
 
 

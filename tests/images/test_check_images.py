@@ -223,7 +223,7 @@ def test_where_no_pipeline_has_a_bucket_the_way_to_the_image_jobs_is_told(
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(main, ["check"], env=environment(table_world, RETAKE_STORAGE_URL="file:nowhere"))
     assert result.exit_code == 75
-    assert "file:nowhere is not there" in result.output
+    assert "file:nowhere does not exist" in result.output
     assert "check --channel images" in result.output
 
 

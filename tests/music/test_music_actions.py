@@ -61,7 +61,9 @@ def test_a_time_without_a_zone_that_another_program_has_written_is_utc(
 def test_a_value_of_another_program_that_is_no_time_is_named_with_its_row(rig: Rig) -> None:
     with rig.database.database.cursor() as cursor:
         cursor.execute("INSERT INTO pipelines (track_title, updated_at) VALUES ('Paper Boats', 'at noon')")
-    with pytest.raises(StateError, match=r"pipelines\.updated_at in the row that begins with '1': 'at noon' makes no"):
+    with pytest.raises(
+        StateError, match=r"pipelines\.updated_at in the row that begins with '1': 'at noon' is invalid"
+    ):
         rig.actions.get(1)
 
 

@@ -76,7 +76,7 @@ def test_a_tap_on_a_row_that_cannot_be_read_holds_up_no_other_update(desk: Desk)
         desk.phone.tap(f"ytpub_retry_{row.id}")
     desk.poll()
     assert desk.state(good) == "video_running"
-    assert "'yesterday' makes no sense" in desk.answers()[0]
+    assert "'yesterday' is invalid" in desk.answers()[0]
 
 
 @pytest.mark.parametrize("verb", ["approve", "cancel"])
