@@ -2,8 +2,7 @@
 
 A tick reads the alerts' document anyway, and an idle one reads nothing else. The mode itself is written first. A crash
 before the copy is written leaves an outdated copy, which the next change, or the next tick that is not idle, updates.
-Ticks that would be held back because of the copy read the mode itself first, as do ticks that find no copy and are
-about to pay.
+Ticks that are about to pay, or would be held back because of the copy, read the mode itself first.
 """
 
 from collections.abc import Callable

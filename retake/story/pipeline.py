@@ -71,7 +71,7 @@ class StoryPipeline:
 
     `observe` is called with each decision before it is carried out. `unflagged` are the actions for which
     `processing_lock` is not raised: it tells people and other programs that something is being changed, which is not
-    needed for polls of a thousand channels that change nothing. `confirmed_mode()` returns the mode again before
+    needed for polls of a thousand channels that change nothing. `confirmed_mode()` reads the mode again before
     something is begun or paid for. `only`, if given, is the only generation that the tick may be about.
     """
 
@@ -120,7 +120,7 @@ class StoryPipeline:
         self._interrupted = self._flag.was_up = self._store.documents.public.processing_lock
         self._interrupted_at = stamp(self._clock.now()) if self._interrupted else ""
         if self._interrupted:
-            _log.warning("the last tick did not finish; this one goes on from what is on record")
+            _log.warning("the last tick did not finish; this one continues from what is on record")
             self._found_interrupted(self._interrupted_at)  # at once, since the flag is the only trace of it
             self._spending.heal(known(self._store.documents.midjourney))
 

@@ -1,8 +1,8 @@
 """Alerts and the degraded mode around the ticks of a process.
 
 One document is read before the work: `alerts/state.json`, which has a copy of the mode. If nothing is wrong, nothing
-else is imported, read or written. If it has no copy, because no mode was ever set or somebody has removed it, the mode
-itself is looked up before something is paid for (`TickWatch.confirmed_mode`).
+else is imported, read or written. The mode itself is read before something is paid for, since the copy may be outdated
+or removed (`TickWatch.confirmed_mode`).
 """
 
 import json
@@ -41,9 +41,6 @@ _log = getLogger(__name__)
 
 KEY = "alerts/state.json"
 """The document that each tick reads for alerts and mode."""
-
-_MODE = "mode/state.json"
-
 
 class AfterWork(NamedTuple):
     """The result of looking at what all pipelines share, after a round of ticks in which something was done."""
@@ -172,24 +169,22 @@ class TickWatch:
         self._wrong: set[str] = set()  # the pipelines that have an alert, or in which something was found
         self._worked = False
         self._document = BoardDocument({})
-        self._mode, self._state, self._confirmed = Mode(), ModeState(), True
+        self._state, self._confirmed, self._began = ModeState(), False, clock.now()
         self._failures: list[str] = []
         self._sender: Sender | None = None
 
     @property
     def mode(self) -> Mode:
         """The mode that is in force since `begin`."""
-        return self._mode
+        return mode_at(self._state, self._modes, self._settings.timezone, self._began)
 
     def confirmed_mode(self) -> Mode:
-        """Return the mode that is in force, for payments: it is looked up if the alerts' document has no copy of it.
+        """Return the mode that is in force, as it is stored, for payments. It is read once in a round of ticks.
         Raises StateError, StorageError."""
         with self._lock:
-            if not self._confirmed and self._bucket.find(_MODE, [""]):
-                self._state = _stored_mode(self._bucket, self._clock)
-                self._mode = mode_at(self._state, self._modes, self._settings.timezone, self._clock.now())
-            self._confirmed = True
-            return self._mode
+            if not self._confirmed:
+                self._state, self._confirmed = _stored_mode(self._bucket, self._clock), True
+        return self.mode
 
     def begin(self, *, send: bool = True) -> None:
         """Begin a round of ticks: read the document and, with `send`, start sending the messages that wait.
@@ -197,25 +192,23 @@ class TickWatch:
         Raises StorageError, and StateError if the mode cannot be read, since it limits what may be paid for.
         """
         self._looks, self._worked, self._failures = [], False, []
+        self._confirmed, self._began = False, self._clock.now()
         try:
             self._document = BoardDocument.read(self._bucket)
-            copy = self._document.raw.get("mode")
-            state, self._confirmed = decoded(copy), copy is not None
+            self._state = decoded(self._document.raw.get("mode"))
         except StateError as error:
             _log.critical("no alert is raised or sent: %s", error)
             self._failures.append("the document")
-            self._document, state = BoardDocument({}), _stored_mode(self._bucket, self._clock)
-            self._confirmed = True
+            self._document = BoardDocument({})
+            self.confirmed_mode()
         except ValueError as error:
-            _log.warning("%s: the copy of the mode is invalid (%s); %s applies", KEY, error, _MODE)
+            _log.warning("%s: the copy of the mode is invalid (%s); mode/state.json applies", KEY, error)
             self._failures.append("the mode")
-            state, self._confirmed = _stored_mode(self._bucket, self._clock), True
-        zone, now = self._settings.timezone, self._clock.now()
-        if mode_at(state, self._modes, zone, now).mode != FULL:  # do not hold ticks back because of an outdated copy
+            self.confirmed_mode()
+        if self.mode.mode != FULL:  # do not hold ticks back because of an outdated copy
             with suppress(StateError):
-                state = _stored_mode(self._bucket, self._clock)
-        self._wrong, self._state = self._document.pipelines, state
-        self._mode = mode_at(state, self._modes, zone, now)
+                self.confirmed_mode()
+        self._wrong = self._document.pipelines
         if send and self._document.due(self._clock.now()):
             with _logging_errors("waiting messages could not be sent", self._failures):
                 self._send()
@@ -295,14 +288,14 @@ class TickWatch:
         """
         work, failures, after = AfterWork(), self._failures, True
         with _logging_errors("the state that all pipelines share could not be read", failures):
-            degraded_by_itself = self._modes.auto and self._mode.mode > 0
+            degraded_by_itself = self._modes.auto and self.mode.mode > 0
             after = self._worked or degraded_by_itself or self._document.shared_alerts
             if after:
-                work = self._after_work(self._mode)
+                work = self._after_work(self.mode)
         with _logging_errors("a report could not be made", failures):
             self._make_reports()
         with _logging_errors("alerts could not be brought up to date", failures):
-            looks = [*self._looks, *work.found, _degraded_findings(self._mode), *self._for_removed_pipelines()]
+            looks = [*self._looks, *work.found, _degraded_findings(self.mode), *self._for_removed_pipelines()]
             if self._document.wants_a_look or any(it.found for it in looks):
                 self._evaluate(looks)
         with _logging_errors("the metrics could not be written", failures):

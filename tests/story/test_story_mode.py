@@ -338,10 +338,13 @@ def test_without_a_mode_nothing_is_written() -> None:
     assert ModeStore(world.bucket, world.clock).read() == ModeState()
 
 
-@pytest.mark.parametrize("alerts", [None, {}, {"alerts": [{"code": "breaker_open", "seen": 5}]}], ids=str)
-def test_nothing_is_paid_for_where_the_alerts_document_with_the_copy_of_the_mode_is_removed(
-    alerts: dict[str, Any] | None,
-) -> None:
+FULL_BY_HAND = {"mode": FULL, "why": "", "since": "2026-01-01T00:00:00Z"}
+
+
+@pytest.mark.parametrize(
+    "alerts", [None, {}, {"alerts": [{"code": "breaker_open", "seen": 5}]}, {"mode": {"hand": FULL_BY_HAND}}], ids=str
+)
+def test_nothing_is_paid_for_where_the_copy_of_the_mode_is_outdated_or_removed(alerts: dict[str, Any] | None) -> None:
     world = WatchedWorld()
     world.panel.set(MINIMAL, None, "")
     world.bucket.delete("alerts/state.json")
