@@ -324,7 +324,7 @@ class Worker:
         try:
             return self._move(run, outcome, trace_id)
         except StaleRun:
-            with suppress(StateError):  # older events are missing
+            with suppress(StateError):  # raised if older events are missing, which leaves this open
                 if any(event.trace_id == trace_id for event in self._ledger.events(run.run_id)):
                     return self._ledger.get(run.run_id)
             raise

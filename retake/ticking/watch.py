@@ -42,6 +42,7 @@ _log = getLogger(__name__)
 KEY = "alerts/state.json"
 """The document that each tick reads for alerts and mode."""
 
+
 class AfterWork(NamedTuple):
     """The result of looking at what all pipelines share, after a round of ticks in which something was done."""
 
@@ -77,8 +78,8 @@ class BoardDocument:
     @property
     def shared_alerts(self) -> bool:
         """Whether an alert is open that only a look at what all pipelines share (AfterWork) can close."""
-        codes = tuple(OF_ALL)  # not a set, since a damaged code may be unhashable
-        opened = (it for it in self._alerts() if it.get("code") in codes and not it.get("closed_at"))
+        # str(), since a damaged code may be unhashable
+        opened = (it for it in self._alerts() if str(it.get("code")) in OF_ALL and not it.get("closed_at"))
         return any(isinstance(seen := it.get("seen"), dict) and "" in seen for it in opened)
 
     @property

@@ -43,32 +43,19 @@ def test_a_run_that_cannot_be_claimed_keeps_no_other_waiting() -> None:
     assert ledger.claim("worker") is None
 
 
-def test_a_run_that_is_removed_while_it_is_worked_on_does_not_end_its_worker() -> None:
+@pytest.mark.parametrize("damaged", [None, b"{"], ids=["removed", "damaged"])
+def test_a_run_that_is_spoilt_while_it_is_worked_on_does_not_end_its_worker(damaged: bytes | None) -> None:
     bucket, clock = MemoryBucket(), FakeClock()
     ledger = BucketLedger(bucket, clock)
-    for name in ("gone", "stays"):
+    for name in ("spoilt", "sound"):
         ledger.create_for_task(name, name, actor="shop")
         clock.sleep(1)
 
     def job(handle: RunHandle) -> None:
-        if handle.run.task_id == "gone":
+        if handle.run.task_id == "spoilt":
             bucket.delete(run_key(handle.run.run_id))
-
-    worker = Worker(ledger, job, RetryPolicy(max_retries=3), clock, name="host:1")
-    assert worker.work(until_idle=True) == 2
-    assert [(it.task_id, it.status) for it in ledger.runs()] == [("stays", RunStatus.SUCCEEDED)]
-
-
-def test_a_run_that_is_damaged_while_it_is_worked_on_does_not_end_its_worker() -> None:
-    bucket, clock = MemoryBucket(), FakeClock()
-    ledger = BucketLedger(bucket, clock)
-    for name in ("damaged", "sound"):
-        ledger.create_for_task(name, name, actor="shop")
-        clock.sleep(1)
-
-    def job(handle: RunHandle) -> None:
-        if handle.run.task_id == "damaged":
-            bucket.write(run_key(handle.run.run_id), b"{", ANY)
+            if damaged is not None:
+                bucket.write(run_key(handle.run.run_id), damaged, ANY)
 
     worker = Worker(ledger, job, RetryPolicy(max_retries=3), clock, name="host:1")
     assert worker.work(until_idle=True) == 2
