@@ -11,7 +11,8 @@ from retake.alerts.board import Board
 from retake.alerts.store import BoardStore
 from retake.bucket import Bucket
 from retake.clock import Clock
-from retake.degraded.mode import ModeState, decoded, encoded
+from retake.degraded.mode import Mode, ModeState, decoded, encoded, mode_at
+from retake.degraded.settings import ModeSettings
 from retake.retrying.state_store import BucketStateStore, StateCell
 
 FOLDER = "mode/"
@@ -24,9 +25,14 @@ class ModeStore:
     def __init__(self, bucket: Bucket, clock: Clock) -> None:
         self._cell = StateCell(BucketStateStore(bucket, FOLDER, clock), "state", decoded, encoded)
         self._board = BoardStore(bucket, clock)
+        self._clock = clock
 
     def read(self) -> ModeState:
         return self._cell.get()
+
+    def mode(self, settings: ModeSettings, timezone: str) -> Mode:
+        """Return the mode in force now."""
+        return mode_at(self.read(), settings, timezone, self._clock.now())
 
     def change(self, step: Callable[[ModeState], ModeState]) -> ModeState:
         """Replace the state by what `step` makes of it, and return it."""

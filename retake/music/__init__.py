@@ -4,7 +4,8 @@ states.py                                     the states, and the pure rules by 
 settings.py, texts.py                         the configuration; prompts, and texts cut to YouTube's limits
 tables.py, rows.py, database.py               the database
 store.py, actions.py, attempts.py, calls.py   every change of a row in it
-worker.py, context.py, steps/                 an attempt at a step; clients.py: the vendors
+worker.py, context.py, steps/                 an attempt at a step
+mode_gate.py, clients.py                      the degraded mode, which holds steps back; the vendors
 upkeep.py                                     brings rows and runs back in line after a crash
 api.py, api_schema.py, gatekeeper.py          the HTTP API
 command.py, service.py, background.py         the process and its threads; leases.py: one process at a time

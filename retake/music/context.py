@@ -12,6 +12,7 @@ from retake.clock import Clock
 from retake.errors import Code, PollFailed, Stopped
 from retake.music.attempts import AttemptStore, JobAttempt
 from retake.music.calls import CallBook, MusicJournal
+from retake.music.mode_gate import ModeGate
 from retake.music.rows import PipelineRow
 from retake.music.settings import MusicSettings
 from retake.music.states import MusicStep
@@ -53,6 +54,10 @@ class SharedContext(NamedTuple):
     @property
     def clock(self) -> Clock:
         return self.attempts.clock
+
+    @property
+    def gate(self) -> ModeGate:
+        return ModeGate(self.settings, self.bucket, self.clock)
 
 
 class JobContext:
@@ -140,7 +145,7 @@ class JobContext:
         """Return the guard of this attempt's paid calls."""
         return PaidCallGuard(
             journal,
-            StepPrices(self.shared.prices),
+            StepBudget(self.shared.prices, self.shared.gate),
             lease=_RunHeld(self._handle),
             clock=self.clock,
             process=_Paying(self),
@@ -183,17 +188,18 @@ def _gone(key: str, what: str) -> PollFailed:
     return PollFailed(Code.MISSING, f"the {what} is not in the bucket: {key}; put it back")
 
 
-class StepPrices:
+class StepBudget:
     """The `retake.paid.guard.Budget`. The journal enforces the cap, in the transaction that records the call."""
 
-    def __init__(self, prices: Mapping[str, float]) -> None:
-        self._prices = prices
+    def __init__(self, prices: Mapping[str, float], gate: ModeGate) -> None:
+        self._prices, self._gate = prices, gate
 
     def price(self, step: str) -> float:
         return self._prices[step]
 
     def reserve(self, step: str) -> None:
-        """Reserve nothing: recording the intent does."""
+        """Reserve nothing: recording the intent does. Raises HeldBack if a degraded mode lets nothing be paid for."""
+        self._gate.check_payment()
 
 
 class _RunHeld:

@@ -9,6 +9,7 @@ from retake.media import MediaError
 from retake.music.attempts import CAP_REACHED, JobAttempt
 from retake.music.context import JobContext, SharedContext
 from retake.music.database import MusicDatabase
+from retake.music.mode_gate import DEGRADED, HeldBack
 from retake.music.settings import MusicSettings, ServiceSettings
 from retake.music.states import MusicStep
 from retake.music.steps import STEP_WORK
@@ -40,6 +41,7 @@ class StepJob:
     def __call__(self, handle: RunHandle) -> dict[str, Any] | None:
         """Return the step's result for the ledger, or None if the row has moved on."""
         handle.check()
+        self._shared.gate.check_step()
         attempt = self._shared.attempts.begin(handle.run)
         if attempt is None:
             return None
@@ -54,6 +56,9 @@ class StepJob:
             raise
         except CapReached as error:
             raise self._postponed(attempt, error) from error
+        except HeldBack as error:
+            self._shared.attempts.interrupt(attempt, str(error), DEGRADED)
+            raise
         except AwaitsPerson as error:
             raise self._held(attempt, error) from error
         except Exception as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from retake.bucket import Bucket, Entry
 from retake.bucket.scanning import scan
 from retake.clock import Clock
-from retake.degraded.mode import Mode, mode_at
+from retake.degraded.mode import Mode
 from retake.errors import RetakeError, StateError
 from retake.operations.events import OPERATOR
 from retake.operations.finding import Finding
@@ -290,10 +290,9 @@ class StoryOperations(_StoryPlace):
         from retake.degraded.store import ModeStore
 
         try:
-            state = ModeStore(self._whole, self._clock).read()
+            return ModeStore(self._whole, self._clock).mode(self._settings.modes, self._settings.alerts.timezone)
         except RetakeError:
             return Mode()
-        return mode_at(state, self._settings.modes, self._settings.alerts.timezone, self._clock.now())
 
 
 def _has_ended(order: ItemOrder, documents: Documents, *, letter: bool) -> Refusal:
