@@ -1,8 +1,9 @@
 """Stores the mode in `mode/state.json` at the bucket's root, with a copy in the alerts' document.
 
 A tick reads the alerts' document anyway, and an idle one reads nothing else. The mode itself is written first. A crash
-before the copy is written leaves an outdated copy, which the next change, or the next tick that is not idle, updates.
-Ticks that are about to pay, or would be held back because of the copy, read the mode itself first.
+before the copy is written leaves an outdated copy. Ticks that are about to pay, or would be held back because of the
+copy, read the mode itself first. The copy is updated by them, by every tick that does something, and by the next change
+of the mode.
 """
 
 from collections.abc import Callable

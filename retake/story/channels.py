@@ -63,12 +63,14 @@ def tick_channels(
     round_ = ChannelRound(settings, keys, bucket, scripts=scripts, clock=clock, watch=watch)
     watch.begin()
     try:
-        looks = remembered(settings, bucket, clock.now(), watch.mode.mode)
+        mode = watch.mode.mode
+        looks = remembered(settings, bucket, clock.now(), mode)
         codes = each(settings.channels, lambda it: round_.tick(it, looks), settings.workflow.channel_concurrency)
     finally:
         round_.close()
         watch.end()
-    looks.save()
+    if watch.mode.mode == mode:  # else what was decided is not what that mode leads to
+        looks.save()
     return worst(codes)
 
 

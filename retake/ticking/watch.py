@@ -170,7 +170,8 @@ class TickWatch:
         self._wrong: set[str] = set()  # the pipelines that have an alert, or in which something was found
         self._worked = False
         self._document = BoardDocument({})
-        self._state, self._confirmed, self._began = ModeState(), False, clock.now()
+        self._state, self._began = ModeState(), clock.now()
+        self._confirmed = self._outdated = False  # whether the mode itself was read, and differs from its copy
         self._failures: list[str] = []
         self._sender: Sender | None = None
 
@@ -180,11 +181,12 @@ class TickWatch:
         return mode_at(self._state, self._modes, self._settings.timezone, self._began)
 
     def confirmed_mode(self) -> Mode:
-        """Return the mode that is in force, as it is stored, for payments. It is read once in a round of ticks.
-        Raises StateError, StorageError."""
+        """Return the mode that is in force, as it is stored, for payments. It is read once in a round of ticks, and an
+        outdated copy is updated at the end of the round. Raises StateError, StorageError."""
         with self._lock:
             if not self._confirmed:
-                self._state, self._confirmed = _stored_mode(self._bucket, self._clock), True
+                stored = _stored_mode(self._bucket, self._clock)
+                self._outdated, self._state, self._confirmed = stored != self._state, stored, True
         return self.mode
 
     def begin(self, *, send: bool = True) -> None:
@@ -193,7 +195,7 @@ class TickWatch:
         Raises StorageError, and StateError if the mode cannot be read, since it limits what may be paid for.
         """
         self._looks, self._worked, self._failures = [], False, []
-        self._confirmed, self._began = False, self._clock.now()
+        self._confirmed, self._outdated, self._began = False, False, self._clock.now()
         try:
             self._document = BoardDocument.read(self._bucket)
             self._state = decoded(self._document.raw.get("mode"))
@@ -201,11 +203,11 @@ class TickWatch:
             _log.critical("no alert is raised or sent: %s", error)
             self._failures.append("the document")
             self._document = BoardDocument({})
-            self.confirmed_mode()
+            self._state, self._confirmed = _stored_mode(self._bucket, self._clock), True
         except ValueError as error:
             _log.warning("%s: the copy of the mode is invalid (%s); mode/state.json applies", KEY, error)
             self._failures.append("the mode")
-            self.confirmed_mode()
+            self._state, self._confirmed = _stored_mode(self._bucket, self._clock), True
         if self.mode.mode != FULL:  # do not hold ticks back because of an outdated copy
             with suppress(StateError):
                 self.confirmed_mode()
@@ -290,7 +292,7 @@ class TickWatch:
         work, failures, after = AfterWork(), self._failures, True
         with _logging_errors("the state that all pipelines share could not be read", failures):
             degraded_by_itself = self._modes.auto and self.mode.mode > 0
-            after = self._worked or degraded_by_itself or self._document.shared_alerts
+            after = self._worked or degraded_by_itself or self._outdated or self._document.shared_alerts
             if after:
                 work = self._after_work(self.mode)
         with _logging_errors("a report could not be made", failures):
