@@ -9,6 +9,7 @@ SEARCHES = {
     "test_ledger_bucket_crash",
     "test_ledger_histories",
     "test_power_cuts",
+    "test_promises",
     "test_robot_crashes",
     "test_shared_day",
     "test_simulation",
