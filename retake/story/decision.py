@@ -166,7 +166,7 @@ def decide(documents: Documents, limits: Workflow, now: datetime, over: Callable
         return _without_generation(documents.gen, doc, limits)
     action = _with_generation(documents, limits, now)
     until = held_until(doc, limits)
-    if script_of(action) and until and now < until and not _ahead(doc, now):
+    if script_of(action) and until and is_held(doc, limits, now):
         why = f"a person is needed, tried again at {until:%H:%M} UTC: {doc.error.message}"
         return Action(Act.WAIT, action.step, why, ExitCode.CONFIG, until)
     paying = PAYS.get(action.act)
@@ -343,6 +343,22 @@ def _work(documents: Documents) -> Action:
     if doc.generation:
         return Action(Act.ORDER_IMAGINE, Step.IMAGINE, "the text is there")
     return Action(Act.RAISE_FLAG, Step.IMAGINE, "the text is there, and nothing else")
+
+
+def awaits_fix(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> bool:
+    """Return whether a person has to fix the cause of the last failure (class C).
+
+    A call that is pending although no vendor is held back any more was begun after that failure.
+    """
+    if held_until(doc, limits) is None or doc.status is Status.TASK_FAILED_MAX_RETRIES:
+        return False
+    return not doc.pending or is_held(doc, limits, now)
+
+
+def is_held(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> bool:
+    """Return whether no vendor is called now because of a failure that only a person can fix."""
+    until = held_until(doc, limits)
+    return until is not None and now < until and not _ahead(doc, now)
 
 
 def held_until(doc: MidjourneyDocument, limits: Workflow) -> datetime | None:

@@ -7,7 +7,7 @@ from retake.alerts.conditions import FailedGeneration, PipelineFacts, StepFailur
 from retake.clock import stamp
 from retake.errors import ErrorRecord, RetakeError
 from retake.settings.shared import Workflow
-from retake.story.decision import held_until, stopped, undecided, vendor_of_step
+from retake.story.decision import awaits_fix, stopped, undecided, vendor_of_step
 from retake.story.documents import (
     FAILED_STEP,
     PAID_STEPS,
@@ -38,7 +38,7 @@ def story_facts(
         _last(gen) if gen.last_failure or failed else None,
         failed,
         stopped=stopped(gen, limits),
-        refused=_refused(doc, limits) if under_way else None,
+        refused=_refused(doc, limits, now) if under_way else None,
         error=error if under_way else ErrorRecord(),
         step=doc.present_step.value if under_way else None,
         unknown=_unknown(documents, limits) if under_way else None,
@@ -72,8 +72,8 @@ def _last(gen: GenDocument) -> FailedGeneration:
     return FailedGeneration(raw.get("generation_id"), raw.get("step"), ErrorRecord(raw.get("error") or {}))
 
 
-def _refused(doc: MidjourneyDocument, limits: Workflow) -> str | None:
-    if held_until(doc, limits) is None or doc.pending:
+def _refused(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> str | None:
+    if not awaits_fix(doc, limits, now):
         return None
     return vendor_of_step(doc.present_step) or doc.present_step.value
 

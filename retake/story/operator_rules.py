@@ -6,6 +6,7 @@ a paid call of unknown outcome is held            it is made again           as 
 an error status, attempts left                    now instead of later       a mock takes its place ¹    ends it
 an error status, none left                        refused: skip, or later    a mock takes its place ¹    ends it
 a person had to fix something (class C)           tried at the next tick     a mock takes its place ¹    ends it
+the same, while a paid call's outcome is unknown  asked at the next tick     refused: a tick asks        ends it
 a paid call whose outcome is not looked up yet     refused: a tick asks       refused: a tick asks        ends it
 the mock is to be made                            refused: a tick makes it   refused: it is the mock     ends it
 it goes on by itself                              refused: nothing failed    refused: nothing failed     ends it
@@ -27,7 +28,7 @@ from retake.operations.events import OPERATOR
 from retake.operations.port import Refusal, Verb
 from retake.settings.shared import Workflow
 from retake.story import transitions
-from retake.story.decision import Act, Action, decide, mock_follows, undecided
+from retake.story.decision import Act, Action, decide, is_held, mock_follows, undecided
 from retake.story.documents import FAILED_STEP, Documents, MidjourneyDocument, Status, Step
 from retake.story.generation import in_flight
 
@@ -65,7 +66,9 @@ def situation(documents: Documents, limits: Workflow, now: datetime) -> Situatio
     if doc.status is Status.TASK_FAILED_MAX_RETRIES:
         return Situation.OVER
     if doc.pending:
-        return Situation.HELD if undecided(doc.pending, limits) else Situation.UNASKED
+        if undecided(doc.pending, limits):
+            return Situation.HELD
+        return Situation.CRITICAL if is_held(doc, limits, now) else Situation.UNASKED
     if doc.status in FAILED_STEP:
         return Situation.FAILED if _without_waits(documents, limits, now).act is Act.RETRY else Situation.EXHAUSTED
     if documents.complete and doc.status is not Status.TIMED_OUT_MOCK_NEEDED:
@@ -124,6 +127,9 @@ def _skip(documents: Documents, limits: Workflow, now: datetime, by: str) -> Gen
         return GenerationPlan(
             name, transitions.operator_skips(doc, mock=mock), f"the {step} call of {name} is not made: {end}"
         )
+    if doc.pending and current is Situation.CRITICAL:
+        unknown = f"what became of the {step} call is not known yet"
+        raise Refusal(f"{name}: {unknown}; fix what the last error says, then retry {name}, or cancel {name}")
     if current not in (Situation.FAILED, Situation.EXHAUSTED, Situation.CRITICAL):
         raise _not_failed(documents, current, limits, now)
     if step is Step.MOCK:

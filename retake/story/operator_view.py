@@ -13,6 +13,7 @@ from retake.settings.shared import Workflow
 from retake.story.decision import (
     Act,
     Action,
+    awaits_fix,
     begin_held,
     decide_in,
     stopped,
@@ -95,7 +96,8 @@ def story_state(
     mock = settings.modes.video_mock
     action, coming = decide_in(mode, documents, settings.workflow, store.clock.now(), over, video_mock=mock)
     held = begin_held(mode, video_mock=mock) or over(Step.CONTENT)
-    view = _View(documents, action, settings.workflow, name.partition("/")[2])
+    to_fix = awaits_fix(documents.midjourney, settings.workflow, store.clock.now())
+    view = _View(documents, action, settings.workflow, name.partition("/")[2], to_fix)
     return view.state(seen, coming, next_tick(store, coming, held, vendor_off))
 
 
@@ -106,6 +108,7 @@ class _View(NamedTuple):
     action: Action
     limits: Workflow
     channel: str  # "" without channels
+    to_fix: bool  # whether a person has to fix the cause of the last failure
 
     @property
     def doc(self) -> MidjourneyDocument:
@@ -154,7 +157,7 @@ class _View(NamedTuple):
         doc = self.doc
         if doc.pending and self.waits:
             return Waiting(OPERATOR, f"what became of the {doc.pending.step} call", doc.pending.requested_at)
-        if doc.error.critical:
+        if self.to_fix:
             return Waiting(OPERATOR, doc.error.advice or "what the error names", doc.error.at)
         if doc.runway_task:
             return Waiting("Runway", f"task {doc.runway_task.task_id}", doc.runway_task.requested_at)
@@ -174,7 +177,7 @@ class _View(NamedTuple):
                 f"nobody can tell whether the {doc.pending.step} call of {name} was carried out: look at the vendor's "
                 f"account, then retry {name} (make it again) or skip {name}"
             ]
-        return [f"{with_full_stop(doc.error.message)} Then retry {name}.".strip()] if doc.error.critical else []
+        return [f"{with_full_stop(doc.error.message)} Then retry {name}.".strip()] if self.to_fix else []
 
 
 def _incomplete_ids(warned: list[str]) -> list[str]:

@@ -85,6 +85,9 @@ STATES: dict[str, Callable[[], Scripted]] = {
         "json", {"on_exhausted": "mock"}, **failed("imagine_trigger_failed", "imagine", 3)
     ),
     "pictures refused for the key": state(generation=True, last_error=critical(), paid_calls=[PAID]),
+    "pictures unasked, and refused for the key": state(
+        generation=True, last_error=critical(), pending_call=pending("imagine"), paid_calls=[PAID]
+    ),
     "pictures awaited": state(midjourney_task=PICTURE_TASK, status="waiting_for_imagine", paid_calls=CALLS),
     "poll of the pictures failed": state(midjourney_task=PICTURE_TASK, **failed("mj_fetch_failed", "fetch", 1)),
     "poll of the pictures refused for the key": state(
@@ -129,6 +132,7 @@ STATES: dict[str, Callable[[], Scripted]] = {
         status="task_failed_max_retries",
         failed_step="upscale",
         cancelled={"by": "operator", "at_utc": ORDERED},
+        last_error=critical(),
         midjourney_results=PICTURES,
         paid_calls=CALLS,
     ),
@@ -165,6 +169,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "pictures exhausted": (f"{USED}.*requeue.*skip {ID}, or cancel {ID}", ALLOWED, ALLOWED),
     "pictures exhausted, mock wanted": (f"{USED}.*mock.*skip {ID}, or cancel {ID}", ALLOWED, ALLOWED),
     "pictures refused for the key": (ALLOWED, ALLOWED, ALLOWED),
+    "pictures unasked, and refused for the key": (ALLOWED, f"not known yet; fix .* then retry {ID}", ALLOWED),
     "pictures awaited": (WAITS, WAITS, ALLOWED),
     "poll of the pictures failed": (ALLOWED, ALLOWED, ALLOWED),
     "poll of the pictures refused for the key": (ALLOWED, ALLOWED, ALLOWED),

@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from operator_states import STATES
 from story_ticks import DOCUMENT, GEN
 from watched_world import WatchedWorld
 
@@ -13,6 +14,7 @@ from retake.bucket import ANY
 from retake.errors import Code, ErrorRecord, Refused, SettingsError
 from retake.story.content import load_prompts, prompts_file
 from retake.story.facts import _without as without
+from retake.story.facts import story_facts
 from retake.vendors.answers import quote
 
 
@@ -41,6 +43,22 @@ def test_failures_of_another_step_are_no_new_failure_of_this_one() -> None:
         board = BoardStore(world.bucket, world.clock).read()
         counts += [it.occurrences for key, it in board.alerts.items() if key == "step_failing/imagine" and it.active]
     assert max(counts) <= 2  # the third failed try is that of the task
+
+
+@pytest.mark.parametrize(
+    ("state", "refused"),
+    [
+        ("pictures refused for the key", "midjourney"),
+        ("pictures unasked, and refused for the key", "midjourney"),
+        ("pictures unasked", None),
+        ("cancelled, not dead_lettered", None),
+    ],
+)
+def test_who_refuses_a_key_is_told_while_a_person_is_needed(state: str, refused: str | None) -> None:
+    world = STATES[state]()
+    limits, now = world.settings.workflow, world.clock.now()
+    facts = story_facts(world.documents, limits, now, world.doc.error, capped="", interrupted="")
+    assert facts.refused == refused
 
 
 def writer_echoes(world: WatchedWorld) -> list[str]:

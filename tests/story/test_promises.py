@@ -1,10 +1,11 @@
-"""What `--dry-run` and `status` say of the next tick, and until when a tick says that there is nothing to do, in the
-worlds of the simulation: the tick that follows does just that.
+"""What is said to people in the worlds of the simulation: what the next tick does, in `--dry-run` and `status`; until
+when there is nothing to do, by a tick; and which command helps. All of it is tried.
 
 RETAKE_SEEDS says how many worlds are played; RETAKE_SEED replays one.
 """
 
 import os
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,12 +13,15 @@ from typing import Any
 import pytest
 from test_simulation import Simulation
 
+from retake.bucket import ANY
 from retake.bucket.memory import MemoryBucket
 from retake.degraded.mode import Hand, Mode
 from retake.degraded.store import ModeStore
+from retake.errors import RetakeError
 from retake.exit_codes import ExitCode
 from retake.operations.breakers import breaker_states
-from retake.operations.status import statuses
+from retake.operations.port import ItemOrder, Verb
+from retake.operations.status import PipelineStatus, statuses
 from retake.story.decision import Act, Action
 from retake.story.documents import Documents
 from retake.story.operations import open_operations
@@ -28,6 +32,7 @@ SEEDS = int(os.environ.get("RETAKE_SEEDS", "600")) // 20
 WANTED = [int(os.environ["RETAKE_SEED"])] if "RETAKE_SEED" in os.environ else range(SEEDS)
 
 BREAKER_OPEN = "failed too often"
+ADVICE = re.compile(r"\b(retry|skip) (\d{8}-\d{4})")
 
 
 class Promise:
@@ -39,8 +44,7 @@ class Promise:
             world.settings, bucket, world, world.keys, world.clock, owner="dry", mode=lambda: world.mode
         )
         self.dry = runner.dry_run(orders)
-        operations = open_operations(world.settings, world.clock, bucket=bucket)
-        self.status = "" if orders != NO_ORDERS else statuses(operations, breaker_states(operations))[0].next_tick
+        self.status = "" if orders != NO_ORDERS else world.status_of(bucket).next_tick
 
     @property
     def rests(self) -> bool:
@@ -95,15 +99,23 @@ class PromisingWorld(Simulation):
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
         actions: list[Action] = []
         self._keep_mode()
-        promise, self.undisturbed = Promise(self, orders), True
+        self._take_advice()
+        promise, self.undisturbed = self._promise(orders), True
         self.observe = lambda documents, action: actions.append(action)
         tick = super().tick(orders)
         if self.undisturbed and actions:
             self.compared += 1
+            assert promise, "the tick did what --dry-run refused to say"
             promise.check(actions[0], tick, self)
             if tick.exit_code is ExitCode.OK and not tick.ended and (tick.resting or tick.until):
                 self._check_rest(tick)
         return tick
+
+    def _promise(self, orders: Orders) -> Promise | None:
+        try:
+            return Promise(self, orders)
+        except RetakeError:
+            return None
 
     def _keep_mode(self) -> None:
         """Keep the mode of the simulation where `status` reads it."""
@@ -111,6 +123,26 @@ class PromisingWorld(Simulation):
         store = ModeStore(MemoryBucket(self.memory.store), self.clock)
         if self.mode != Mode() or store.read().hand:
             store.change(lambda state: state._replace(hand=hand))
+
+    def status_of(self, bucket: MemoryBucket) -> PipelineStatus:
+        operations = open_operations(self.settings, self.clock, bucket=bucket)
+        return statuses(operations, breaker_states(operations))[0]
+
+    def _take_advice(self) -> None:
+        """Check that each command that a person is told to use is accepted, and leaves them without that need. It is
+        given in a copy of the bucket."""
+        for need in self.status_of(MemoryBucket(self.memory.store)).needs:
+            for verb, name in ADVICE.findall(need):
+                copy = MemoryBucket()
+                for entry in self.memory.list(""):
+                    copy.write(entry.key, self.memory.read(entry.key)[0], ANY)
+                pipeline = open_operations(self.settings, self.clock, bucket=copy).pipelines[0]
+                try:
+                    plan = pipeline.plan(ItemOrder(Verb(verb), name))
+                    pipeline.carry_out(plan.order, plan.lost)
+                except RetakeError as error:
+                    raise AssertionError(f"{need}: {error}") from error
+                assert need not in self.status_of(copy).needs
 
     def _check_rest(self, tick: Tick) -> None:
         """Check that until the tick is due, and not longer, another one would find nothing to do."""
