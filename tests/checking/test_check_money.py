@@ -65,6 +65,16 @@ def book(**sums: object) -> Callable[[Site], None]:
     return changed(BOOK, lambda it: it["pipelines"]["story"].update(sums))
 
 
+def less_by(usd: float) -> Callable[[Site], None]:
+    """Both sums of the book are less than what was paid."""
+
+    def how(it: Any) -> None:
+        it["pipelines"]["story"]["settled_usd"] = round(it["pipelines"]["story"]["settled_usd"] - usd, 6)
+        it["spent_usd"] = round(it["spent_usd"] - usd, 6)
+
+    return changed(BOOK, how)
+
+
 def left_open(site: Site) -> None:
     """What a process reserved that died before its intent was saved."""
     account = read(site, DOCUMENT)["spend"]["reservation"]["account"]
@@ -140,6 +150,7 @@ ROWS = [
         repaired=True,
         also=("day-figures-wrong",),
     ),
+    Damage("a book with a tenth of a cent less than was paid", less_by(0.001), "day-sum-wrong", BOOK, repaired=True),
     Damage(
         "a book with more than anybody says",
         book(settled_usd=99.0),
@@ -158,6 +169,13 @@ ROWS = [
     Damage(
         "a book whose parts add up to less",
         changed(BOOK, lambda it: it.update(spent_usd=9)),
+        "day-figures-wrong",
+        BOOK,
+        repaired=True,
+    ),
+    Damage(
+        "a book whose parts add up to a tenth of a cent more",
+        changed(BOOK, lambda it: it.update(spent_usd=round(it["spent_usd"] - 0.001, 6))),
         "day-figures-wrong",
         BOOK,
         repaired=True,
@@ -270,6 +288,21 @@ def test_days_that_are_not_the_clocks_and_books_that_were_moved_fit() -> None:
     assert trouble(Site(world).check()) == []
 
 
+def test_a_book_that_is_gone_between_two_others_is_made_again() -> None:
+    world = World()
+    for days in range(3):
+        world.clock.moment = FakeClock().moment + timedelta(days=days)
+        clear(world)
+        world.ticks(6)
+    _, middle, _ = world.keys_of("caps/")
+    before = world.json(middle)
+    world.bucket.delete(middle)
+    assert [(it.code, it.where) for it in trouble(Site(world).check())] == [("day-book-missing", middle)]
+    assert Site(world).check(repair=True).whole
+    assert world.json(middle)["spent_usd"] == before["spent_usd"] > 0
+    assert trouble(Site(world).check()) == []
+
+
 def test_a_day_that_comes_after_its_book_was_moved_is_not_held_against_the_calls_that_were() -> None:
     world = World()
     for days, latest in ((1, "2026-01-01"), (0, ""), (1, "")):  # ahead, corrected, and the day itself
@@ -281,6 +314,7 @@ def test_a_day_that_comes_after_its_book_was_moved_is_not_held_against_the_calls
     assert world.keys_of("caps/") == ["caps/2026-01-01.json", "caps/2026-01-02.json"]
     before = world.json("caps/2026-01-02.json")
     assert trouble(Site(world).check()) == []
+    change(Site(world), "caps/2026-01-02.json", lambda it: it.update(spent_usd=9))  # a repair leaves the rest as it is
     assert Site(world).check(repair=True).whole
     assert world.json("caps/2026-01-02.json") == before
 

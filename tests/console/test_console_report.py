@@ -85,6 +85,7 @@ def test_an_outage_lasts_from_a_steps_first_failure_to_its_next_success() -> Non
     told = tale.told()["outages"]
     assert [(it["step"], it["failures"], it["seconds"]) for it in told] == [("upscale", 2, 180.0), ("runway", 2, 180.0)]
     assert tale.told()["mttr_s"] == 180.0
+    assert tale.told()["first_trouble"] == told[0]["began"]
 
 
 def test_a_step_that_fails_again_later_is_an_outage_of_its_own() -> None:
@@ -112,6 +113,7 @@ def test_what_a_recovery_has_cost_is_a_sentence_of_its_own() -> None:
 def test_what_never_works_again_is_not_recovered() -> None:
     tale = Tale().fails().moves(Trigger.NON_RETRYABLE_ERROR, error=failure(Code.REJECTED))
     assert tale.told()["outages"][0]["recovered"] is None
+    assert (tale.told()["mttr_s"], tale.told()["mttr_at_least"]) == (None, False)
     assert "not recovered" in tale.text()
     assert "It did not recover" in tale.told()["summary"]
 

@@ -8,6 +8,7 @@ from reading_world import World, ask, context_of, finish, shown
 from retake.bucket.wrappers import CountingBucket
 from retake.console.spend import command as spend
 from retake.errors import StateError
+from retake.operations.bills import paid_sums, sums_document
 from retake.story.settings import Settings
 from retake.ticking.tick import Orders
 
@@ -22,6 +23,20 @@ def test_nothing_paid_is_nothing() -> None:
         "possible_duplicates": 0,
     }
     assert shown(answer).startswith("Paid since 2025-12-03: 0.000 USD for 0 calls\n")
+
+
+def test_sums_on_record_say_what_their_calls_do() -> None:
+    calls = [
+        {"price_usd": 0.1, "outcome": "accepted"},
+        {"price_usd": 0.2, "outcome": "wasted"},
+        {"price_usd": 0.4, "outcome": "unknown", "possible_duplicate": True},
+        {"price_usd": 0.000001, "outcome": "accepted", "possible_duplicate": True},
+    ]
+    sums = paid_sums(calls)
+    assert sums
+    assert sums_document([], sums) == sums_document(calls)
+    assert sums_document(calls[:2], paid_sums(calls[2:]) or sums) == sums_document(calls)
+    assert paid_sums([*calls, {"price_usd": 0.0000004}]) is None
 
 
 def test_calls_are_summed_by_day_step_and_generation() -> None:
