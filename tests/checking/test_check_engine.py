@@ -11,7 +11,7 @@ from retake.bucket.memory import MemoryBucket
 from retake.bucket.wrappers import CountingBucket
 from retake.checking import CODES, Check, CheckFinding, CheckView, FindingCode, Scope, Severity, found
 from retake.clock import FakeClock
-from retake.errors import LeaseHeld
+from retake.errors import LeaseHeld, StorageError
 from retake.exit_codes import ExitCode
 
 
@@ -159,3 +159,16 @@ def test_an_object_that_cannot_be_read_is_named_and_the_others_are_looked_at() -
     report = Check([EvenNumbers()], Scope(bucket, FakeClock())).run()
     assert [(it.code, it.where) for it in report.findings] == [("unreadable", "numbers/a"), ("odd-number", "numbers/b")]
     assert (report.whole, report.exit_code) == (False, ExitCode.TRY_LATER)
+
+
+def test_where_it_cannot_be_told_whether_somebody_works_there_the_check_is_not_complete() -> None:
+    class Unsure(EvenNumbers):
+        def busy(self, view: CheckView) -> bool:
+            raise StorageError("the lease cannot be read")
+
+    report = Check([Unsure()], Scope(bucket_of(a=3), FakeClock())).run()
+    assert report.exit_code == ExitCode.TRY_LATER
+    assert [(it.where, it.what) for it in trouble(report)] == [
+        ("numbers", "the lease cannot be read"),
+        ("numbers/a", "it holds 3"),
+    ]

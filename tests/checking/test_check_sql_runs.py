@@ -234,8 +234,9 @@ def test_damage_is_found_in_postgresql(row: RowDamage, big: SqlSite) -> None:
     assert_sql_found(row, big)
 
 
-def test_a_repair_takes_no_counts_from_a_history_that_breaks_the_rules(lite: SqlSite) -> None:
-    transition(status="cancelled")(lite)
+@pytest.mark.parametrize("claim", [{"status": "cancelled"}, {"previous_status": "succeeded"}])
+def test_a_repair_takes_no_counts_from_a_history_that_breaks_the_rules(lite: SqlSite, claim: dict[str, str]) -> None:
+    transition(**claim)(lite)
     run("last_seq", 2)(lite)
     report = lite.check(repair=True)
     assert report.done == [f"the last_seq of {WAITING} was counted again"]
