@@ -154,8 +154,6 @@ class SqlRuns(Examination):
         try:
             it = run_of(rows)
         except (ValueError, TypeError) as error:
-            if self._book:
-                self._book.add_unreadable(run_id)
             yield found(UNREADABLE_RUN, run_id, plain(one_line(redact(str(error)))))
             return
         view.looked_at["events"] += len(it.events)
