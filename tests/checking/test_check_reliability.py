@@ -147,6 +147,14 @@ def test_damage_is_found(row: Damage, site: Site) -> None:
     assert_found(row, site)
 
 
+def test_a_snapshot_is_made_again_from_what_it_counts(site: Site) -> None:
+    before = read(site, STORY)["segments"]
+    changed(STORY, others_sums)(site)
+    assert read(site, STORY)["segments"] != before
+    site.check(repair=True)
+    assert read(site, STORY)["segments"] == before
+
+
 def test_what_is_healthy_has_no_finding_and_each_object_is_known(site: Site) -> None:
     found = site.check()
     ours = ("alerts/", "mode/", "breakers/", "kpi/", "caps/", "spend/")
