@@ -11,7 +11,7 @@ from sqlalchemy import func, select, update
 from retake.errors import StorageError
 from retake.music.background import outbox_loop
 from retake.music.leases import take_lease
-from retake.music.outbox import TelegramOutbox
+from retake.music.outbox import LEASE, TelegramOutbox
 from retake.music.tables import messages
 from retake.serving.loop import Loop
 
@@ -53,6 +53,17 @@ def test_a_process_that_was_frozen_before_its_turn_tells_nothing_twice(
         return take_lease(*lease)
 
     monkeypatch.setattr("retake.music.outbox.take_lease", frozen)
+    desk.outbox.send(30)
+    assert len(desk.phone.messages()) == 1
+
+
+def test_while_another_process_sends_this_one_sends_nothing(desk: Desk) -> None:
+    desk.rig.begun("meta")
+    desk.rig.settle()
+    assert take_lease(desk.rig.database, LEASE, "other", 30)
+    assert desk.outbox.send(30) is None
+    assert desk.phone.messages() == []
+    desk.rig.later(seconds=31)  # it is gone
     desk.outbox.send(30)
     assert len(desk.phone.messages()) == 1
 
