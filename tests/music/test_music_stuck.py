@@ -6,12 +6,15 @@ from typing import Any
 import pytest
 from rig import Rig
 
+from retake.music.attempts import AttemptStore, JobAttempt
 from retake.music.background import IDLE_S, UPKEEP_S
 from retake.music.calls import CallBook, MusicJournal
 from retake.music.context import JobContext
 from retake.music.rows import PaidCall
 from retake.music.states import MusicStep
 from retake.music.steps import STEP_WORK
+from retake.music.store import NAME
+from retake.runs.run import Run
 from retake.testing.vendors import Died
 
 Rigs = Callable[..., Rig]
@@ -135,6 +138,31 @@ def test_an_answer_that_a_frozen_worker_records_meanwhile_is_not_called_lost(
     assert second.get(row).state == f"{step}_pending"
     assert first.billed(kind) - before == 1
     assert [call.outcome for call in second.calls.of_pipeline(row.id)] == ["accepted"]
+
+
+def test_a_worker_that_was_frozen_before_its_attempt_begins_none_beside_that_of_another(
+    rigs: Rigs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = rigs()
+    second = rigs(bucket=first.bucket)
+    row, before = first.create(), first.billed("imagine")
+    begin, begun = AttemptStore.begin, list[JobAttempt | None]()
+
+    def frozen(store: AttemptStore, run: Run) -> JobAttempt | None:
+        second.later(seconds=61)
+        second.upkeep.look()
+        taken = second.database.ledger.claim("other", pipeline=NAME)
+        assert taken
+        begun.append(begin(AttemptStore(second.actions), taken))
+        return begin(store, run)
+
+    monkeypatch.setattr(AttemptStore, "begin", frozen)
+    first.work()
+    [of_other] = begun
+    assert of_other
+    assert first.get(row).current_job == of_other.job.id
+    assert first.attempts(row) == [(1, "running", None)]
+    assert first.billed("imagine") == before
 
 
 @pytest.mark.parametrize("unknown", ["retry", "hold"])
