@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from rig import FOLLOWING, Rig
-from sqlalchemy import insert, text
+from sqlalchemy import insert, text, update
 
 from retake.errors import StateError, StorageError
+from retake.music.calls import CallBook
+from retake.music.rows import PaidCall
 from retake.music.states import STATES, MusicStep
 from retake.music.steps import STEP_WORK
-from retake.music.tables import pipeline_jobs
+from retake.music.tables import pipeline_jobs, pipelines
 from retake.operations.port import Refusal
 from retake.runs.sql_ledger import SqlLedger
 from retake.testing.vendors import Died
@@ -44,6 +46,20 @@ def test_a_row_that_another_program_has_inserted_is_worked_on(rig: Rig) -> None:
     row = rig.insert(track_title="Paper Boats", audio="demo.wav")
     rig.settle()
     assert rig.get(row).state == "cover_pending"
+
+
+def test_what_another_program_has_cancelled_is_not_paid_for(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    row, before, begin = rig.create(), rig.billed("imagine"), CallBook.begin
+
+    def cancelled(*call: Any) -> PaidCall:
+        with rig.database.transaction() as cursor:
+            cursor.change(update(pipelines).where(pipelines.c.id == row.id).values(state="cancelled"))
+        return begin(*call)
+
+    monkeypatch.setattr(CallBook, "begin", cancelled)
+    rig.work()
+    assert rig.get(row).state == "cancelled"
+    assert rig.billed("imagine") == before
 
 
 def test_a_time_without_a_zone_that_another_program_has_written_is_utc(
