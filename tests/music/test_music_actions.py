@@ -62,6 +62,18 @@ def test_what_another_program_has_cancelled_is_not_paid_for(rig: Rig, monkeypatc
     assert rig.billed("imagine") == before
 
 
+def test_a_step_that_another_program_begins_anew_uses_what_is_paid_for(rig: Rig) -> None:
+    row = rig.create()
+    rig.settle()
+    before = rig.billed("imagine")
+    with rig.database.transaction() as cursor:  # though its run has ended
+        cursor.change(update(pipelines).where(pipelines.c.id == row.id).values(state="cover_running"))
+    rig.settle()
+    assert rig.get(row).state == "cover_pending"
+    assert rig.get(row).run_number == row.run_number + 1
+    assert rig.billed("imagine") == before
+
+
 def test_a_time_without_a_zone_that_another_program_has_written_is_utc(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
