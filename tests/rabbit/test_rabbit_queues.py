@@ -77,6 +77,21 @@ def test_a_header_that_is_not_utf8_does_not_end_a_look(begun: Began, place: Plac
         assert (found.body, found.headers["kept"]) == (b"one", "yes")
 
 
+@pytest.mark.parametrize("deaths", ["often", [], ["often"], [{}]])
+def test_a_history_that_another_program_has_written_does_not_end_a_look(
+    begun: Began, place: Place, server: RabbitServer, deaths: Any
+) -> None:
+    broker = begun()
+
+    async def publish(channel: AbstractChannel) -> None:
+        await channel.default_exchange.publish(aio_pika.Message(b"one", headers={"x-death": deaths}), place.queue)
+
+    raw(server.url, publish)
+    eventually(lambda: broker.depth(place.queue) == 1)
+    (found,) = broker.browse(place.queue, 10)
+    assert (found.body, found.reason, found.origin) == (b"one", "", "")
+
+
 def test_many_are_looked_at_over_a_slow_connection(begun: Began, place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     get = aio_pika.Queue.get
 
