@@ -153,7 +153,10 @@ _ENDED = (
 
 _AT_WORK = or_(*(pipelines.c.state == states.running(step) for step in STEPS))
 _AT_PAYING = or_(*(pipelines.c.state == states.running(step) for step in PAYING))
-_PRESENT_JOB = pipelines.outerjoin(pipeline_jobs, pipeline_jobs.c.id == pipelines.c.current_job)
+_PRESENT_JOB = pipelines.outerjoin(  # none until a worker has begun: `current_job` is then of an earlier run
+    pipeline_jobs,
+    (pipeline_jobs.c.id == pipelines.c.current_job) & (pipeline_jobs.c.run_number == pipelines.c.run_number),
+)
 
 _UNDER_WAY = (
     select(pipelines.c.id, pipelines.c.state, pipeline_jobs.c.attempt)

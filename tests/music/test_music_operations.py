@@ -182,6 +182,21 @@ def test_the_history_and_the_report_of_an_item(rows: Rows) -> None:
     check("answer_show", history(operations, find(operations, "music-1").runs[0].run_id).document())
 
 
+def test_a_step_that_no_worker_has_begun_is_at_its_first_attempt(rows: Rows) -> None:
+    row = rows.create()
+    attempt = rows.begin()
+    rows.attempts.fail(attempt, "no answer", "ERR_TEMPORARY_TIMEOUT", again=True)
+    due, error = rows.clock.now(), {"error_code": "ERR_TEMPORARY_TIMEOUT", "message": "no answer"}
+    rows.database.ledger.move(attempt.run, Trigger.RETRYABLE_ERROR, actor="worker", next_retry_at=due, error=error)
+    [cover] = rows.operations.present()
+    assert cover.step.words == "cover, attempt 1 of 3"
+    rows.succeed()
+    rows.actions.approve(row.id)
+    [video] = rows.operations.present()
+    assert video.step.words == "video, attempt 1 of 3"
+    assert rows.operations.evidence("music-1").step == video.step
+
+
 def test_figures_count_its_steps(rows: Rows) -> None:
     pipeline = rows.create()
     rows.fail("PiAPI answered 500", "ERR_TEMPORARY_UNAVAILABLE")
