@@ -261,3 +261,21 @@ def test_a_step_that_nobody_works_on_is_found(rows: Rows) -> None:
     rows.begin()
     assert named(rows.operations.check(), "music service").verdict is Verdict.OK
     assert named(rows.operations.check(), "music database").found.endswith("the newest; 1 cover_running")
+
+
+def test_a_step_whose_worker_lives_or_whose_time_has_not_come_has_its_worker(rows: Rows) -> None:
+    rows.create()
+    attempt = rows.begin()
+    run = attempt.run
+    for _ in range(3):
+        rows.clock.sleep(60)
+        run = rows.database.ledger.heartbeat(run)
+    rows.clock.sleep(60)
+    assert named(rows.operations.check(), "music service").verdict is Verdict.OK
+    rows.attempts.interrupt(attempt)
+    due = rows.clock.now() + timedelta(hours=12)
+    rows.database.ledger.move(run, Trigger.RETRYABLE_ERROR, actor="worker", next_retry_at=due)
+    rows.clock.sleep(12 * 3600 + 60)
+    assert named(rows.operations.check(), "music service").verdict is Verdict.OK
+    rows.clock.sleep(6)
+    assert named(rows.operations.check(), "music service").facts == {"stuck": ["music-1"]}
