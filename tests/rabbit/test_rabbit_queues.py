@@ -108,6 +108,20 @@ def test_many_are_looked_at_over_a_slow_connection(begun: Began, place: Place, m
     assert len(broker.pull(place.queue, lambda _: True, 10)) == 8
 
 
+def test_what_is_looked_at_leaves_no_channel_open(begun: Began, place: Place) -> None:
+    broker = begun()
+    connection: Any = broker._open()._connection
+
+    def look() -> int:
+        assert broker.depth(place.queue) == 0
+        assert broker.browse(place.queue, 10) == []
+        assert broker.pull(place.queue, lambda body: True, 10) == []
+        return len(connection.transport.connection.channels)
+
+    before = look()
+    assert [look() for _ in range(3)] == [before] * 3
+
+
 def test_those_that_are_wanted_are_pulled_out_of_the_queue(begun: Began, place: Place) -> None:
     broker = begun()
     for n in range(5):
