@@ -8,13 +8,13 @@ A run that kills its workers is resumed `MAX_RESUMES` times and then given up.
 """
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from logging import getLogger
 from typing import Any, NamedTuple
 
 from retake.clock import Clock, stamp
-from retake.errors import Code, CodedError, error_record, escalate, retry_in
+from retake.errors import Code, CodedError, StateError, error_record, escalate, retry_in
 from retake.runs import Ledger
 from retake.runs.run import Run, StaleRun, UnknownRun, new_trace_id
 from retake.runs.states import RunStatus, Trigger
@@ -67,7 +67,10 @@ class Recovery:
         self._ahead: dict[str, tuple[datetime, datetime]] = {}  # heartbeats in the future, and when first seen
 
     def sweep(self) -> Swept:
-        """Mark silent runs as interrupted, and give up those that were resumed too often. Raises StorageError."""
+        """Mark silent runs as interrupted, and give up those that were resumed too often. Raises StorageError.
+
+        A run that cannot be read is logged and left as it is.
+        """
         interrupted = list(self._interrupt())
         given_up = list(self._give_up())
         gone = {run.run_id for run in given_up}
@@ -76,7 +79,7 @@ class Recovery:
     def _interrupt(self) -> Iterator[Run]:
         for run in self._silent(self._clock.now()):
             if self._pipeline in (None, run.pipeline):
-                with suppress(StaleRun, UnknownRun):  # the run has ended, or another recovery was faster
+                with _passing_over(run):
                     if self._ledger.get(run.run_id).heartbeat_at == run.heartbeat_at:  # otherwise its worker is alive
                         yield interrupt(self._ledger, run, self._clock.now())
 
@@ -100,8 +103,19 @@ class Recovery:
         """Give up interrupted runs that were resumed too often, including those marked by a recovery that died."""
         for run in self._ledger.runs(status=[RunStatus.INTERRUPTED], pipeline=self._pipeline, limit=1_000_000):
             if exhausted(run, self._max_resumes):
-                with suppress(StaleRun, UnknownRun):
+                with _passing_over(run):
                     yield give_up(self._ledger, run, self._clock.now())
+
+
+@contextmanager
+def _passing_over(run: Run) -> Iterator[None]:
+    """Let a sweep go on with the other runs if this one has changed or was damaged since it was listed."""
+    try:
+        yield
+    except (StaleRun, UnknownRun):  # it has ended, or another recovery was faster
+        pass
+    except StateError as error:
+        _log.warning("%s is not recovered: %s", run.run_id, error)
 
 
 def take_over(

@@ -8,7 +8,7 @@ import pytest
 from ledger_shapes import wait
 
 from retake.bucket import ANY
-from retake.bucket.memory import MemoryBucket
+from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
 from retake.errors import StateError
 from retake.retrying.policy import RetryPolicy
@@ -60,6 +60,28 @@ def test_a_run_that_is_spoilt_while_it_is_worked_on_does_not_end_its_worker(dama
     worker = Worker(ledger, job, RetryPolicy(max_retries=3), clock, name="host:1")
     assert worker.work(until_idle=True) == 2
     assert [(it.task_id, it.status) for it in ledger.runs()] == [("sound", RunStatus.SUCCEEDED)]
+
+
+@pytest.mark.parametrize("last_read", [2, 3, 5], ids=["before the heartbeat", "before the move", "before giving up"])
+def test_a_run_that_is_damaged_during_a_sweep_does_not_end_the_sweep(last_read: int) -> None:
+    reads = 0
+
+    def damage(operation: str, key: str) -> None:
+        nonlocal reads
+        if (operation, key) == ("read", run_key(spoilt.run_id)):
+            reads += 1
+            if reads == last_read:
+                bucket.write(key, b"{", ANY)
+
+    store, clock = MemoryStore(), FakeClock()
+    bucket = MemoryBucket(store)
+    ledger = BucketLedger(bucket, clock)
+    spoilt, sound = (wait(ledger, clock, name, RunStatus.RUNNING) for name in ("spoilt", "sound"))
+    clock.sleep(3600)
+    with CapturedLogs() as log:
+        recovery = Recovery(BucketLedger(MemoryBucket(store, meanwhile=damage), clock), clock, max_resumes=0)
+        assert [run.run_id for run in recovery.sweep().given_up] == [sound.run_id]
+    assert any(run_key(spoilt.run_id) in it for it in log.warnings)
 
 
 def test_the_late_result_of_a_run_whose_older_events_are_missing_is_noted() -> None:
