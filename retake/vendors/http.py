@@ -38,8 +38,9 @@ JSON_LIMIT = 16 * 2**20  # bytes; no JSON API gives a longer answer
 BEGINNING = 1024  # bytes kept of an answer that goes into a file: enough to tell a page from media
 _MIN_SKEW = timedelta(minutes=1)  # smaller differences are ignored: caches send dates that are some seconds old
 _MAX_SKEW = timedelta(days=36525)  # larger differences are not believed: a clock that has lost its time shows 1970
-_CHUNK = 64 * 2**10
+_CHUNK, _SLICE = 64 * 2**10, 4 * 2**10
 _GZIP, _ZLIB = 31, 15  # `wbits` of zlib
+_GZIP_START = 0x1F  # the first byte of a member
 _COMPRESSED = {"gzip": _GZIP, "x-gzip": _GZIP, "deflate": _ZLIB}
 
 
@@ -334,18 +335,33 @@ def _chunks(response: OpenAnswer, limit: int) -> Iterator[bytes]:
 
 
 def _decompressed(chunks: Iterable[bytes], wbits: int) -> Iterator[bytes]:
-    """Yield `chunks` decompressed, a bounded piece at a time."""
-    machine = zlib.decompressobj(wbits)
+    """Yield `chunks` decompressed, a bounded piece at a time.
+
+    A gzip body may have several members (RFC 1952, section 2.2). Padding after the last one is ignored.
+    """
+    machine, more = zlib.decompressobj(wbits), wbits == _GZIP
     try:
-        for chunk in chunks:
-            while chunk and not machine.eof:
-                yield machine.decompress(chunk, _CHUNK)
-                chunk = machine.unconsumed_tail
+        for rest in _slices(chunks):
+            while rest:
+                if machine.eof:
+                    more = more and rest[0] == _GZIP_START
+                    if not more:
+                        break
+                    machine = zlib.decompressobj(wbits)
+                yield machine.decompress(rest, _CHUNK)
+                rest = machine.unused_data if machine.eof else machine.unconsumed_tail
         yield machine.flush()  # the rest of a match that did not fit into the last piece, at most 258 bytes
     except zlib.error:
         raise _unusable("it cannot be decompressed") from None
     if not machine.eof:
         raise _unusable("it cannot be decompressed to its end")
+
+
+def _slices(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield `chunks` in small slices: what follows a member is copied, and members may have 20 bytes each."""
+    for chunk in chunks:
+        for start in range(0, len(chunk), _SLICE):
+            yield chunk[start : start + _SLICE]
 
 
 def _saved(pieces: Iterable[bytes], into: IntoFile) -> bytes:

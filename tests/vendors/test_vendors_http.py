@@ -193,6 +193,37 @@ def test_compression_is_not_asked_for_but_understood(vendor: ScriptedVendor) -> 
     assert vendor.seen[0].headers["accept-encoding"] == "identity"
 
 
+MEMBERS = gzip.compress(b'{"id": "7", ') + gzip.compress(b'"more": 8}')
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [b"", bytes(512), bytes(5000) + MEMBERS, gzip.compress(b""), gzip.compress(b" ") * 500],
+    ids=["nothing", "padding", "much padding", "an empty member", "many members"],
+)
+def test_all_members_of_a_compressed_answer_are_read(vendor: ScriptedVendor, behind: bytes) -> None:
+    vendor.script = [says(200, MEMBERS + behind, Content_Encoding="gzip")]
+    reply = exchange(requests.Session(), "GET", vendor.url, timeout_s=10.0, limit=20_000)
+    assert reply.body.rstrip() == b'{"id": "7", "more": 8}'
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (MEMBERS[:-1], "cannot be decompressed to its end"),
+        (MEMBERS + b"\x1fpadding", "cannot be decompressed"),
+        (gzip.compress(bytes(15_000)) * 2, "larger than 20,000 bytes"),
+    ],
+    ids=["cut", "damaged", "too large together"],
+)
+def test_members_of_a_compressed_answer_that_cannot_be_used_are_refused(
+    vendor: ScriptedVendor, body: bytes, told: str
+) -> None:
+    vendor.script = [says(200, body, Content_Encoding="gzip")]
+    with pytest.raises(NoReply, match=told):
+        exchange(requests.Session(), "GET", vendor.url, timeout_s=10.0, limit=20_000)
+
+
 @pytest.mark.parametrize(
     ("url", "shown"),
     [
