@@ -224,8 +224,12 @@ def _add_health(app: FastAPI, store: PipelineActions) -> None:
     @app.get("/health", response_model=schema.HealthAnswer, responses=away)
     def health() -> Response:
         """Report whether the service and its database answer."""
-        with store.database.reading() as cursor:
-            cursor.rows(_ALIVE, name="alive")
+        try:
+            with store.database.reading() as cursor:
+                cursor.rows(_ALIVE, name="alive")
+        except RetakeError as error:
+            _log.error("%s", error)  # it may name the database and its folder, which are nothing for whoever asks
+            return refused(503, "the database does not answer; the log of the service says why")
         return answer({"ok": True})
 
 

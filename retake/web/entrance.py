@@ -2,6 +2,7 @@
 
 from asyncio import sleep
 from collections.abc import Callable
+from logging import getLogger
 
 from fastapi import APIRouter, Request
 from fastapi.responses import RedirectResponse, Response
@@ -13,6 +14,8 @@ from retake.web.desk import FOLDER, Desk
 from retake.web.forms import read_form, require_own_form
 from retake.web.gate import LOOPBACK, host_name, own_path, wants_page
 from retake.web.sessions import COOKIE, SESSION_S, WrongTokens
+
+_log = getLogger(__name__)
 
 
 def entrance_routes(desk: Desk, monotonic: Callable[[], float]) -> APIRouter:
@@ -54,7 +57,8 @@ def entrance_routes(desk: Desk, monotonic: Callable[[], float]) -> APIRouter:
         try:
             desk.shelf.get("healthz", lambda: desk.operations.bucket.find("config/config_gen.json", [""]))
         except RetakeError as error:
-            return refused(503, str(error))
+            _log.error("%s", error)  # it may name the bucket and its folder, which are nothing for whoever asks
+            return refused(503, "the bucket does not answer; the log of the dashboard says why")
         return answer({"ok": True})
 
     return router

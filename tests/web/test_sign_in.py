@@ -12,8 +12,10 @@ from served_app import served_app
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
+from retake.errors import StorageError
 from retake.story.operations import open_operations
 from retake.story.settings import Settings
+from retake.testing.logs import CapturedLogs
 from retake.web.app import web_app
 from retake.web.desk import Desk
 from retake.web.gate import host_name, own_path
@@ -22,6 +24,7 @@ from retake.web.sessions import COOKIE, SESSION_S, Sessions, WrongTokens
 
 TOKEN = "a-token-of-the-tests"
 PAGE = {"Accept": "text/html"}
+PLACE = "file:/srv/secret-channel"
 
 
 class Door:
@@ -29,7 +32,8 @@ class Door:
 
     def __init__(self) -> None:
         self.clock, self.seconds = FakeClock(), 0.0
-        self.bucket = FailingBucket(MemoryBucket(), Fault(operation="find", number=2, times=100))
+        away = Fault(lambda: StorageError(f"{PLACE} is gone"), operation="find", number=2, times=100)
+        self.bucket = FailingBucket(MemoryBucket(), away)
         operations = open_operations(Settings(), self.clock, channel=None, named=False, bucket=self.bucket)
         sessions = Sessions(TOKEN, lambda: self.clock.now().timestamp())
         self.shelf = forgetful_shelf()
@@ -221,4 +225,8 @@ def test_what_pages_load_is_ours(client: httpx.Client) -> None:
 
 def test_health_is_that_of_the_bucket(client: httpx.Client) -> None:
     assert client.get("/healthz").json() == {"ok": True}
-    assert client.get("/healthz").status_code == 503
+    with CapturedLogs() as log:
+        away = client.get("/healthz")
+    assert away.status_code == 503
+    assert PLACE not in away.text
+    assert [PLACE in record.getMessage() for record in log.records] == [True]
