@@ -15,6 +15,7 @@ from uuid import UUID
 from retake.data import default_file
 from retake.errors import SettingsError
 from retake.images.jobs import MAX_SEED, ImageJob, JobType
+from retake.local_file import read_file
 from retake.strict_json import parse, what_is_wrong
 
 Graph = dict[str, Any]
@@ -28,8 +29,6 @@ PLACEHOLDERS = {
     JobType.OUTFIT: frozenset({"person_image", "garment_image", "seed", "filename_prefix"}),
 }
 """The placeholders that a graph must contain, each at least once, and no others."""
-
-MAX_FILE_BYTES = 4 * 2**20  # bytes
 
 _PLACEHOLDER = re.compile(r"\{\{([a-z_]{1,40})\}\}", re.ASCII)
 
@@ -98,8 +97,7 @@ def _load(job_type: JobType, faults: list[str]) -> Graph:
     name = FILES[job_type]
     path = name if os.path.exists(name) else default_file(name)
     try:
-        with open(path, "rb") as file:
-            graph = parse(file.read(MAX_FILE_BYTES))  # a larger file is cut off, and so not JSON
+        graph = parse(read_file(path))
     except OSError as error:
         faults.append(f"{path}: cannot be read ({error.strerror})")
         return {}

@@ -6,7 +6,6 @@ allowed values.
 """
 
 import re
-import stat
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, NamedTuple
 from retake.data import default_file
 from retake.errors import SettingsError, class_of
 from retake.foreign_text import plain, shown
+from retake.local_file import read_file
 from retake.retrying.policy import RetryPolicy
 from retake.robots import repeats, sections
 from retake.robots.follow_ups import CODE_KEYS, Do
@@ -168,7 +168,7 @@ def read_policy(document: Mapping[str, Any], source: str) -> RobotPolicy:
 def read_document(path: Path) -> dict[str, Any]:
     """Return the content of a policy file, unchecked. Raises PolicyError if it is missing or not TOML."""
     try:
-        document = tomllib.loads(_bytes(path).decode("utf-8-sig"))
+        document = tomllib.loads(read_file(path, MAX_FILE_BYTES).decode("utf-8-sig"))
     except FileNotFoundError:
         raise _unreadable(path, "missing; each robot has one, named for its id") from None
     except OSError as error:
@@ -183,18 +183,6 @@ def read_document(path: Path) -> dict[str, Any]:
     if deeper_than(MAX_DEPTH, document):
         raise _unreadable(path, f"nested more than {MAX_DEPTH} levels deep; fix it there")
     return document
-
-
-def _bytes(path: Path) -> bytes:
-    """Return the content of the file. A pipe or a device is not read: it might never end."""
-    mode = path.stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise _unreadable(path, "not a regular file; name a file ID.toml")
-    with path.open("rb") as file:
-        data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        raise _unreadable(path, f"larger than {MAX_FILE_BYTES // 1024} KiB; no policy is")
-    return data
 
 
 def _unreadable(path: Path, what: str, line: int | None = None) -> PolicyError:

@@ -12,6 +12,7 @@ from typing import Any
 from retake.errors import SettingsError
 from retake.foreign_text import plain, shown
 from retake.keys import secrets_in
+from retake.local_file import read_file
 from retake.settings.schema import BUCKET_URL, Field, Schema, read_field, read_fields, unknown_keys
 from retake.strict_json import parse
 
@@ -89,8 +90,7 @@ def read_settings(
 def _document(source: str) -> dict[str, Any]:
     named = plain(source)
     try:
-        with open(source, "rb") as file:
-            document = parse(file.read())
+        document = parse(read_file(source))
     except FileNotFoundError:
         raise no_such_file(source) from None
     except OSError as error:

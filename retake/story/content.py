@@ -18,6 +18,7 @@ from retake.clock import stamp
 from retake.data import default_file
 from retake.errors import Code, SettingsError, StateError, TaskFailed
 from retake.foreign_text import shown
+from retake.local_file import read_file
 from retake.story import transitions
 from retake.story.decision import Act, next_step
 from retake.story.documents import Step, safe_id
@@ -156,8 +157,7 @@ def prompts_file(settings: Settings) -> str:
 def load_prompts(path: str) -> list[Prompt]:
     """Return the calls in a prompts file. Raises SettingsError, whose message names the file and the fault."""
     try:
-        with open(path, "rb") as file:
-            raw = parse(file.read())
+        raw = parse(read_file(path))
         prompts = [_prompt(number, item) for number, item in enumerate(_calls(raw), 1)]
     except OSError as error:
         raise SettingsError(f"{path}: the prompts cannot be read: {error.strerror}") from error
