@@ -55,6 +55,11 @@ class DeadMessages:
             found = self._broker.browse(DEAD_QUEUE, limit)
         return [DeadMessage(_name(it.body), it.reason, it.origin, self._job_of(it.body), it.body) for it in found]
 
+    def count(self) -> int:
+        """Return how many there are. RabbitMQ does not count those that a command holds, so this waits for it."""
+        with self._locked():
+            return self._broker.depth(DEAD_QUEUE)
+
     def find(self, name: str) -> DeadMessage:
         """Return the message with this name, or with an unambiguous prefix of it. Raises Refusal."""
         if len(name) < _MIN_PREFIX:

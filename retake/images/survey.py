@@ -5,6 +5,7 @@ from typing import NamedTuple, TypeVar
 
 from retake.errors import RetakeError, in_words
 from retake.images.comfyui_servers import ComfyServers
+from retake.images.dead_messages import DeadMessages
 from retake.images.messages import DEAD_QUEUE, OUTFIT_QUEUE, TEXT_QUEUE
 from retake.images.presence import Presence, WorkerPresence
 from retake.images.settings import ImageJobSettings
@@ -40,10 +41,12 @@ def survey(settings: ImageJobSettings, store: JobStore, broker: Broker) -> Image
     sets = look(store.counts)
     workers = look(Presence(store).all) if sets is not None else None
     queues = look(lambda: {name: broker.depth(name) for name in (TEXT_QUEUE, OUTFIT_QUEUE)})
+    letters = DeadMessages(store, broker, None)
+    count_dead = letters.count if sets is not None else lambda: broker.depth(DEAD_QUEUE)  # Redis has the lock
     return ImageSurvey(
         sets={name.rpartition(":")[2]: count for name, count in sets.items()} if sets is not None else None,
         queues=queues,
-        dead_messages=look(lambda: broker.depth(DEAD_QUEUE)) if queues is not None else None,
+        dead_messages=look(count_dead) if queues is not None else None,
         workers=workers,
         comfyui=_comfyui(settings),
         trouble=trouble,

@@ -1,5 +1,6 @@
 """Queue browsing for operators: reading messages and leaving them in the queue."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -13,6 +14,7 @@ from retake.rabbit.address import BrokerAway
 from retake.rabbit.connection import RabbitConnection
 
 _DELIVERY_COUNT, _MAX_DELIVERIES = "x-delivery-count", 10
+_MAX_COUNTS, _PAUSE_S = 100, 0.02  # how often messages given back are counted until all are there, and the pause
 
 
 class BrowsedMessage(NamedTuple):
@@ -56,14 +58,24 @@ async def give_back(
 ) -> None:
     """Give held messages back and close their channel. Raises BrokerAway.
 
+    Returns once others can get them, for which RabbitMQ takes a moment, or after some seconds if a consumer has them.
+
     A message that has often been given back is renewed: RabbitMQ 4 drops a message of a quorum queue after 20 returns,
     unless the queue sets another limit.
     """
+    count = partial(connection.within, partial(connection.depth, queue))
+    there = 0
     with suppress(BrokerAway):
+        there = await count() + len(messages) if messages else 0
         for message in messages:
             if _times_given_back(message) >= _MAX_DELIVERIES:
                 await connection.within(partial(_renew, connection, queue, message))
     await connection.within(channel.close)
+    with suppress(BrokerAway):
+        for _ in range(_MAX_COUNTS):
+            if await count() >= there:
+                break
+            await asyncio.sleep(_PAUSE_S)
 
 
 async def _renew(connection: RabbitConnection, queue: str, message: AbstractIncomingMessage) -> None:

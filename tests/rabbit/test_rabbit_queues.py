@@ -131,6 +131,17 @@ def test_those_that_are_wanted_are_pulled_out_of_the_queue(begun: Began, place: 
     assert sorted(it.body for it in broker.browse(place.queue, 10)) == [b"0", b"2", b"4"]
 
 
+def test_what_was_looked_at_is_there_for_the_next_look_at_once(begun: Began, place: Place) -> None:
+    broker, other = begun(), begun()
+    for n in range(5):
+        broker.publish(place.exchange, "key", b"%d" % n)
+    for _ in range(15):  # so often that each is renewed
+        assert len(broker.browse(place.queue, 3)) == 3
+        assert other.depth(place.queue) == 5
+        assert other.pull(place.queue, lambda _: False, 10) == []
+        assert len(broker.browse(place.queue, 10)) == 5
+
+
 def test_what_cannot_be_moved_stays(begun: Began, place: Place) -> None:
     broker = begun()
     broker.publish(place.exchange, "key", b"one")
