@@ -9,6 +9,7 @@ from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.console.since import moment_of, read_since
 from retake.data import checkout
+from retake.exit_codes import ExitCode
 from retake.operations.attempts import StepAttempt
 from retake.operations.lookup import SHORT_ID_LENGTH
 from retake.operations.runs import RunFilter, RunList, list_runs
@@ -56,7 +57,8 @@ def command(
     after = moment_of(since, context.clock.now()) if since is not None else None
     wanted = RunFilter([RunStatus(status) for status in statuses], named, after, code)
     found = list_runs(context.operations, wanted, limit)
-    return Answer(found.document(), _blocks(found, context.clock.now()) if found.runs else [Sentence(_nothing(wanted))])
+    blocks = _blocks(found, context.clock.now()) if found.runs else [Sentence(_nothing(wanted))]
+    return Answer(found.document(), blocks, ExitCode.BAD_STATE if found.unreadable else ExitCode.OK)
 
 
 def _nothing(wanted: RunFilter) -> str:

@@ -38,19 +38,28 @@ class MetError(NamedTuple):
         return {**self.record.raw, "pipeline": self.pipeline, "generation_id": self.item_id}
 
 
-def last_errors(operations: Operations, limit: int) -> list[MetError]:
-    """Return the last errors, the newest first. Unreadable documents are skipped.
+class LastErrors(NamedTuple):
+    """Errors, the newest first. `unreadable` says what is wrong with runs whose errors are left out."""
+
+    errors: list[MetError]
+    unreadable: list[str]
+
+
+def last_errors(operations: Operations, limit: int) -> LastErrors:
+    """Return the last errors. Unreadable documents are skipped.
 
     Raises SettingsError, StateError and StorageError if a ledger cannot be read.
     """
     names = {it.name for it in operations.pipelines} if operations.named else None
     found: dict[object, MetError] = {}
+    unreadable: list[str] = []
     for _, history in histories(operations):
         for met in _recorded(history, names, limit, isinstance(history, BucketHistory)):
             found.setdefault(met.identity, met)
+        unreadable += history.unreadable
     for met in (*_of_documents(operations), *_of_letters(operations, limit)):
         found.setdefault(met.identity, met)
-    return sorted(found.values(), key=lambda it: it.at, reverse=True)[:limit]
+    return LastErrors(sorted(found.values(), key=lambda it: it.at, reverse=True)[:limit], unreadable)
 
 
 def _recorded(history: RunHistory, names: set[str] | None, limit: int, in_bucket: bool) -> list[MetError]:

@@ -55,7 +55,10 @@ def runs_page(
         lists = [(it, it.listed(wanted)) for _, it in listings]
         at, bounded = pages_of(sum(it.total for _, it in lists), page, size), False
         runs = [run for _, run in _read(_places(lists, size, (at.page - 1) * size))]
-    return RunsPage(RunList(runs, steps_of(operations, runs)), at, bounded)
+    unreadable = list[str]()
+    for _, listing in listings:
+        unreadable += listing.unreadable
+    return RunsPage(RunList(runs, steps_of(operations, runs), unreadable), at, bounded)
 
 
 def search(listings: Listings, wanted: RunsWanted, text: str) -> RunsFound:

@@ -32,23 +32,29 @@ class RunFilter(NamedTuple):
 
 
 class RunList(NamedTuple):
-    """Runs, the last changed first, and the current attempts of those under way, by run id."""
+    """Runs, the last changed first, and the current attempts of those under way, by run id.
+
+    `unreadable` says what is wrong with runs that are left out since they cannot be read.
+    """
 
     runs: list[Run]
     steps: dict[str, StepAttempt]
+    unreadable: list[str]
 
     def document(self) -> dict[str, Any]:
         """Return the JSON document."""
         return {
-            "runs": [{**run_document(run), **attempts.as_document(self.steps.get(run.run_id))} for run in self.runs]
+            "runs": [{**run_document(run), **attempts.as_document(self.steps.get(run.run_id))} for run in self.runs],
+            "unreadable": self.unreadable,
         }
 
 
 def list_runs(operations: Operations, wanted: RunFilter, limit: int) -> RunList:
     """Return up to `limit` runs that match. Raises StorageError."""
-    found = [run for _, ledger in operations.ledgers() for run in _matching(ledger, wanted, limit)]
+    ledgers = [ledger for _, ledger in operations.ledgers()]
+    found = [run for ledger in ledgers for run in _matching(ledger, wanted, limit)]
     runs = sorted(found, key=lambda run: (run.updated_at, run.run_id), reverse=True)[:limit]
-    return RunList(runs, steps_of(operations, runs))
+    return RunList(runs, steps_of(operations, runs), [it for ledger in ledgers for it in ledger.unreadable])
 
 
 def _is_code(wanted: str, code: str | None) -> bool:

@@ -136,7 +136,7 @@ def _status(
     state = pipeline.state(today, off)
     holder = pipeline.bucket.holder(pipeline.lease_name) if pipeline.lease_name else None
     letters = DeadLetters(pipeline.bucket, operations.clock, counted=True).count(reported=True)
-    counts, last, away = _runs(operations, pipeline, ended)
+    counts, last, faults = _runs(operations, pipeline, ended)
     next_tick = state.next_tick
     if holder:
         next_tick = f"leaves it to {holder.owner}, who is at work; after that, as things stand, {next_tick}"
@@ -150,29 +150,29 @@ def _status(
         counts,
         last,
         next_tick,
-        tuple(_needs(state, away, today)),
+        tuple(_needs(state, faults, today)),
         (*shared, *_notes(state, holder, operations)),
     )
 
 
 def _runs(
     operations: Operations, pipeline: OperatedPipeline, ended: int
-) -> tuple[Mapping[RunStatus, int], tuple[Run, ...], str]:
-    """Return the number of runs in each state, the last ended runs, and why the ledger cannot be read, or ""."""
+) -> tuple[Mapping[RunStatus, int], tuple[Run, ...], list[str]]:
+    """Return the number of runs in each state, the last ended runs, and why the ledger, or some of these and of the
+    unfinished runs, cannot be read."""
     try:
         ledger = operations.ledger(pipeline)
         counts = ledger.counts(pipeline=pipeline.name)
         last = tuple(ledger.runs(status=FINAL, pipeline=pipeline.name, limit=ended)) if ended else ()
     except RetakeError as error:
-        return {}, (), str(error)
-    return counts, last, ""
+        return {}, (), [f"the ledger cannot be read: {error}"]
+    return counts, last, [*ledger.unreadable]
 
 
-def _needs(state: PipelineState, ledger_away: str, today: Today | StateError) -> list[str]:
+def _needs(state: PipelineState, ledger_faults: list[str], today: Today | StateError) -> list[str]:
     own = list(state.needs)
     at = 0 if state.readable else 1  # an invalid document comes first
-    ledger = [f"the ledger cannot be read: {ledger_away}"] if ledger_away else []
-    return [*own[:at], *ledger, *own[at:], *([str(today)] if isinstance(today, StateError) else [])]
+    return [*own[:at], *ledger_faults, *own[at:], *([str(today)] if isinstance(today, StateError) else [])]
 
 
 def _notes(state: PipelineState, holder: Holder | None, operations: Operations) -> list[str]:

@@ -81,6 +81,8 @@ class RunDocuments:
     def __init__(self, bucket: Bucket, *, max_events: int = MAX_EVENTS, cached: bool = False) -> None:
         self._bucket, self._max_events, self._cached = bucket, max_events, cached
         self._known: dict[str, tuple[RunDocument, str]] = {}  # with the bucket's version of it
+        self.unreadable: dict[str, str] = {}
+        """What is wrong with each run that was passed over, by id."""
 
     def read(self, run_id: str) -> tuple[RunDocument, str]:
         """Return the document and the bucket's version of it. Raises UnknownRun, StateError."""
@@ -101,6 +103,23 @@ class RunDocuments:
         doc = parse_run(run_key(run_id), data)
         self._keep(doc, version)
         return doc, version
+
+    def seen(self, run_id: str) -> RunDocument | None:
+        """Return the document, or None if there is none or it is invalid, which is logged."""
+        try:
+            found = self.look(run_id)
+        except StateError as error:
+            self.pass_over(run_id, error)
+            return None
+        self.unreadable.pop(run_id, None)
+        return found[0] if found else None
+
+    def pass_over(self, run_id: str, error: StateError) -> None:
+        """Note that the run cannot be read, and log it once."""
+        text = f"{error} (in {self._bucket.url})"  # which may be a channel's part
+        if self.unreadable.get(run_id) != text:
+            self.unreadable[run_id] = text
+            _log.warning("%s", text)
 
     def present(self, run: Run, *, any_version: bool = False) -> tuple[RunDocument, str]:
         """Return the document to change and the bucket's version of it, from memory if possible.
@@ -165,16 +184,8 @@ class RunDocuments:
         return [it.run_id for it in opened(self._bucket.list(OPEN)) if tag in (None, it.pipeline)]
 
     def readable(self, run_ids: Iterable[str]) -> list[Run]:
-        """Return the runs that exist and can be read. Invalid documents are logged."""
-        found = []
-        for run_id in run_ids:
-            try:
-                seen = self.look(run_id)
-            except StateError as error:
-                _log.warning("%s", error)
-            else:
-                found += [seen[0].run] if seen else []
-        return found
+        """Return the runs that exist and can be read."""
+        return [doc.run for doc in map(self.seen, run_ids) if doc]
 
     def _segment(self, run_id: str, name: str) -> list[Event]:
         key = segment_key(run_id, name)
@@ -228,6 +239,7 @@ class BucketLedger(Ledger):
         self._bucket, self._clock = bucket, clock
         self._lease, self._lease_name = lease, lease_name
         self._documents = RunDocuments(bucket, max_events=max_events, cached=lease is not None)
+        self.unreadable = self._documents.unreadable.values()
         self._ended = EndedIndex(bucket, clock, self._documents.look, marks=lease is not None)
         self._here = threading.RLock()  # between threads of this process
 

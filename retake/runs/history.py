@@ -10,7 +10,6 @@ A run's history ends with the run: later notes on it are left out.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from logging import getLogger
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
@@ -28,8 +27,6 @@ HISTORY_KINDS = (STEP_DONE, ERROR, CHANGED)
 
 UNFINISHED = "open"
 """The segment of a bucket's unfinished runs. In a database every run is in the segment of a day."""
-
-_log = getLogger(__name__)
 
 
 class Fingerprint(NamedTuple):
@@ -58,6 +55,11 @@ class RunRecord(NamedTuple):
 
 class RunHistory(Protocol):
     """The runs of one ledger. Every method may raise StorageError."""
+
+    @property
+    def unreadable(self) -> Collection[str]:
+        """See `Ledger.unreadable`."""
+        ...
 
     def segments(self) -> Mapping[str, Fingerprint]:
         """Return the current fingerprints of the segments, by name. Call this before the other methods."""
@@ -118,6 +120,7 @@ class BucketHistory:
     def __init__(self, bucket: Bucket) -> None:
         self._bucket = bucket
         self._documents = RunDocuments(bucket)
+        self.unreadable = self._documents.unreadable.values()
         self._listed: dict[str, dict[str, int]] = {}
         self._unfinished: dict[str, RunRecord] = {}  # not yet returned by `read`
 
@@ -134,7 +137,7 @@ class BucketHistory:
         self._unfinished = {}
         marks: dict[str, int] = {}
         for run_id in unfinished:
-            if run_id not in there and (doc := self._document(run_id)):
+            if run_id not in there and (doc := self._documents.seen(run_id)):
                 marks[run_id] = crc32(f"{run_id} {doc.next_seq}".encode())
                 if not doc.segments:
                     # The record, not the document, which takes ten times the memory: there may be 10,000 ledgers.
@@ -154,25 +157,17 @@ class BucketHistory:
     def read(self, segment: str, run_ids: Iterable[str]) -> Iterator[RunRecord]:
         for run_id in run_ids:
             record = self._unfinished.pop(run_id, None)
-            if record is None and (doc := self._document(run_id)):
+            if record is None and (doc := self._documents.seen(run_id)):
                 try:
                     record = self._record(doc, self._listed[segment][run_id], segment)
                 except StateError as error:
-                    _log.warning("%s; the figures are without this run", error)
+                    self._documents.pass_over(run_id, error)
             if record:
                 yield record
 
     def _list(self, prefix: str) -> None:
         for segment, it in ended(self._bucket.list(prefix)):
             self._listed.setdefault(segment, {})[it.run_id] = crc32(it.name.encode())
-
-    def _document(self, run_id: str) -> RunDocument | None:
-        try:
-            found = self._documents.look(run_id)
-        except StateError as error:
-            _log.warning("%s; the figures are without this run", error)
-            return None
-        return found[0] if found else None
 
     def _record(self, doc: RunDocument, mark: int, segment: str) -> RunRecord:
         run = doc.run

@@ -77,6 +77,10 @@ class Ledger(LedgerStore):
     touched then. Looking up such a value is not an error: nothing is found.
     """
 
+    unreadable: Collection[str] = ()
+    """What is wrong with the runs that lists have left out since they cannot be read, and what to do: a sentence each.
+    Always empty for a database, which logs them."""
+
     # --- changes ------------------------------------------------------------------------------------------------
 
     def create_for_task(

@@ -5,7 +5,7 @@ a bucket from the names in its index, a database from an index of the table. So 
 merged, and only the runs of the page that is shown are read.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import cached_property
 from heapq import merge
@@ -64,6 +64,11 @@ class RunListing(Protocol):
     """The runs of one ledger. Every method may raise StorageError."""
 
     searchable: bool  # whether `named` searches all runs, or only the names in the index
+
+    @property
+    def unreadable(self) -> Collection[str]:
+        """See `Ledger.unreadable`."""
+        ...
 
     def listed(self, wanted: RunsWanted) -> ListedRuns:
         """Return the list of the wanted runs."""
@@ -125,6 +130,7 @@ class BucketListing:
     def __init__(self, bucket: Bucket, closed: dict[str, list[NamedRun]] | None = None) -> None:
         self._bucket = bucket
         self._documents = RunDocuments(bucket)
+        self.unreadable = self._documents.unreadable.values()
         self._closed = {} if closed is None else closed
 
     def renewed(self) -> "BucketListing":

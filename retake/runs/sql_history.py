@@ -42,6 +42,8 @@ _IDENTITY = {"sqlite": "task_runs.rowid * 7919", "postgresql": "hashtext(task_ru
 class SqlHistory:
     """The history of the ledger in `database`. A segment holds the runs whose last transition was on one day (UTC)."""
 
+    unreadable = ()
+
     def __init__(self, database: Database) -> None:
         self._database = database
         queries = _segments, _marks, _unfinished, _read

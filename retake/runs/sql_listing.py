@@ -32,6 +32,7 @@ class SqlListing:
     """The listing of the ledger in `database`."""
 
     searchable = True
+    unreadable = ()
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -30,6 +30,9 @@ PAGE_SIZE = 50
 MAX_ENTRIES = 400
 """Maximum number of timeline entries, paid calls and files shown on a page. The last entries and calls are shown."""
 
+MAX_UNREADABLE = 20
+"""Maximum number of unreadable runs that the list names."""
+
 _MAX_DOCUMENT_BYTES = 1_000_000  # a larger document of a generation is not read for its topic
 
 TONES: Mapping[str, str] = {
@@ -104,6 +107,8 @@ def list_view(found: RunsPage, wanted: RunsWanted, text: str, pipelines: Sequenc
         "pipeline": wanted.pipeline or "",
         "pipelines": [*pipelines[:100]],
         "bounded": MAX_SEARCHED if found.bounded else 0,
+        "unreadable": [one_line(it, 400) for it in found.listed.unreadable[:MAX_UNREADABLE]],
+        "more": max(0, len(found.listed.unreadable) - MAX_UNREADABLE),
     }
 
 

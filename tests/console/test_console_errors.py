@@ -146,7 +146,7 @@ def test_on_a_terminal_no_line_is_too_wide(width: int, monkeypatch: pytest.Monke
 def test_a_record_without_an_id_and_a_time_is_listed() -> None:
     world = World()
     world.put("dead_letters/x/report.json", {"last_error": {"timestamp": [1], "message": "of another program"}})
-    assert [it.record.message for it in last_errors(context_of(world).operations, 10)] == ["of another program"]
+    assert [it.record.message for it in last_errors(context_of(world).operations, 10).errors] == ["of another program"]
 
 
 def test_without_errors_a_sentence_says_so() -> None:

@@ -103,7 +103,7 @@ def test_the_version_is_told() -> None:
 def test_runs_on_nothing_say_what_to_do(tmp_path: Path) -> None:
     result = call("runs", storage=tmp_path)
     assert (result.exit_code, "make run" in result.stdout) == (0, True)
-    assert json.loads(call("runs", "--json", storage=tmp_path).stdout) == {"runs": []}
+    assert json.loads(call("runs", "--json", storage=tmp_path).stdout) == {"runs": [], "unreadable": []}
 
 
 @pytest.mark.parametrize(

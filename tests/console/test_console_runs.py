@@ -75,7 +75,7 @@ def test_an_empty_ledger_says_so() -> None:
     assert "No run is on record yet" in shown(answer)
     assert "b2_storage_manager.py" in shown(answer)
     assert "make run" in shown(answer)
-    assert (answer.document, answer.exit_code) == ({"runs": []}, 0)
+    assert (answer.document, answer.exit_code) == ({"runs": [], "unreadable": []}, 0)
     none = ask(runs, World(), statuses=("failed",), limit=20, pipeline=None)
     assert shown(none) == "There is no such run on record.\n"
 

@@ -398,7 +398,7 @@ def test_an_empty_bucket_has_empty_pages() -> None:
     with Board(World()).serving() as board:
         for path in (*PATHS[:8], "/metrics"):
             assert board.page(path).status_code == 200, path
-        assert board.json("/runs") == {"runs": [], "page": 1, "pages": 1, "total": 0}
+        assert board.json("/runs") == {"runs": [], "unreadable": [], "page": 1, "pages": 1, "total": 0}
         assert board.json("/dead-letters") == {"dead_letters": [], "page": 1, "pages": 1, "total": 0}
 
 
@@ -412,6 +412,19 @@ def test_a_document_that_makes_no_sense_breaks_no_page(key: str) -> None:
         found: dict[str, Any] = {path: board.page(path).status_code for path in PATHS}
     assert set(found.values()) <= {200, 409, 503}, found
     assert found["/"] == found["/runs"] == 200
+
+
+def test_a_run_that_makes_no_sense_is_named_beside_the_others() -> None:
+    world = busy_world()
+    first, *others = BucketLedger(world.bucket, world.clock).runs()
+    world.put(f"runs/{first.run_id}.json", b"{<b>")
+    with Board(world).serving() as board:
+        page, document = board.page("/runs").text, board.json("/runs")
+    assert [run["run_id"] for run in document["runs"]] == [run.run_id for run in others]
+    [told] = document["unreadable"]
+    assert told.startswith(f"runs/{first.run_id}.json: ")
+    assert f"<li>runs/{first.run_id}.json: the whole document: not JSON" in page
+    assert all(run.run_id in page for run in others)
 
 
 def test_without_the_bucket_each_page_says_so() -> None:
