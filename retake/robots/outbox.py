@@ -15,6 +15,7 @@ from logging import getLogger
 from typing import Any, NamedTuple
 
 from retake.bucket import this_process
+from retake.bucket.claims.lease import LeaseClock
 from retake.clock import Clock, exact_stamp, is_ahead, parse_stamp
 from retake.errors import RetakeError
 from retake.retrying.state_store import Raw, StateCell, StateStore
@@ -44,7 +45,7 @@ class Outbox:
     def __init__(self, store: StateStore, clock: Clock) -> None:
         self._backlog = Backlog(store, "outbox", clock)
         self._claim = StateCell(store, "outbox-claim", _decoded, _encoded)
-        self._clock = clock
+        self._clock, self._term = clock, LeaseClock(clock)
 
     def put(self, id: str, message: Any) -> bool:  # noqa: A002  the name that callers use
         """Keep `message` until it is delivered and return True; return False for a known id.
@@ -71,14 +72,14 @@ class Outbox:
             _delivering.discard(me)
 
     def _delivered(self, me: str, send: Callable[[Any], object]) -> int:
-        renew_at = self._clock.now() + timedelta(seconds=CLAIM_S / 2)
+        claimed_at = self._term.mark()
 
         def hand_over(item: BacklogItem) -> None:
-            nonlocal renew_at
-            if self._clock.now() >= renew_at:
-                if not self._claimed(me):
+            nonlocal claimed_at
+            if self._term.at_most(claimed_at) >= CLAIM_S / 2:
+                claimed_at = self._term.mark()
+                if not self._renewed(me):
                     raise RetakeError("another process has taken over the delivery")
-                renew_at = self._clock.now() + timedelta(seconds=CLAIM_S / 2)
             send(item.value)
 
         try:
@@ -87,7 +88,7 @@ class Outbox:
             self._release(me)
 
     def _claimed(self, me: str) -> bool:
-        """Take or renew the claim; return False if another delivery is in progress."""
+        """Take the claim; return False if another delivery is in progress."""
         now = self._clock.now()
 
         def step(claim: OutboxClaim | None) -> tuple[OutboxClaim | None, bool]:
@@ -95,6 +96,15 @@ class Outbox:
             if claim and held and _is_under_way(claim.by):
                 return claim, False
             return OutboxClaim(me, now + timedelta(seconds=CLAIM_S)), True
+
+        return self._claim.change(step)
+
+    def _renewed(self, me: str) -> bool:
+        """Renew the claim; return False if another delivery has taken it, whatever the time in it says."""
+        until = self._clock.now() + timedelta(seconds=CLAIM_S)
+
+        def step(claim: OutboxClaim | None) -> tuple[OutboxClaim | None, bool]:
+            return (OutboxClaim(me, until), True) if claim and claim.by == me else (claim, False)
 
         return self._claim.change(step)
 

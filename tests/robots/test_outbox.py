@@ -6,16 +6,19 @@ import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from retake.bucket.claims.lease import LeaseClock
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import Crash
 from retake.clock import FakeClock, SystemClock, exact_stamp
 from retake.errors import RobotError, StateError, Stopped
 from retake.retrying.state_store import BucketStateStore, MemoryStateStore, StateStore
+from retake.robots import outbox as outbox_module
 from retake.robots.outbox import CLAIM_S, Outbox
 
 Open = Callable[[], StateStore]
@@ -220,6 +223,25 @@ def test_a_delivery_that_takes_longer_keeps_its_claim_and_one_that_has_lost_it_s
     clock.sleep(CLAIM_S)
     assert outbox.deliver(sent.append) == 1
     assert sent == ["a", "b", "c", "d"]
+
+
+def test_a_delivery_whose_clock_is_set_back_does_not_go_on_beside_one_that_took_over(
+    clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outbox_module, "LeaseClock", partial(LeaseClock, monotonic=lambda: clock.now().timestamp()))
+    states, here, sent = MemoryStateStore(), FakeClock(), list[object]()
+    for name in "abc":
+        Outbox(states, clock).put(name, name)
+
+    def send(message: object) -> None:
+        sent.append(message)
+        clock.sleep(CLAIM_S)
+        claimed(states, clock, "elsewhere:1#0")
+        here.moment -= timedelta(hours=1)
+
+    assert Outbox(states, here).deliver(send) == 1
+    assert sent == ["a"]
+    assert Outbox(states, clock).deliver(nothing) == 0  # the claim of the other one is left to it
 
 
 def test_two_threads_deliver_everything_once(opened: Open) -> None:
