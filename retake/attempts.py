@@ -9,11 +9,12 @@ for attempt in attempts((0.2, 1.0, 5.0), clock.sleep):
 raise AssertionError("the last attempt returns or raises")
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from itertools import chain, repeat
 
-from retake.clock import Clock
+from retake.clock import Clock, SystemClock
 
 
 class Attempt:
@@ -69,7 +70,7 @@ def repeating(*pauses: float) -> Iterator[float]:
 def countdown(seconds: float, clock: Clock) -> Callable[[], float]:
     """Return a function that returns how many of `seconds` are left, counted from this call.
 
-    Setting the clock back adds nothing to them.
+    Setting the clock back adds nothing to them; see `steady`.
     """
     now = steady(clock)
     began = now()
@@ -79,10 +80,13 @@ def countdown(seconds: float, clock: Clock) -> Callable[[], float]:
 def steady(clock: Clock) -> Callable[[], datetime]:
     """Return a function that returns the time of `clock`, and never goes back.
 
-    If the clock is set back, the time continues from where it was. Use it for times that are only compared with one
-    another.
+    Setting the machine's own clock changes nothing: its monotonic clock counts. If another clock is set back, the time
+    continues from where it was. Use it for times that are only compared with one another.
     """
     moment = seen = clock.now()
+    if isinstance(clock, SystemClock):
+        began_s = time.monotonic()
+        return lambda: moment + timedelta(seconds=time.monotonic() - began_s)
 
     def now() -> datetime:
         nonlocal moment, seen

@@ -3,8 +3,10 @@
 from datetime import timedelta
 from itertools import islice
 
-from retake.attempts import attempts, countdown, repeating
-from retake.clock import FakeClock
+import pytest
+
+from retake.attempts import attempts, countdown, repeating, steady
+from retake.clock import FakeClock, SystemClock
 
 
 def test_there_is_one_attempt_more_than_there_are_pauses() -> None:
@@ -79,3 +81,15 @@ def test_a_clock_that_is_set_back_does_not_make_the_wait_longer() -> None:
         if attempt.last or tried > 100:
             break
     assert 30 <= tried <= 32
+
+
+@pytest.mark.parametrize("step", [timedelta(days=-365), timedelta(days=365)])
+def test_setting_the_clock_of_the_machine_makes_no_wait_longer_or_shorter(
+    monkeypatch: pytest.MonkeyPatch, step: timedelta
+) -> None:
+    clock = SystemClock()
+    left, time = countdown(3600.0, clock), steady(clock)
+    before, set_to = time(), clock.now() + step
+    monkeypatch.setattr(SystemClock, "now", lambda clock: set_to)
+    assert 3500 < left() <= 3600
+    assert before <= time() <= before + timedelta(seconds=100)

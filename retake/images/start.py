@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError, ResponseError
 
+from retake.attempts import countdown
 from retake.bucket import Bucket, open_configured
 from retake.clock import Clock, SystemClock
 from retake.errors import RetakeError, SettingsError, StorageError, in_words
@@ -161,13 +162,12 @@ def memory_warnings(store: JobStore) -> list[str]:
 def _wait(clock: Clock, seconds: float, attempt: Callable[[], object]) -> None:
     """Repeat `attempt` until it succeeds, for up to `seconds`. Raises its last error, or at once one that waiting
     cannot fix."""
-    begun = clock.now()
+    left = countdown(seconds, clock)
     while True:
         try:
             attempt()
         except RetakeError as error:
-            over = (clock.now() - begun).total_seconds() >= seconds
-            if over or error.exit_code != ExitCode.TRY_LATER:
+            if left() <= 0 or error.exit_code != ExitCode.TRY_LATER:
                 raise
             clock.sleep(_PAUSE_S)
         else:

@@ -5,10 +5,10 @@ fetch_media.py: polls the Midjourney task in flight once.
 """
 
 from collections.abc import Callable, Mapping
-from datetime import timedelta
 from logging import getLogger
 from typing import Any
 
+from retake.attempts import countdown
 from retake.errors import (
     CapReached,
     Code,
@@ -232,7 +232,7 @@ def _poll_video(context: StepContext) -> None:
     video_generator = context.vendors.video_generator()
     polls_failed = context.store.documents.midjourney.retries_of(Step.RUNWAY_POLL)
     interval = max(workflow.runway_polling_interval, video_generator.min_poll_s)
-    end = context.clock.now() + timedelta(seconds=workflow.runway_polling_timeout)
+    left = countdown(workflow.runway_polling_timeout, context.clock)
     while True:
         try:
             state = video_generator.poll(task.task_id)
@@ -247,7 +247,7 @@ def _poll_video(context: StepContext) -> None:
         if state.result is not None:
             return _save_video(context, state.result, polls_failed)
         _log.info("still waiting for the video (%s)", state.progress or "running", extra={"step": Step.RUNWAY.value})
-        if context.clock.now() + timedelta(seconds=interval) > end:
+        if left() < interval:
             late = PollFailed(Code.POLL_TIMEOUT, f"no video after {workflow.runway_polling_timeout:g} s of polling")
             raise _polling_failed(context, Status.RUNWAY_POLL_TIMEOUT, polls_failed, late)
         context.process.pause(interval)

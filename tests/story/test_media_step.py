@@ -1,5 +1,6 @@
 """The picture, its upscale, the video, the mock: one step a call, and what each outcome leaves on record."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -312,6 +313,21 @@ def test_polling_ends_in_time_and_the_paid_task_is_kept() -> None:
     assert world.doc.runway_task.task_id == "create-1"
     assert world.vendors.asked["poll"] == 21
     assert (world.clock.now().minute, world.clock.now().second) == (5, 0)
+
+
+def test_polling_takes_no_longer_where_the_clock_is_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = polling(*["running"] * 99)
+    vendor, poll = world.vendors, world.vendors.poll
+
+    def set_back(task_id: str) -> TaskState:
+        if vendor.asked["poll"] == 10:
+            world.clock.moment -= timedelta(days=1)
+        return poll(task_id)
+
+    monkeypatch.setattr(vendor, "poll", set_back)
+    with pytest.raises(PollFailed, match="no video after 300 s"):
+        make(world)
+    assert vendor.asked["poll"] <= 22
 
 
 def test_a_polling_time_shorter_than_the_interval_still_asks_once() -> None:
