@@ -9,7 +9,7 @@ from typing import NamedTuple
 from uuid import uuid4
 
 from retake.bucket import this_process
-from retake.clock import Clock, SystemClock
+from retake.clock import Clock
 from retake.errors import StorageError
 from retake.exit_codes import ExitCode
 from retake.images.api import ApiParts, images_app
@@ -93,14 +93,13 @@ def run_api(options: ApiOptions, environ: Mapping[str, str], *, signals: Callabl
         _log.warning("%s", warning)
     if options.check:
         return _checked(settings, signals)
-    clock = SystemClock()
     with (
         listen(options.host, options.port) as listener,
-        closing(open_services(settings, "retake images api", with_table=True, clock=clock)) as services,
+        closing(open_services(settings, "retake images api", with_table=True)) as services,
     ):
         if not check_unless_stopped(services, signals):
             return ExitCode.OK
-        parts = api_parts(services, clock)
+        parts = api_parts(services, services.store.clock)
         on_start = partial(announce, f"Listening on {address_of(listener, options.host)}", sys.stdout)
         server = ApiServer(images_app(parts), listener, signals=signals, on_start=on_start, grace_s=GRACE_S)
         parts.dispatcher.start()

@@ -1,4 +1,4 @@
-"""Steps of this machine's clock, for example soon after the start of a machine without a clock battery."""
+"""Steps of the clock of jobs' times, for example soon after the start of a machine without a clock battery."""
 
 import time
 from itertools import chain

@@ -22,6 +22,7 @@ from retake.images import scripts
 from retake.images.jobs import ImageJob, JobStatus, age_s, is_job_id, iso, job_of
 from retake.images.objects import FOLDER
 from retake.images.redis_calls import open_redis
+from retake.images.redis_clock import RedisClock
 from retake.images.rows import TableRow
 from retake.images.settings import ImageJobSettings, is_user, load_images_settings
 from retake.images.store import JobStore
@@ -73,12 +74,13 @@ def check_images_of_operator(
     """Check the image-job service that `environ` and .env name. Raises SettingsError, RedisAway, StorageError."""
     settings = load_images_settings({**load_environment(), **environ}, ("REDIS_URL", "IMAGES_STORAGE_URL"))
     mask([*settings.places.passwords(), *(key for _, key in settings.keys)])
-    store = JobStore(open_redis(settings.places.redis), clock)
+    redis = open_redis(settings.places.redis)
+    store = JobStore(redis, RedisClock(redis, clock))
     table = JobTable(settings.places.database, clock) if settings.places.database else None
     try:
         bucket = open_configured(settings.storage, settings.workflow)
         services = CheckedServices(settings.images, store, bucket, table)
-        return check_images(services, clock, repair=repair, progress=progress)
+        return check_images(services, store.clock, repair=repair, progress=progress)
     finally:
         store.client.close()
         if table is not None:

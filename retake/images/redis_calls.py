@@ -56,13 +56,13 @@ class RedisCalls:
     """Runs scripts. Every method may raise RedisAway and can then be repeated. Thread-safe."""
 
     def __init__(self, client: Redis, clock: Clock) -> None:
-        self.client, self._clock = client, clock
+        self.client, self.clock = client, clock
         self._scripts: dict[str, Script] = {}
         self._cooldown_until = 0.0
 
     def now(self) -> str:
         """Return the current time as stored in hashes."""
-        return iso(self._clock.now())
+        return iso(self.clock.now())
 
     def run(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         """Run a script (see scripts.py) and return its result."""

@@ -20,6 +20,7 @@ from retake.exit_codes import ExitCode, most_severe
 from retake.images.messages import TOPOLOGY
 from retake.images.objects import FOLDER
 from retake.images.redis_calls import RedisAway, open_redis, refusal
+from retake.images.redis_clock import RedisClock
 from retake.images.settings import ImagesSettings, load_images_settings
 from retake.images.store import JobStore
 from retake.logs import mask
@@ -68,6 +69,7 @@ def open_services(
     Their passwords are masked in logs from now on. Raises SettingsError.
     """
     clock, places = clock or SystemClock(), settings.places
+    redis = open_redis(places.redis)
     mask([*places.passwords(), *(key for _, key in settings.keys)])
     table = None
     if with_table and places.database:
@@ -76,7 +78,7 @@ def open_services(
         table = JobTable(places.database, clock)
     services = ImageServices(
         settings=settings,
-        store=JobStore(open_redis(places.redis), clock),
+        store=JobStore(redis, RedisClock(redis, clock)),
         bucket=open_configured(settings.storage, settings.workflow),
         broker=Broker(places.rabbitmq, TOPOLOGY, name=name),
         table=table,

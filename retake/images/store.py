@@ -57,7 +57,7 @@ class JobSets(JobClaims):
         `changed` (unless by a clock far ahead) and, if at all, answered after `answered`.
         """
         statuses = f" {' '.join(calm)} "
-        ahead = iso(self._clock.now() + timedelta(seconds=AHEAD_S))
+        ahead = iso(self.clock.now() + timedelta(seconds=AHEAD_S))
         cursor = "0"
         while True:
             cursor, rows = self.run(scripts.PEEK, [of], [cursor, _PAGE, statuses, changed, answered, ahead])

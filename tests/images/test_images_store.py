@@ -263,7 +263,7 @@ def test_a_job_is_in_one_set_whatever_happens_at_once(store: JobStore) -> None:
 def test_of_several_that_touch_a_job_one_does(store: JobStore) -> None:
     job_id = made(store)
     [summary] = store.members(scripts.PENDING)
-    store._clock.sleep(1)
+    store.clock.sleep(1)
     assert sorted(at_once([lambda: store.touch(summary)] * 8)) == [False] * 7 + [True]
     store.remove(job_id)
     assert not store.touch(summary)

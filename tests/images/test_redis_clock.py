@@ -1,0 +1,70 @@
+"""The clock of Redis: wrong clocks of the machines delete no result before its time, and keep none for ever."""
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from local_servers import RunningServer
+from service_world import NOWHERE, SETTINGS, ServiceWorld
+
+from retake.clock import FakeClock, SystemClock
+from retake.images.cleanup import CleanUp
+from retake.images.redis_calls import RedisAway, open_redis
+from retake.images.redis_clock import RedisClock
+from retake.images.store import JobStore
+from retake.images.sweeper import Sweeper
+
+
+def machine(world: ServiceWorld, off: timedelta = timedelta(0)) -> ServiceWorld:
+    """Return the world of a machine whose clock is off."""
+    client = world.store.client
+    world.store = JobStore(client, RedisClock(client, FakeClock(datetime.now(UTC) + off)))
+    return world
+
+
+def sweep(world: ServiceWorld, ttl_s: float = 1000) -> None:
+    services = world.services(SETTINGS._replace(result_ttl_seconds=ttl_s))
+    Sweeper(services, CleanUp(world.store, world.bucket, world.table), world.store.clock).sweep()
+
+
+@pytest.mark.parametrize("off", [timedelta(days=365), timedelta(days=-365)], ids=["ahead", "behind"])
+def test_a_machine_with_a_wrong_clock_cleans_up_nothing_before_its_time(
+    service_world: ServiceWorld, off: timedelta
+) -> None:
+    world = machine(service_world)
+    before = world.ready()
+    sweep(machine(world, off))
+    meanwhile = machine(world, off).ready()
+    sweep(machine(world))
+    assert [world.status(it) for it in (before, meanwhile)] == ["ready", "ready"]
+    sweep(machine(world, off), ttl_s=0.0)  # their time is over
+    assert world.keys() == []
+
+
+class Suspended(SystemClock):
+    """A clock of a machine that was suspended for a while."""
+
+    for_ = timedelta(0)
+
+    def now(self) -> datetime:
+        return super().now() + self.for_
+
+
+def test_redis_is_asked_again_after_a_suspension_and_its_last_answer_counts_while_it_is_away(
+    redis_server: RunningServer,
+) -> None:
+    machine, client = Suspended(), open_redis(redis_server.url)
+    client.config_resetstat()
+    clock = RedisClock(client, machine)
+    for hours, asked in ((0, 1), (0, 1), (1, 2)):
+        machine.for_ = timedelta(hours=hours)
+        assert abs(clock.now().timestamp() - time.time()) < 60
+        assert client.info("commandstats")["cmdstat_time"]["calls"] == asked
+    redis_server.stop()
+    machine.for_ = timedelta(hours=2)
+    assert abs(clock.now().timestamp() - time.time()) < 60
+
+
+def test_before_redis_has_answered_there_is_no_time() -> None:
+    with pytest.raises(RedisAway):
+        RedisClock(open_redis(NOWHERE.redis), FakeClock()).now()
