@@ -16,6 +16,7 @@ _log = getLogger(__name__)
 T = TypeVar("T")
 
 _RETENTION = timedelta(days=30)
+_MIN_DAYS = 31  # documents of days that are kept however old they are: a wrong clock may say so
 _MAX_ALERTS_A_DAY = 1000
 
 
@@ -91,8 +92,9 @@ class BoardStore:
         self._forget(stamp(self._clock.now() - _RETENTION)[:10])
 
     def _forget(self, first: str) -> None:
-        for name in self._states.names():
-            if name[:4].isdigit() and name < first:
+        days = sorted(name for name in self._states.names() if name[:4].isdigit())
+        for name in days[:-_MIN_DAYS]:
+            if name < first:
                 self._bucket.delete(f"{FOLDER}{name}.json")
 
 

@@ -39,6 +39,19 @@ def test_what_is_over_moves_to_the_document_of_its_day_and_is_kept_for_30_days()
     assert history == sorted(history, key=lambda it: it.closed_at or "", reverse=True)
 
 
+def test_a_clock_that_is_far_ahead_removes_no_history() -> None:
+    world = DeliveryWorld()
+    for day in (0, 1, 2, 400, 3):
+        world.clock.moment = START + timedelta(days=day)
+        world.tick(failing(day))
+        world.later(60)
+        world.tick()
+        world.later(600)
+        world.tick()
+    closed = [(it.closed_at or "")[:10] for it in world.store.history(world.clock.now())]
+    assert closed == ["2027-04-06", "2026-03-05", "2026-03-04", "2026-03-03", "2026-03-02"]
+
+
 @pytest.mark.parametrize("broken", [b"{", b"[]", b'{"alerts": 5}', b'{"alerts": [5]}'])
 def test_an_invalid_document_of_a_day_keeps_nothing_from_being_sent(broken: bytes) -> None:
     world = DeliveryWorld()
