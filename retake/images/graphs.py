@@ -15,7 +15,7 @@ from uuid import UUID
 from retake.data import default_file
 from retake.errors import SettingsError
 from retake.images.jobs import MAX_SEED, ImageJob, JobType
-from retake.local_file import read_file
+from retake.settings.reader import read_file
 from retake.strict_json import parse, what_is_wrong
 
 Graph = dict[str, Any]

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from retake.data import default_file
 from retake.errors import SettingsError, class_of
 from retake.foreign_text import plain, shown
-from retake.local_file import read_file
 from retake.retrying.policy import RetryPolicy
 from retake.robots import repeats, sections
 from retake.robots.follow_ups import CODE_KEYS, Do
 from retake.robots.repeats import REPEATS, Repeats
 from retake.robots.sections import SECTIONS
+from retake.settings.reader import read_file
 from retake.settings.schema import TEXT, Schema, SchemaChoice, closest, read_table, unknown_key_faults
 from retake.strict_json import MAX_DEPTH, deeper_than
 

@@ -5,18 +5,23 @@ The sections that every pipeline has are in shared.py. Each pipeline adds its ow
 file does not need.
 """
 
+import errno
 import json
+import os
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from retake.errors import SettingsError
 from retake.foreign_text import plain, shown
 from retake.keys import secrets_in
-from retake.local_file import read_file
 from retake.settings.schema import BUCKET_URL, Field, Schema, read_field, read_fields, unknown_keys
 from retake.strict_json import parse
 
 DEFAULT_FILE = "config/config.json"
+
+MAX_FILE_BYTES = 4 * 2**20
+"""Maximum bytes of a file of settings, prompts or graphs."""
 
 ENVIRONMENT = {
     "RETAKE_CONFIG": "the settings file, instead of config/config.json",
@@ -169,3 +174,23 @@ def _warnings(source: str, unknown: list[str]) -> tuple[str, ...]:
         return ()
     listed = ", ".join(unknown[:30]) + (f" and {len(unknown) - 30} more" if len(unknown) > 30 else "")
     return (f"{plain(source)}: unknown settings, which are ignored: {listed}",)
+
+
+def read_file(path: str | os.PathLike[str], max_bytes: int = MAX_FILE_BYTES) -> bytes:
+    """Return the content of a file that a person has named.
+
+    Raises OSError, with a `strerror` for people, also for a file of more than `max_bytes` bytes and for a pipe or a
+    device, which might never end; ValueError for a path that contains a NUL.
+    """
+    with open(path, "rb", opener=_opened) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file")
+        data = file.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise OSError(errno.EFBIG, f"larger than {max_bytes // 1024:,} KiB")
+    return data
+
+
+def _opened(path: str, flags: int) -> int:
+    """Open the file. A pipe is opened without waiting for somebody to write to it."""
+    return os.open(path, flags | os.O_NONBLOCK)

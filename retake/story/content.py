@@ -18,7 +18,7 @@ from retake.clock import stamp
 from retake.data import default_file
 from retake.errors import Code, SettingsError, StateError, TaskFailed
 from retake.foreign_text import shown
-from retake.local_file import read_file
+from retake.settings.reader import read_file
 from retake.story import transitions
 from retake.story.decision import Act, next_step
 from retake.story.documents import Step, safe_id

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from retake.errors import SettingsError
-from retake.local_file import MAX_BYTES, read_file
+from retake.settings.reader import MAX_FILE_BYTES, read_file
 from retake.story.content import load_prompts
 from retake.story.settings import load_settings
 
@@ -33,7 +33,7 @@ def test_a_file_without_end_is_refused(tmp_path: Path, read: Callable[[str], obj
 
 def test_a_file_of_the_greatest_length_is_read_whole(tmp_path: Path) -> None:
     file = tmp_path / "file"
-    file.write_bytes(b"a" * MAX_BYTES)
-    assert len(read_file(file)) == MAX_BYTES
+    file.write_bytes(b"a" * MAX_FILE_BYTES)
+    assert len(read_file(file)) == MAX_FILE_BYTES
     (tmp_path / "link").symlink_to(file)
-    assert len(read_file(str(tmp_path / "link"))) == MAX_BYTES
+    assert len(read_file(str(tmp_path / "link"))) == MAX_FILE_BYTES
