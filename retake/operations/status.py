@@ -158,15 +158,16 @@ def _status(
 def _runs(
     operations: Operations, pipeline: OperatedPipeline, ended: int
 ) -> tuple[Mapping[RunStatus, int], tuple[Run, ...], list[str]]:
-    """Return the number of runs in each state, the last ended runs, and why the ledger, or some of these and of the
-    unfinished runs, cannot be read."""
+    """Return the number of runs in each state, the last ended runs, and why the ledger, or an unfinished run, cannot be
+    read."""
     try:
         ledger = operations.ledger(pipeline)
         counts = ledger.counts(pipeline=pipeline.name)
+        faults = [*ledger.unreadable]  # those of ended runs, which follow, need nobody
         last = tuple(ledger.runs(status=FINAL, pipeline=pipeline.name, limit=ended)) if ended else ()
     except RetakeError as error:
         return {}, (), [f"the ledger cannot be read: {error}"]
-    return counts, last, [*ledger.unreadable]
+    return counts, last, faults
 
 
 def _needs(state: PipelineState, ledger_faults: list[str], today: Today | StateError) -> list[str]:

@@ -58,6 +58,15 @@ def test_an_unfinished_run_that_cannot_be_read_needs_a_person() -> None:
     assert (log.warnings, answer.exit_code) == ([need], ExitCode.FAILED)
 
 
+@pytest.mark.parametrize("task_id", IDS[:2])
+def test_an_ended_run_that_cannot_be_read_needs_nobody(task_id: str) -> None:
+    world, key = damaged(task_id)
+    with CapturedLogs() as log:
+        answer = ask(status, world)
+    assert answer.document["pipelines"][0]["needs"] == []
+    assert [it.startswith(key) for it in log.warnings] == [True]
+
+
 def test_a_run_that_is_mended_is_no_longer_named() -> None:
     world = eventful()
     ledger = BucketLedger(world.bucket, world.clock)
