@@ -43,8 +43,9 @@ class Swept(NamedTuple):
 class Recovery:
     """Recovers the runs of one pipeline, or of all. Several may run at the same time.
 
-    `patience_s` is how many seconds a run may go without a heartbeat. Only for pipelines whose workers send heartbeats:
-    a pipeline of ticks is silent between two ticks.
+    `patience_s` is how many seconds a run may go without a heartbeat. It must exceed the differences between the clocks
+    of the machines, since a heartbeat is dated by its worker's. Only for pipelines whose workers send heartbeats: a
+    pipeline of ticks is silent between two ticks.
 
     >>> from retake.clock import SystemClock
     >>> from retake.runs import open_ledger
