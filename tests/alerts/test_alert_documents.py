@@ -1,7 +1,7 @@
 """The documents of alerts: what is over is kept in that of its day, and one that makes no sense is left as it is."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -20,15 +20,20 @@ from retake.testing.logs import CapturedLogs
 from retake.vendors.answers import Reply
 
 
-def test_what_is_over_moves_to_the_document_of_its_day_and_is_kept_for_30_days() -> None:
-    world = DeliveryWorld()
-    for day in range(40):
+def fail_on(world: DeliveryWorld, days: Iterable[int]) -> None:
+    """Have something fail for a minute on each of the days, and file its alert."""
+    for day in days:
         world.clock.moment = START + timedelta(days=day)
         world.tick(failing(day))
         world.later(60)
         world.tick()
         world.later(600)
         world.tick()
+
+
+def test_what_is_over_moves_to_the_document_of_its_day_and_is_kept_for_30_days() -> None:
+    world = DeliveryWorld()
+    fail_on(world, range(40))
     keys = [it.key for it in world.bucket.list("alerts/")]
     assert keys[0] == "alerts/2026-03-11.json"
     assert keys[-2:] == ["alerts/2026-04-10.json", "alerts/state.json"]
@@ -41,13 +46,7 @@ def test_what_is_over_moves_to_the_document_of_its_day_and_is_kept_for_30_days()
 
 def test_a_clock_that_is_far_ahead_removes_no_history() -> None:
     world = DeliveryWorld()
-    for day in (0, 1, 2, 400, 3):
-        world.clock.moment = START + timedelta(days=day)
-        world.tick(failing(day))
-        world.later(60)
-        world.tick()
-        world.later(600)
-        world.tick()
+    fail_on(world, (0, 1, 2, 400, 3))
     closed = [(it.closed_at or "")[:10] for it in world.store.history(world.clock.now())]
     assert closed == ["2027-04-06", "2026-03-05", "2026-03-04", "2026-03-03", "2026-03-02"]
 
@@ -76,13 +75,7 @@ def test_an_invalid_document_of_a_day_keeps_nothing_from_being_sent(broken: byte
 def test_an_invalid_document_of_a_day_keeps_the_alerts_of_other_days_from_nothing() -> None:
     world = DeliveryWorld()
     world.bucket.write("alerts/2026-03-02.json", b"{", ANY)
-    for day in range(3):
-        world.clock.moment = START + timedelta(days=day)
-        world.tick(failing(day))
-        world.later(60)
-        world.tick()
-        world.later(600)
-        world.tick()
+    fail_on(world, range(3))
     keys = [it.key for it in world.bucket.list("alerts/")]
     assert keys == [f"alerts/{it}.json" for it in ("2026-03-02", "2026-03-03", "2026-03-04", "state")]
     assert [it.closed_at for it in world.board.ended] == ["2026-03-02T10:01:00Z"]
