@@ -67,6 +67,8 @@ PROCESSES = {
     "test_music_processes",
     "test_music_publish",
     "test_music_secrets",
+    "test_music_cap",
+    "test_music_mode",
     "test_music_steps",
     "test_music_stuck",
     "test_music_telegram",

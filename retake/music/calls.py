@@ -4,6 +4,7 @@ A call is recorded in the same transaction that checks that its attempt may stil
 """
 
 from collections.abc import Callable, Mapping
+from datetime import date, timedelta
 from typing import Any
 
 from sqlalchemy import func, insert, select, true, update
@@ -19,6 +20,9 @@ from retake.music.tables import paid_calls
 from retake.paid.guard import Intent
 
 CALL = tuple(paid_calls.c)
+MAX_CLOCK_ERROR = timedelta(days=7)
+"""How far ahead of this clock another one may be whose calls count against today's cap."""
+
 _CAP_LOCK = 0x52656D75
 """PostgreSQL's advisory lock for adding up the day's spending and recording a call."""
 
@@ -78,7 +82,7 @@ class CallBook:
             cursor.lock(_CAP_LOCK)
             row = locked(cursor, attempt)
             day = now.date().isoformat()
-            self._check_cap(cursor, day, intent.price_usd)
+            self._check_cap(cursor, now.date(), intent.price_usd)
             values = {
                 "pipeline_id": row.id,
                 "step": attempt.step.value,
@@ -110,7 +114,7 @@ class CallBook:
         with self.database.transaction() as cursor:
             cursor.change(update(paid_calls).where(paid_calls.c.id == call.id, unchanged).values(values))
 
-    def _check_cap(self, cursor: Cursor, day: str, usd: float) -> None:
+    def _check_cap(self, cursor: Cursor, day: date, usd: float) -> None:
         if self._cap is None:
             return
         spent = _spent(cursor, day)
@@ -176,8 +180,13 @@ def facts_of(call: PaidCall) -> dict[str, Any]:
     return {"step": "imagine", "requested_at_utc": exact_stamp(call.requested_at), **(as_object(call.facts) or {})}
 
 
-def _spent(cursor: Cursor, day: str) -> float:
-    """Return the spending in US dollars that counts against the cap on a day ("2026-11-22", UTC)."""
-    counted = (paid_calls.c.day == day) & (paid_calls.c.outcome != "refused")
+def _spent(cursor: Cursor, day: date) -> float:
+    """Return the spending in US dollars that counts against the cap on a day (UTC).
+
+    That of the days after it counts, too: the clock was set back, or that of another machine is ahead. What a clock
+    wrote that was further ahead must not count for months.
+    """
+    last = day + MAX_CLOCK_ERROR if day < date.max - MAX_CLOCK_ERROR else date.max
+    counted = paid_calls.c.day.between(day.isoformat(), last.isoformat()) & (paid_calls.c.outcome != "refused")
     row = cursor.row(select(func.coalesce(func.sum(paid_calls.c.price_usd), 0.0)).where(counted))
     return round(float(row[0]), 6) if row else 0.0

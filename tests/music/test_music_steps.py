@@ -12,14 +12,9 @@ import pytest
 from PIL import Image
 from rig import Rig
 
-from retake.errors import StorageError
 from retake.media import MediaError
-from retake.music.attempts import AttemptStore
-from retake.music.rows import PipelineRow
-from retake.music.settings import MusicSettings
 from retake.music.states import MusicStep
 from retake.music.steps import STEP_WORK, video
-from retake.music.worker import step_prices
 from retake.operations.port import Refusal
 from retake.strict_json import parse
 
@@ -362,51 +357,7 @@ def test_a_step_that_is_cancelled_while_it_runs_pays_for_nothing_more(
     assert rig.attempts(row) == [(1, "cancelled", None)]
 
 
-# --- the cap --------------------------------------------------------------------------------------------------------
-
-
-def test_at_the_cap_steps_wait_for_the_next_day_in_every_process(rigs: Rigs, url: str) -> None:
-    cap = 2 * step_prices(MusicSettings())[MusicStep.COVER]
-    first, second = rigs(url, daily_cap_usd=cap), rigs(url, daily_cap_usd=cap)
-    before = len(first.sandbox.calls("imagine"))
-    rows = []
-    for rig in (first, second, first):
-        rows.append(rig.create())
-        rig.work()
-    held = rows.pop()
-    assert [first.get(row).state for row in rows] == ["cover_pending", "cover_pending"]
-    assert first.get(held).state == "cover_running"
-    assert first.attempts(held) == [(1, "interrupted", "ERR_BUSINESS_CAP_REACHED")]
-    second.settle(hours=11.9)
-    assert len(first.sandbox.calls("imagine")) - before == 2
-    first.clock.moment = first.clock.moment.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
-    second.settle(hours=0)
-    assert first.get(held).state == "cover_pending"
-    assert first.attempts(held)[-1] == (1, "succeeded", None)
-
-
 # --- what people say ------------------------------------------------------------------------------------------------
-
-
-def test_waiting_for_the_next_day_uses_up_no_attempt(rigs: Rigs, monkeypatch: pytest.MonkeyPatch) -> None:
-    rig = rigs(daily_cap_usd=0.01)
-    row = rig.create()
-    rig.settle(hours=4)
-    rig.settings = rig.settings._replace(music=rig.settings.music._replace(daily_cap_usd=None))
-    rig.begin()
-    away = [StorageError("the database is away")] * 2  # when the result is saved, and when the failure is
-
-    def end(*arguments: Any) -> PipelineRow:
-        if away:
-            raise away.pop()
-        return whole(*arguments)
-
-    whole = AttemptStore._end
-    monkeypatch.setattr(AttemptStore, "_end", end)
-    rig.later(hours=1)
-    rig.settle()
-    assert not away
-    assert rig.get(row).state == "cover_pending", rig.get(row).failed_reason
 
 
 def test_feedback_reaches_the_prompts_and_a_redo_has_a_name_of_its_own(rig: Rig) -> None:
