@@ -1,13 +1,14 @@
 """Others at the same bucket at the same time: more managers, and a publisher who knows no lock."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
-from cron_machine import LONG_S, MANAGER, PUBLIC, Machine
+from cron_machine import GEN, LONG_S, MANAGER, PUBLIC, Machine
 from waiting import eventually
 
 PUBLISHER = """
@@ -32,6 +33,28 @@ for number in range(3000):
 """Reads, appends, replaces, ten times as fast as it can, then takes a breath; prints what it has appended. A tick takes
 longer the longer the list is: on a slow machine a publisher without an end would never let one end, and so its
 breaths grow, too."""
+
+
+STOPPED = """
+import os, runpy, signal, sys
+
+sys.path.insert(0, os.path.dirname(sys.argv[3]))
+from retake.bucket.directory import rename_exchange
+
+marks, sys.argv = [sys.argv[1]], sys.argv[3:]
+
+def stopping(rename):
+    def renamed(one, other):
+        rename(one, other)
+        if marks and other.endswith(marks[0]):
+            marks.clear()
+            os.kill(os.getpid(), signal.SIGSTOP)
+    return renamed
+
+os.rename, rename_exchange.exchange = stopping(os.rename), stopping(rename_exchange.exchange)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""Runs a script, and stops it as soon as a file has got a name with a certain end."""
 
 
 def test_of_five_managers_at_once_one_works_and_the_others_say_so_and_leave(machine: Machine) -> None:
@@ -98,3 +121,38 @@ def test_an_id_that_cannot_be_archived_is_warned_of_once(machine: Machine) -> No
     machine.order("chat=400")
     ticks = [machine.tick() for _ in range(2)]
     assert [tick.said("20250101-0000") for tick in ticks] == [True, False]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged in one step on Linux alone")
+@pytest.mark.parametrize("then", [signal.SIGCONT, signal.SIGKILL], ids=["it goes on", "it is killed"])
+@pytest.mark.parametrize("name", ["555/20260101-0003.png", PUBLIC])
+def test_while_a_manager_is_stopped_in_a_change_others_leave_and_nothing_is_lost(
+    machine: Machine, name: str, then: signal.Signals
+) -> None:
+    """In the middle of a group's move it holds the lock of all writes, too; after the exchange of the list it has not
+    yet compared what it has displaced."""
+    folders = {"444": "20260101-0001", "555": "20260101-0002", "666": "20260101-0003"}
+    for folder, group in [*folders.items(), ("666", "20260101-0004")]:
+        for suffix in ("json", "png", "mp4"):
+            machine.put(f"{folder}/{group}.{suffix}", {"of": group})
+    machine.put(PUBLIC, {"processing_lock": False, "generation_id": ["20260101-0001"]})
+    manager = machine.start(MANAGER, by=[sys.executable, "-c", STOPPED, name])
+    stopped = os.waitid(os.P_PID, manager.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert stopped
+    assert stopped.si_code == os.CLD_STOPPED
+    before = machine.snapshot()
+    other = machine.tick()
+    assert (other.exit_code, other.said(f":{manager.pid} ")) == (0, True)
+    assert machine.snapshot() == before
+    manager.send_signal(then)
+    assert machine.finish(manager).exit_code == (0 if then == signal.SIGCONT else -signal.SIGKILL)
+    assert machine.tick().exit_code == 0
+    for folder, group in zip(
+        ("archive", "444", "555", "666"), sorted([*folders.values(), "20260101-0004"]), strict=True
+    ):
+        assert machine.files(folder) == {f"{folder}/{group}.{suffix}" for suffix in ("json", "png", "mp4")}
+        assert machine.read(f"{folder}/{group}.mp4") == {"of": group}
+    public = machine.read(PUBLIC)
+    assert (public["processing_lock"], public["generation_id"]) == (False, [])
+    assert machine.files("config") <= {PUBLIC, GEN}  # and nothing beside them
+    assert (machine.leased, machine.calls()) == (False, [])
