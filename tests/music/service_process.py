@@ -4,16 +4,19 @@ service = ServiceProcess(folder, sandbox.url, database_url)
 service.start()
 service.post("/api/music/pipeline", track_title="Paper Boats", audio="demo.wav")
 service.kill()                          # SIGKILL; what it was doing is resumed as soon as a service runs again
+service.freeze()                        # SIGSTOP; the same, although it will wake (`thaw`)
 """
 
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -84,6 +87,27 @@ class ServiceProcess:
         assert self.process
         self.process.kill()
         self._ended()
+        self._fall_silent()
+
+    def freeze(self) -> None:
+        """Stop it between two of its transactions: in the middle of one it would keep SQLite's lock from everybody. Its
+        steps have been silent for long then, as after `kill`."""
+        assert self.process
+        database = Path(self._database.removeprefix("sqlite:"))
+        while True:
+            self.process.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
+            with closing(sqlite3.connect(database, timeout=0)) as other, suppress(sqlite3.OperationalError):
+                other.execute("BEGIN EXCLUSIVE")
+                break
+            self.thaw()
+        self._fall_silent()
+
+    def thaw(self) -> None:
+        assert self.process
+        self.process.send_signal(signal.SIGCONT)
+
+    def _fall_silent(self) -> None:
         database = open_music_database(self._database, SystemClock())
         try:
             with database.transaction() as cursor:

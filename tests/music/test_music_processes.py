@@ -1,18 +1,20 @@
 """The real service, killed and started again, and several of it on one database."""
 
 import os
+import sqlite3
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
 from random import Random
 
 import pytest
 from service_process import ServiceProcess
-from waiting import eventually
+from waiting import LONG_S, eventually
 
 from retake.sandbox import Pace, RecordedCall, Sandbox
 
@@ -108,6 +110,84 @@ def test_killed_while_a_vendor_answers_it_goes_on_from_there(
     assert killed.is_set()
     assert len(sandbox.youtube.videos()) == 1
     assert sum(call.carried_out for call in sandbox.calls("imagine")) == 1
+
+
+@pytest.fixture
+def pair(sandbox: Sandbox, tmp_path: Path) -> Iterator[tuple[ServiceProcess, ServiceProcess]]:
+    """Two processes on one database; neither runs yet."""
+    first, second = (ServiceProcess(tmp_path, sandbox.url, f"sqlite:{tmp_path}/music.sqlite3") for _ in range(2))
+    yield first, second
+    first.end()
+    second.end()
+
+
+class FrozenIn:
+    """Freezes a service in a call of its own, once `let` allows it: the vendor has carried the call out, and its answer
+    is not on the way yet. `until` says of which call."""
+
+    def __init__(self, service: ServiceProcess, until: Callable[[RecordedCall], bool]) -> None:
+        self._service, self._until = service, until
+        self._let, self._frozen = threading.Event(), threading.Event()
+
+    def __call__(self, call: RecordedCall) -> None:
+        if not self._frozen.is_set() and self._until(call):
+            assert self._let.wait(LONG_S)  # so that the request that began it has been answered
+            self._service.freeze()
+            self._frozen.set()
+
+    def wait(self) -> None:
+        self._let.set()
+        assert self._frozen.wait(LONG_S)
+
+
+def woken_too_late(first: ServiceProcess, second: ServiceProcess) -> None:
+    """Let the first service find out that its step is another's by now; end both."""
+    first.thaw()
+    eventually(lambda: "which is not saved" in first.log())
+    assert [first.stop(), second.stop()] == [0, 0]
+
+
+def test_frozen_in_a_paid_call_it_finds_the_step_done_by_another_and_orders_nothing(
+    pair: tuple[ServiceProcess, ServiceProcess], sandbox: ObservedSandbox, tmp_path: Path
+) -> None:
+    first, second = pair
+    first.start()
+    sandbox.observe = frozen = FrozenIn(first, lambda call: call.kind == "imagine")
+    number = first.post(PATH, track_title="Paper Boats", audio="demo.wav").body["id"]
+    frozen.wait()
+    second.start()
+    eventually(lambda: second.pipeline(number)["state"] == "cover_pending")
+    found = second.pipeline(number)
+    woken_too_late(first, second)
+    assert [(job["attempt"], job["status"]) for job in found["jobs"]] == [(1, "interrupted"), (1, "succeeded")]
+    assert len(sandbox.calls("imagine")) == 1
+    with closing(sqlite3.connect(tmp_path / "music.sqlite3")) as database:
+        assert database.execute("SELECT outcome FROM paid_calls").fetchall() == [("accepted",)]
+        assert database.execute("SELECT state, updated_at FROM pipelines").fetchall() == [
+            ("cover_pending", found["updated_at"])
+        ]
+
+
+@pytest.mark.parametrize("kind", ["upload.start", "upload.put"])
+def test_frozen_in_an_upload_it_finds_the_video_published_by_another_and_sends_nothing(
+    pair: tuple[ServiceProcess, ServiceProcess], sandbox: ObservedSandbox, kind: str
+) -> None:
+    """Before its session is on record, and with all of the video, which is one chunk, at YouTube."""
+    first, second = pair
+    first.start()
+    number = first.post(PATH, track_title="Paper Boats", audio="demo.wav").body["id"]
+    eventually(lambda: pushed_on(first, number) == "meta_pending")
+    eventually(lambda: first.pipeline(number)["state"] == "review_pending")
+    sandbox.observe = frozen = FrozenIn(first, lambda call: call.kind == kind)
+    first.post(f"{PATH}/{number}/approve", step="review")
+    frozen.wait()
+    second.start()
+    eventually(lambda: second.pipeline(number)["state"] == "published")
+    found = second.pipeline(number)
+    woken_too_late(first, second)
+    [video] = sandbox.youtube.videos()
+    assert (found["youtube_video_id"], found["warning"], video["thumbnails"]) == (video["id"], None, 1)
+    assert len(sandbox.calls("upload.put")) == 1
 
 
 def test_a_step_whose_service_died_continues_as_the_same_attempt(service: ServiceProcess, sandbox: Sandbox) -> None:
