@@ -141,6 +141,7 @@ LONG = {
     "test_runtime_failure_injection",
     "test_snapshots",
     "test_spend",
+    "test_spend_calendar",
     "test_thumbnail",
     "test_typeset",
     "test_video",

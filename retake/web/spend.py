@@ -38,7 +38,8 @@ def spend_view(document: Mapping[str, Any], days: int, generations: int) -> dict
     """Return the values of the page's template. `document` is that of `spend`, with the newest of `generations`."""
     today = document["today"]
     paid = {row["day"]: row["usd"] for row in document["by_day"] if row["day"]}
-    names = _days(document["since"], max([today["clock_day"], *paid]))
+    # Of the days after today only those with calls: a clock that was years ahead would leave no room for the others.
+    names = [*_days(document["since"], today["clock_day"]), *sorted(day for day in paid if day > today["clock_day"])]
     values = [paid.get(name, 0.0) for name in names]
     cap = today["cap_usd"]
     near = cap if cap is not None and values and max(values) > 0.2 * cap else None  # a far cap would flatten the bars
@@ -62,9 +63,5 @@ def spend_view(document: Mapping[str, Any], days: int, generations: int) -> dict
 
 def _days(first: str, last: str) -> list[str]:
     """Return every day from `first` to `last`."""
-    try:
-        start, end = date.fromisoformat(first), date.fromisoformat(last)
-    except ValueError:  # a call on record names an invalid day
-        return [first]
-    number = min((end - start).days, 3660) + 1
-    return [(start + timedelta(days=n)).isoformat() for n in range(max(1, number))]
+    start, end = date.fromisoformat(first), date.fromisoformat(last)
+    return [(start + timedelta(days=n)).isoformat() for n in range((end - start).days + 1)]
