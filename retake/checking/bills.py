@@ -20,7 +20,7 @@ from retake.clock import parse_stamp
 from retake.document_schema import DocumentSchema, InvalidDocument
 from retake.foreign_text import shown
 from retake.paid.bills import Call, calls_of, day_of
-from retake.paid.day_book import Known
+from retake.paid.day_book import Known, is_day
 from retake.retrying.dead_letters import DEAD_LETTERS, REPORT
 from retake.retrying.kept_counts import mark_changes
 from retake.strict_json import encode
@@ -413,6 +413,8 @@ def _fault_of_call(call: Call) -> str:
         return str(error)
     if "price_usd" in call and not is_price(call["price_usd"]):
         return f"price_usd: {shown(call['price_usd'])} is not a price"
+    if "counted_on" in call and not is_day(call["counted_on"]):
+        return f"counted_on: {shown(call['counted_on'])} is not a day, YYYY-MM-DD"
     if "outcome" in call and call["outcome"] not in sorted(OUTCOMES):
         return f"outcome: {shown(call['outcome'])} is not one of {', '.join(sorted(OUTCOMES))}"
     return ""

@@ -43,9 +43,17 @@ def day_of(call: Call) -> str:
     """Return the day (UTC) on which the call counts, or "" if the record does not say.
 
     That is the day on which it was requested, or a later one if that was the latest on record then.
+
+    >>> day_of({"requested_at_utc": "2026-01-31T23:00:00-02:00"})
+    '2026-02-01'
+    >>> day_of({"requested_at_utc": "2026-01-31T09:30:00Z", "counted_on": "2026-02-30"})  # there is no such day
+    '2026-01-31'
     """
     if isinstance(counted := call.get("counted_on"), str):
-        return counted
+        from retake.paid.day_book import is_day  # few calls have this key, and ticks do without the import
+
+        if is_day(counted):
+            return counted
     try:
         return parse_stamp(call["requested_at_utc"]).date().isoformat()  # strftime is slow, and there may be 80,000
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError):

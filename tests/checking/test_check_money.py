@@ -119,6 +119,12 @@ ROWS = [
     Damage("a call of no step", changed(SPEND, lambda it: call_of(it, step="tea")), "paid-call-invalid", SPEND),
     Damage("a call of no outcome", changed(SPEND, lambda it: call_of(it, outcome="?")), "paid-call-invalid", SPEND),
     Damage(
+        "a call of no such day",
+        changed(SPEND, lambda it: call_of(it, counted_on="2026-02-30")),
+        "paid-call-invalid",
+        SPEND,
+    ),
+    Damage(
         "a call in the document of no price",
         changed(DOCUMENT, lambda it: call_of(it, price_usd="1")),
         "paid-call-invalid",

@@ -139,6 +139,15 @@ def test_a_call_that_is_dated_on_no_day_is_reported_and_in_no_sum(books: Books) 
     assert invalid_calls(books) == [f"spend/damaged-{number}.json" for number in range(3)]
 
 
+def test_a_call_that_is_counted_on_no_such_day_counts_once_on_that_of_its_request(books: Books) -> None:
+    for number, day in enumerate(("2025-02-29", "yesterday", "20250301", "")):
+        put(books.bucket, books.clock.moment, [call(books.clock.moment, counted_on=day)], f"damaged-{number}")
+        books.by_day[f"{books.clock.moment.date()}"] += 1
+    document = told(books.bucket, books.clock, 3650)
+    assert {it["day"]: it["calls"] for it in document["by_day"]} == books.by_day, SEED
+    assert invalid_calls(books) == [f"spend/damaged-{number}.json" for number in range(4)]
+
+
 def invalid_calls(books: Books) -> list[str]:
     report = check_bucket(open_operations(Settings(), books.clock, bucket=books.bucket))
     return [it.where for it in report.findings if it.code == "paid-call-invalid"]
