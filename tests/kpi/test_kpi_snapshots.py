@@ -4,7 +4,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import date, datetime, timedelta
 from random import Random
 
 import pytest
@@ -17,6 +17,9 @@ from retake.clock import FakeClock
 from retake.errors import StorageError
 from retake.kpi.facts import Cell, micros
 from retake.kpi.snapshots import KPI, KpiSnapshots
+from retake.operations.kpi import DayBooks
+from retake.paid.caps import CAPS
+from retake.paid.day_book import DayBook, Move, Sums, encoded
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.history import UNFINISHED, open_history
 from retake.runs.run import STEP_DONE, Run
@@ -359,3 +362,29 @@ def test_a_history_tells_the_runs_that_have_not_ended(place: Place, clock: FakeC
     unfinished = history.unfinished()
     assert {*unfinished} == {waiting.run_id, queued.run_id}
     assert {it.run_id for it in history.read(UNFINISHED, unfinished)} == {*unfinished}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_books_of_days_add_up_over_any_days_from_whatever_snapshots_are_left(clock: FakeClock, seed: int) -> None:
+    """Days around the ends of months and years, leap days, and days of the future, in months of the snapshots."""
+    random, bucket = Random(seed), MemoryBucket()
+    edges = [date(year, month, 1) for year in (2024, 2025, clock.moment.year + 1) for month in (1, 3, 12)]
+    names = sorted({f"{edge + timedelta(days=random.randrange(-3, 3))}" for edge in edges for _ in range(3)})
+    spent: dict[str, Counter[Cell]] = {}
+    for day in names:
+        settled = {it: random.randrange(10**6) / 1e6 for it in ("story", "story/ru")}
+        moved = Move("2020-01-01", "its sums are there") if random.random() < 0.1 else None
+        raw = encoded(DayBook(day, {it: Sums(usd) for it, usd in settled.items()}, moved=moved))
+        bucket.write(f"{CAPS}{day}.json", json.dumps(raw).encode(), ANY)
+        spent[day] = Counter() if moved else Counter({("spent", it): round(usd * 1e6) for it, usd in settled.items()})
+    for damaged in ("2025-02-29", "2025-3-01", "then"):
+        bucket.write(f"{CAPS}{damaged}.json", b'{"pipelines": {"story": {"settled_usd": 1}}}', ANY)
+    for _ in range(4):
+        first, last = sorted(random.choices(names, k=2))
+        counted = KpiSnapshots(bucket, clock, every_s=0.5).counted("caps", DayBooks(bucket))
+        assert counted.totals() == sum(spent.values(), Counter()), seed
+        within = sum((it for day, it in spent.items() if first <= day <= last), Counter[Cell]())
+        assert counted.between(*(micros(datetime.fromisoformat(f"{it}T00:00Z")) for it in (first, last))) == within
+        clock.sleep(1)
+        for key in random.sample([it.key for it in bucket.list(KPI)], k=1):
+            bucket.delete(key)
