@@ -98,7 +98,8 @@ def test_failures_in_the_window_are_counted() -> None:
 def test_until_when_it_is_open_is_told() -> None:
     answer = act(show_breakers, opened(), name="midjourney")
     assert "00:01:00 (in 1 min)" in papers(answer)
-    assert answer.document["breakers"][0]["open_until"] == "2026-01-01T00:01:00Z"
+    [shown] = answer.document["breakers"]
+    assert (shown["opened_at"], shown["open_until"]) == ("2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z")
 
 
 def test_a_probe_lets_exactly_one_call_through() -> None:
@@ -169,6 +170,13 @@ def test_a_breaker_that_is_not_on_record_is_said_with_those_that_are(command: ob
 def test_without_any_breaker_there_is_nothing_to_show() -> None:
     answer = act(show_breakers, STATES["no generation"](), name=None)
     assert (answer.document, answer.exit_code) == ({"breakers": []}, 0)
+
+
+def test_a_vendors_breaker_has_the_numbers_of_the_settings() -> None:
+    world = closed()
+    world.settings = world.settings._replace(breaker=world.settings.breaker._replace(failures=4, window_seconds=120.0))
+    [shown] = act(show_breakers, world, name="midjourney").document["breakers"]
+    assert (shown["failures"], shown["opens_at_failures"], shown["window_s"]) == (3, 4, 120.0)
 
 
 def test_a_robots_breaker_has_the_numbers_of_its_policy() -> None:

@@ -73,6 +73,13 @@ def test_an_error_on_the_ledger_and_in_the_documents_is_one() -> None:
     assert len(found(world)) == 2, "the dead letter's is the ledger's last"
 
 
+def test_errors_alike_at_the_same_moment_are_two() -> None:
+    world = World()
+    for name in ("song-1", "song-2"):
+        DeadLetters(world.bucket, world.clock).put(name, "song", {}, record(world, about=name))
+    assert {it["generation_id"] for it in found(world)} == {"song-1", "song-2"}
+
+
 def test_the_runs_of_workers_are_among_them() -> None:
     world = World()
     failed_run(world, record(world))
@@ -81,7 +88,9 @@ def test_the_runs_of_workers_are_among_them() -> None:
 
 
 @pytest.mark.parametrize("url", [None, "sqlite:{}"])
-def test_of_many_runs_the_errors_of_the_last_days_are_found(url: str | None, tmp_path: Any) -> None:
+def test_of_many_runs_the_errors_of_the_last_days_are_found(
+    url: str | None, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from retake.runs import open_ledger
 
     world = World()
@@ -100,6 +109,9 @@ def test_of_many_runs_the_errors_of_the_last_days_are_found(url: str | None, tmp
         ledger.move(run, Trigger.COMPLETED, actor="x")
     assert [it["message"] for it in found(world)] == [f"error {number}" for number in reversed(range(12))]
     assert [it["message"] for it in found(world, limit=3)] == ["error 11", "error 10", "error 9"]
+    monkeypatch.setattr("retake.operations.last_errors._MAX_BUCKET_RUNS", 1)
+    monkeypatch.setattr("retake.operations.last_errors._MAX_DATABASE_RUNS", 1)
+    assert "error 11" in [it["message"] for it in found(world)], "a search that ends early ends with older days"
 
 
 @pytest.mark.parametrize("url", [None, "sqlite:{}"])

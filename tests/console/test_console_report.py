@@ -15,7 +15,7 @@ from reading_world import World, ask, clear, context_of, shown
 from rich.markdown import Markdown
 from test_console_runs import eventful
 
-from retake.clock import FakeClock
+from retake.clock import FakeClock, stamp
 from retake.console import markdown
 from retake.console.report import command as report
 from retake.errors import Code
@@ -172,6 +172,22 @@ def test_a_transition_from_no_status_at_all_is_told_as_it_stands() -> None:
     raw["events"][1]["payload"]["previous_status"] = ["queued"]
     tale.world.put(key, raw)
     assert "['queued'] → running" in [it["what"] for it in tale.told()["timeline"]]
+
+
+def test_of_two_failures_at_the_moment_of_a_transition_both_are_told() -> None:
+    tale = Tale().fails(message="first")
+    event = next(it for it in tale.ledger.events(tale.run.run_id) if it.kind == ERROR)
+    events = [*tale.ledger.events(tale.run.run_id), event._replace(payload=failure(Code.NETWORK, message="second"))]
+    told = [it.error.message for it in timeline(sorted(events, key=lambda it: it.at)) if it.error]
+    assert sorted(told) == ["first", "second"]
+
+
+def test_a_remark_is_told_though_the_transitions_before_it_are_gone() -> None:
+    tale = Tale()
+    seen = tale.clock.now() - timedelta(minutes=5)
+    tale.ledger.note(tale.run, "run.note", {"text": "it was late", "seen_at_utc": stamp(seen)}, actor="cron")
+    [only] = timeline(tale.ledger.events(tale.run.run_id)[-1:])
+    assert (only.at, only.what) == (seen, "it was late")
 
 
 def test_a_run_whose_events_are_gone_is_told_as_far_as_it_is_known(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from retake.bucket.directory.locks import holding
 from retake.bucket.memory import MemoryBucket
 from retake.clock import parse_stamp
 from retake.console.unlock import command as unlock
-from retake.errors import LeaseHeld, LeaseLost
+from retake.errors import LeaseHeld, LeaseLost, StateError
 from retake.operations.port import Refusal
 from retake.operations.unlocking import plan_unlock
 from retake.operations.unlocking import unlock as break_it
@@ -84,7 +84,7 @@ def test_a_broken_lease_fences_its_holder_off_and_the_pipeline_goes_on() -> None
     lease = world.bucket.lease("story", "host-a:17")
     world.put(PUBLIC, {"processing_lock": True})
     answer = act(unlock, world, yes=True)
-    assert answer.document["held_by"] == "host-a:17"
+    assert (answer.document["held_by"], answer.document["last_sign"]) == ("host-a:17", SEEN)
     assert answer.document["token"] > lease.token
     assert answer.document["flag_lowered"]
     assert "host-a:17" in papers(answer)
@@ -132,6 +132,14 @@ def test_where_a_document_makes_no_sense_the_lease_is_broken_all_the_same() -> N
     assert answer.document["flag_lowered"] is None
     assert "is invalid" in papers(answer)
     assert world.bucket.holder("story") is None
+
+
+def test_where_a_document_makes_no_sense_and_the_lease_is_free_the_document_is_named() -> None:
+    world = STATES["video awaited"]()
+    world.put(PUBLIC, {"processing_lock": True})
+    world.put("config/config_midjourney.json", b"{")
+    with pytest.raises(StateError, match=r"config/config_midjourney\.json"):
+        act(unlock, world, yes=True)
 
 
 # --- a directory, whose locks the kernel holds for living processes ---------------------------------------------------

@@ -185,13 +185,14 @@ def test_of_months_only_those_are_read_in_which_the_answer_begins_or_the_newest_
     assert not [key for key in keys if SPEND < key < f"{SPEND}20261119"]
 
 
-def test_a_report_counts_the_calls_of_its_period() -> None:
+def test_a_report_counts_the_calls_of_its_period_and_bills_that_are_not_read() -> None:
     clock = FakeClock(NOW)
     bucket = filled(clock, 400)
     told(bucket, clock, 3650)
     clock.sleep(20 * 86400)
     operations = open_operations(Settings(), clock, bucket=bucket)
     before = make_report(operations, "daily", NOW)
+    assert spend_report(operations, 3650).number == 400
     bucket.delete(INDEX)
     assert make_report(operations, "daily", NOW) == before
 
