@@ -13,6 +13,7 @@ from retake.ticking.rest import (
     SETTLED_S,
     LookFile,
     RememberedLook,
+    basis,
     encoded,
     look_file,
     may_rest,
@@ -156,6 +157,12 @@ def test_a_later_look_takes_its_place(file: LookFile) -> None:
     file.forget()
     assert file.read() is None
     file.forget()
+
+
+def test_what_differs_at_each_start_of_a_program_decides_nothing() -> None:
+    environ = {"OPENAI_API_KEY": "a", "PATH": "/bin", "INVOCATION_ID": "1", "SHLVL": "1"}
+    assert basis(environ) == basis({**environ, "INVOCATION_ID": "2", "SHLVL": "2", "SSH_CLIENT": "192.0.2.1 1 22"})
+    assert basis(environ) != basis({**environ, "OPENAI_API_KEY": "b"})
 
 
 def test_no_two_projects_share_a_file(tmp_path: Path) -> None:
