@@ -58,6 +58,7 @@ def test_what_ended_lies_among_the_dead_letters_and_was_paid_is_told() -> None:
     world = World(daily_cap_usd=5.0)
     world.vendors.plan("imagine", "rejected")
     world.ticks(2)
+    world.put("dead_letters/20260101-0009/config_midjourney.json", {})  # no report: a tick is moving it, or died
     [told] = ask(status, world).document["pipelines"]
     assert told["dead_letters"] == 1
     assert told["runs"]["failed"] == 1
@@ -185,6 +186,23 @@ def test_a_breaker_that_is_turned_off_holds_nothing_back() -> None:
     world = World()
     world.put("breakers/openai.json", {"open_until": stamp(world.clock.now() + timedelta(minutes=5))})
     assert "waits" not in ask(status, world).document["pipelines"][0]["next_tick"]
+
+
+def test_a_tick_that_died_is_told_and_one_that_is_at_work_has_not() -> None:
+    world = World()
+    died = "the last tick did not finish; the next one continues from what is on record"
+    assert died not in ask(status, world).document["pipelines"][0]["notes"]
+    world.put("config/config_public.json", {"processing_lock": True})
+    assert died in ask(status, world).document["pipelines"][0]["notes"]
+    world.bucket.lease("story", "host-a:17")
+    assert died not in ask(status, world).document["pipelines"][0]["notes"]
+
+
+def test_published_generations_that_lack_files_are_noted() -> None:
+    world = World()
+    world.put("config/config_gen.json", {"generation_id": None, "warned": ["20260101-0001"]})
+    [told] = ask(status, world).document["pipelines"]
+    assert "published, and lacking files: 20260101-0001" in told["notes"]
 
 
 def test_what_the_next_tick_does_knows_of_a_manager_at_work() -> None:
