@@ -48,7 +48,7 @@ RUN_CODES: dict[str, FindingCode] = {
         Severity.ERROR,
         "A generation has several runs that have not ended: two ledgers were merged, or a run was written without the "
         "ledger.",
-        "cancel the older one: retake cancel RUN_ID",
+        "cancel all but the last one named: retake cancel RUN_ID; the generation goes on",
     ),
     "run-numbers-wrong": FindingCode(
         Severity.WARNING,

@@ -125,9 +125,10 @@ def task_faults(runs: Sequence[RunFacts], *, mirrored: bool) -> Iterator[BrokenR
         yield BrokenRule(ATTEMPTS_WRONG, f"no run of the task made attempt {_numbers(gaps)}, and one made {max(made)}")
     if not mirrored:
         return
-    opened = sorted(it.run.run_id for it in runs if not it.run.ended)
+    opened = sorted((it.run for it in runs if not it.run.ended), key=lambda run: (run.attempt, run.run_id))
     if len(opened) > 1:
-        yield BrokenRule(OPEN_TWICE, f"{len(opened)} runs of the task are open: {', '.join(opened)}")
+        names = ", ".join(run.run_id for run in opened)
+        yield BrokenRule(OPEN_TWICE, f"{len(opened)} runs of the task are open, the oldest first: {names}")
     found = sorted(number_of(it.run) or 0 for it in runs)
     if found != [*range(1, len(found) + 1)]:
         yield BrokenRule(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from retake.errors import RunError
 from retake.operations.letters import letter_of
-from retake.operations.lookup import Found, find
+from retake.operations.lookup import PREFIX, Found, find
 from retake.operations.pipelines import Operations
 from retake.operations.port import ItemOrder, OperatedPipeline, OrderDone, OrderPlan, OrderResult, Refusal, Verb
 from retake.operations.status import run_document
@@ -32,6 +32,12 @@ class Target(NamedTuple):
     pipeline: OperatedPipeline
     item_id: str | None  # None: a worker's run
     run: Run | None  # the named run, or the item's last; None: none is on record
+    left_over: bool = False  # whether that run was named and is open, although its item has ended or has a later one
+
+    def about_item(self, verb: Verb) -> bool:
+        """Return whether the order is about the item, and not about the run alone: a run that is left over is cancelled
+        without its item."""
+        return self.item_id is not None and not (self.left_over and verb is Verb.CANCEL)
 
     def order(self, verb: Verb, step: str | None = None) -> ItemOrder:
         return ItemOrder(verb, str(self.item_id), self.run, step)
@@ -55,12 +61,12 @@ def target(operations: Operations, text: str) -> Target:
             raise Refusal(f"{run.run_id} is a run of {run.pipeline}, but the channel named is {named}")
         return Target(found.pipeline, None, run)
     _refuse_former(found, run)
-    return Target(found.pipeline, found.item_id, run)
+    return Target(found.pipeline, found.item_id, run, text.startswith(PREFIX) and _is_left_over(found, run))
 
 
 def plan_order(meant: Target, verb: Verb, step: str | None = None) -> OrderPlan:
     """Return what the order would do. `step` is for a ROLLBACK. Raises Refusal."""
-    if meant.item_id is not None:
+    if meant.about_item(verb):
         return meant.pipeline.plan(meant.order(verb, step))
     run = meant.run
     assert run is not None, "a worker's run is on record"
@@ -90,7 +96,7 @@ def loss(meant: Target, plan: OrderPlan) -> str:
 
 def carry_out(operations: Operations, meant: Target, plan: OrderPlan) -> OrderDone:
     """Carry out a plan that the operator has agreed to. Raises Refusal, LeaseHeld."""
-    if meant.item_id is not None:
+    if meant.about_item(plan.order.verb):
         return _order_done(operations, meant, meant.pipeline.carry_out(plan.order, plan.lost))
     assert meant.run is not None, "a worker's run is on record"
     act = _queue_again if plan.order.verb is Verb.RETRY else _cancel
@@ -183,6 +189,15 @@ def _refuse_former(found: Found, run: Run) -> None:
             f"{run.run_id} is an earlier run of {found.item_id} and has ended ({run.status}); the latest one is "
             f"{last.run_id} ({last.status}): name that, or {found.item_id}"
         )
+
+
+def _is_left_over(found: Found, run: Run) -> bool:
+    """Return whether a run is open although its item has a later one or, where ticks work on items, has ended."""
+    if run.ended:
+        return False
+    if found.ledger.of_task(run.task_id)[-1].run_id != run.run_id:
+        return True
+    return bool(found.pipeline.lease_name) and all(it.item_id != found.item_id for it in found.pipeline.present())
 
 
 def _unrecorded(operations: Operations, text: str) -> OperatedPipeline | None:

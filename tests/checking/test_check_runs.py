@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import test_ledger_bucket_crash as crash
 from damage import Damage, Site, assert_found, busy_world, trouble
+from reading_world import ask
 from run_damage import ROBOT, ROWS, SEGMENT, THIRD, WAITING, create, edited, ledger_of, site_with_runs, written
 from s3_server import new_bucket
 
@@ -24,12 +26,13 @@ from retake.bucket.wrappers import CountingBucket
 from retake.checking import Check, CheckReport, Scope
 from retake.checking.bucket_runs import BucketRuns
 from retake.clock import Clock, FakeClock
+from retake.console.cancel import command as cancel
 from retake.exit_codes import ExitCode
 from retake.runs.bucket_index import OPEN, TASKS, ended_key, task_key
 from retake.runs.bucket_ledger import LEASE, BucketLedger
 from retake.runs.run import run_id_of
 from retake.runs.run_document import MAX_EVENTS, run_key
-from retake.runs.states import Trigger
+from retake.runs.states import RunStatus, Trigger
 from retake.sandbox.b2 import B2Sandbox
 
 _numbers = count(1)
@@ -52,6 +55,21 @@ def test_damage_is_found(row: Damage) -> None:
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_damage_is_found_in_a_directory(row: Damage, tmp_path: Path) -> None:
     assert_found(row, site_with_runs(DirectoryBucket(str(tmp_path))))
+
+
+@pytest.mark.parametrize("code", ["runs-open-twice", "run-without-generation"])
+def test_the_run_that_a_finding_says_to_cancel_is_cancelled_and_nothing_else(code: str) -> None:
+    site = site_with_runs()
+    next(row for row in ROWS if row.code == code).plant(site)
+    [finding] = [it for it in site.check().findings if it.code == code]
+    assert "retake cancel RUN_ID" in finding.todo
+    before = {run.run_id for run in ledger_of(site).runs(status=[RunStatus.CANCELLED])}
+    run_id = re.findall(r"run-\w{16}", finding.what)[0]
+    name = site.world.generation_id
+    assert ask(cancel, site.context(), run=run_id, yes=False).exit_code == ExitCode.OK
+    assert site.world.generation_id == name, "and nothing of it is given up"
+    assert {run.run_id for run in ledger_of(site).runs(status=[RunStatus.CANCELLED])} == {*before, run_id}
+    assert code not in {it.code for it in site.check().findings}
 
 
 FAR = [row for row in ROWS if row.name in ("no tally", "an end that is not listed", "an event is gone")]
