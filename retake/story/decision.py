@@ -110,6 +110,9 @@ PAYS = {
 }
 """The actions that make a paid call, and its step."""
 
+_ENDS = frozenset({Act.FINISH, Act.FAIL, Act.SUBSTITUTE, Act.DEAD_LETTER})
+"""The actions that end a generation, or its calls to vendors."""
+
 CONTENT_SCRIPT, MEDIA_SCRIPT, FETCH_SCRIPT = "generate_content", "generate_media", "fetch_media"
 
 _SCRIPTS = {
@@ -345,12 +348,14 @@ def _work(documents: Documents) -> Action:
     return Action(Act.RAISE_FLAG, Step.IMAGINE, "the text is there, and nothing else")
 
 
-def awaits_fix(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> bool:
-    """Return whether a person has to fix the cause of the last failure (class C).
+def awaits_fix(documents: Documents, limits: Workflow, now: datetime) -> bool:
+    """Return whether a person has to fix the cause of the last failure (class C) before the generation goes on.
 
-    A call that is pending although no vendor is held back any more was begun after that failure.
+    A call that is pending although no vendor is held back any more was begun after that failure. A generation that is
+    complete, or has no attempt left, does not wait for anybody.
     """
-    if held_until(doc, limits) is None or doc.status is Status.TASK_FAILED_MAX_RETRIES:
+    doc = documents.midjourney
+    if held_until(doc, limits) is None or _with_generation(documents, limits, now).act in _ENDS:
         return False
     return not doc.pending or is_held(doc, limits, now)
 

@@ -15,7 +15,6 @@ from retake.story.documents import (
     UPSCALE,
     Documents,
     GenDocument,
-    MidjourneyDocument,
     Step,
 )
 from retake.story.settings import Settings
@@ -38,7 +37,7 @@ def story_facts(
         _last(gen) if gen.last_failure or failed else None,
         failed,
         stopped=stopped(gen, limits),
-        refused=_refused(doc, limits, now) if under_way else None,
+        refused=_refused(documents, limits, now) if under_way else None,
         error=error if under_way else ErrorRecord(),
         step=doc.present_step.value if under_way else None,
         unknown=_unknown(documents, limits) if under_way else None,
@@ -72,10 +71,11 @@ def _last(gen: GenDocument) -> FailedGeneration:
     return FailedGeneration(raw.get("generation_id"), raw.get("step"), ErrorRecord(raw.get("error") or {}))
 
 
-def _refused(doc: MidjourneyDocument, limits: Workflow, now: datetime) -> str | None:
-    if not awaits_fix(doc, limits, now):
+def _refused(documents: Documents, limits: Workflow, now: datetime) -> str | None:
+    if not awaits_fix(documents, limits, now):
         return None
-    return vendor_of_step(doc.present_step) or doc.present_step.value
+    step = documents.midjourney.present_step
+    return vendor_of_step(step) or step.value
 
 
 def _unknown(documents: Documents, limits: Workflow) -> UnknownOutcome | None:

@@ -96,7 +96,7 @@ def story_state(
     mock = settings.modes.video_mock
     action, coming = decide_in(mode, documents, settings.workflow, store.clock.now(), over, video_mock=mock)
     held = begin_held(mode, video_mock=mock) or over(Step.CONTENT)
-    to_fix = awaits_fix(documents.midjourney, settings.workflow, store.clock.now())
+    to_fix = awaits_fix(documents, settings.workflow, store.clock.now())
     view = _View(documents, action, settings.workflow, name.partition("/")[2], to_fix)
     return view.state(seen, coming, next_tick(store, coming, held, vendor_off))
 

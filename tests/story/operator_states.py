@@ -88,6 +88,7 @@ STATES: dict[str, Callable[[], Scripted]] = {
     "pictures unasked, and refused for the key": state(
         generation=True, last_error=critical(), pending_call=pending("imagine"), paid_calls=[PAID]
     ),
+    "pictures exhausted, key refused": state(**failed("imagine_trigger_failed", "imagine", 3, last_error=critical())),
     "pictures awaited": state(midjourney_task=PICTURE_TASK, status="waiting_for_imagine", paid_calls=CALLS),
     "poll of the pictures failed": state(midjourney_task=PICTURE_TASK, **failed("mj_fetch_failed", "fetch", 1)),
     "poll of the pictures refused for the key": state(
@@ -170,6 +171,7 @@ TABLE: dict[str, tuple[str, str, str]] = {
     "pictures exhausted, mock wanted": (f"{USED}.*mock.*skip {ID}, or cancel {ID}", ALLOWED, ALLOWED),
     "pictures refused for the key": (ALLOWED, ALLOWED, ALLOWED),
     "pictures unasked, and refused for the key": (ALLOWED, f"not known yet; fix .* then retry {ID}", ALLOWED),
+    "pictures exhausted, key refused": (f"{USED}.*requeue.*skip {ID}, or cancel {ID}", ALLOWED, ALLOWED),
     "pictures awaited": (WAITS, WAITS, ALLOWED),
     "poll of the pictures failed": (ALLOWED, ALLOWED, ALLOWED),
     "poll of the pictures refused for the key": (ALLOWED, ALLOWED, ALLOWED),

@@ -1,21 +1,70 @@
-"""What `status` tells a person to do is accepted, in every state of a pipeline (`TABLE` says what is)."""
+"""What a person is told to do is accepted, in every state of a pipeline (`TABLE` says what is)."""
 
 import re
 
 import pytest
 from operator_states import ID, STATES, TABLE
+from story_world import World
 
+from retake.alerts.conditions import Condition, TickEnd, look
 from retake.operations.breakers import breaker_states
+from retake.operations.pipelines import Operations
+from retake.operations.port import ItemOrder, Verb
 from retake.operations.status import statuses
+from retake.story.facts import story_facts
 from retake.story.operations import open_operations
+from retake.story.store import DocumentStore
+
+VERBS = {"retry": Verb.RETRY, "skip": Verb.SKIP, "cancel": Verb.CANCEL, "dead-letters requeue": Verb.REQUEUE}
+ADVICE = re.compile(rf"\b(?:({'|'.join(VERBS)}) {ID}|roll back to (\w+))")
+TOLD = [name for name in STATES if name != "no generation"]
+
+
+def operations_of(world: World) -> Operations:
+    return open_operations(world.settings, world.clock, bucket=world.bucket)
+
+
+def take(world: World, verb: Verb, step: str | None = None) -> None:
+    """Do what is advised. A requeue is for when the generation has ended, which it does by itself."""
+    for _ in range(5):
+        if verb is not Verb.REQUEUE or world.generation_id != ID:
+            break
+        world.tick()
+    pipeline = operations_of(world).pipelines[0]
+    plan = pipeline.plan(ItemOrder(verb, ID, step=step))
+    pipeline.carry_out(plan.order, plan.lost)
+
+
+def take_all(name: str, text: str) -> list[str]:
+    """Take each command in a text, in a world of its own, and return them."""
+    found = [*ADVICE.finditer(text)]
+    for it in found:
+        verb, step = it.groups()
+        take(STATES[name](), VERBS[verb] if verb else Verb.ROLLBACK, step)
+    return [it[0] for it in found]
+
+
+def conditions(world: World) -> tuple[Condition, ...]:
+    documents = DocumentStore(world.bucket, world.settings.paths, None, world.clock).read()
+    limits = world.settings.workflow
+    facts = story_facts(documents, limits, world.clock.now(), documents.midjourney.error, capped="", interrupted="")
+    return look("story", TickEnd(0, "now"), facts, 1).found
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_the_commands_that_status_advises_are_accepted(name: str) -> None:
     world = STATES[name]()
-    operations = open_operations(world.settings, world.clock, bucket=world.bucket)
+    operations = operations_of(world)
     [status] = statuses(operations, breaker_states(operations))
     advised = {verb for need in status.needs for verb in re.findall(rf"\b(retry|skip) {ID}", need)}
     accepted = {verb for verb, refusal in zip(("retry", "skip", "cancel"), TABLE[name], strict=True) if not refusal}
     assert advised <= accepted
     assert bool(advised) == name.endswith(("held", "for the key"))
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_the_commands_of_alerts_are_accepted(name: str) -> None:
+    found = conditions(STATES[name]())
+    taken = [command for it in found for command in take_all(name, it.command)]
+    expected = {"refused": 1, "outcome_unknown": 2, "generation_failed": 1}  # the others name commands that only look
+    assert len(taken) == sum(expected.get(it.code, 0) for it in found)
