@@ -124,17 +124,25 @@ def _reaches(step: object, wanted: Step) -> bool:
 
 def _results_before(step: Step, documents: Documents) -> dict[str, Any]:
     """Return the `midjourney_results` that the step needs. Raises Refusal if they are not on record."""
+    found = _recorded_before(step, documents)
+    if found is None:
+        name, maker = documents.gen.generation_id, Step.IMAGINE if step is Step.UPSCALE else Step.UPSCALE
+        back = Step.IMAGINE if _recorded_before(maker, documents) is None else maker
+        raise Refusal(f"{name}: what the {maker} made is not on record, and {step} needs it: roll back to {back}")
+    return found
+
+
+def _recorded_before(step: Step, documents: Documents) -> dict[str, Any] | None:
+    """Return the `midjourney_results` that the step needs, or None if they are not on record."""
     if step in (Step.CONTENT, Step.IMAGINE):
         return {}
     results, wanted = documents.midjourney.results, IMAGINE if step is Step.UPSCALE else UPSCALE
     if results and results.task_type == wanted:
         raw = documents.midjourney.raw["midjourney_results"]
         return {key: value for key, value in raw.items() if key != "picked" or step is Step.RUNWAY}
-    maker = Step(wanted)
-    task_id = _delivered(documents.midjourney, maker)
+    task_id = _delivered(documents.midjourney, Step(wanted))
     if task_id is None:
-        name = documents.gen.generation_id
-        raise Refusal(f"{name}: what the {maker} made is not on record, and {step} needs it: roll back to {maker}")
+        return None
     return {"task_id": task_id, "task_type": wanted, "task_result": {}, "link_expired": True}
 
 

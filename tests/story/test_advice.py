@@ -1,16 +1,19 @@
 """What a person is told to do is accepted, in every state of a pipeline (`TABLE` says what is)."""
 
 import re
+from collections.abc import Iterator
 
 import pytest
 from operator_states import ID, STATES, TABLE
 from story_world import World
 
 from retake.alerts.conditions import Condition, TickEnd, look
+from retake.errors import RetakeError
 from retake.operations.breakers import breaker_states
 from retake.operations.pipelines import Operations
 from retake.operations.port import ItemOrder, Verb
 from retake.operations.status import statuses
+from retake.story.documents import PAID_STEPS
 from retake.story.facts import story_facts
 from retake.story.operations import open_operations
 from retake.story.store import DocumentStore
@@ -44,6 +47,17 @@ def take_all(name: str, text: str) -> list[str]:
     return [it[0] for it in found]
 
 
+def refusals(name: str) -> Iterator[str]:
+    """What each order to a generation is refused with."""
+    orders = [ItemOrder(verb, ID) for verb in VERBS.values()]
+    orders += [ItemOrder(Verb.ROLLBACK, ID, step=step.value) for step in PAID_STEPS]
+    for order in orders:
+        try:
+            operations_of(STATES[name]()).pipelines[0].plan(order)
+        except RetakeError as error:
+            yield str(error)
+
+
 def conditions(world: World) -> tuple[Condition, ...]:
     documents = DocumentStore(world.bucket, world.settings.paths, None, world.clock).read()
     limits = world.settings.workflow
@@ -68,3 +82,10 @@ def test_the_commands_of_alerts_are_accepted(name: str) -> None:
     taken = [command for it in found for command in take_all(name, it.command)]
     expected = {"refused": 1, "outcome_unknown": 2, "generation_failed": 1}  # the others name commands that only look
     assert len(taken) == sum(expected.get(it.code, 0) for it in found)
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_the_commands_that_a_refusal_names_are_accepted(name: str) -> None:
+    taken = [command for text in refusals(name) for command in take_all(name, text)]
+    if any(TABLE.get(name, ())) and name != "finished, but for its id":
+        assert taken, "a refusal of retry, skip or cancel names what can be done instead"
