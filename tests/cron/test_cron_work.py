@@ -8,16 +8,28 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
-from cron_machine import CHECKOUT, KEYS, Machine
+from cron_buckets import BucketMachine, bucket_machine, places_in_clouds
+from cron_machine import CHECKOUT, KEYS, Machine, Vendors
 from rabbit_server import RabbitServer
 from waiting import eventually
 
 from retake.rabbit.broker import Broker
 from retake.sandbox import RecordedCall
 from retake.story.work import EXCHANGE, KEY, QUEUE, TOPOLOGY
+
+
+@pytest.fixture
+def machine(
+    request: pytest.FixtureRequest, tmp_path: Path, quick_vendors: Vendors, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[BucketMachine]:
+    """A machine whose bucket is a folder, or of the kind that a test names."""
+    kind = getattr(request, "param", "directory")
+    with places_in_clouds() as place, bucket_machine(kind, tmp_path, quick_vendors, place, monkeypatch) as machine:
+        yield machine
 
 
 @pytest.fixture
@@ -100,7 +112,7 @@ def with_room_for_one(machine: Machine, *names: str) -> None:
     for name in names:
         for folder, number in (("444", 1), ("555", 2)):
             for suffix in ("json", "png", "mp4"):
-                machine.put(f"{name}/{folder}/20260101-000{number}.{suffix}", b"{}")
+                machine.put(str(Path(name, folder, f"20260101-000{number}.{suffix}")), b"{}")
 
 
 def full(machine: Machine, *names: str) -> bool:
@@ -131,9 +143,10 @@ def test_two_workers_share_two_channels_and_pay_each_step_once(
     assert {line["exit_code"] for line in ticks} <= {0, 75}
 
 
+@pytest.mark.parametrize("kind", ["download", "imagine"])  # before it pays for a video, and when it has paid
 @pytest.mark.parametrize("script_too", [False, True])
 def test_a_worker_that_is_killed_in_a_call_is_replaced_by_another(
-    machine: Machine, broker: Broker, begin: Callable[..., Work], *, script_too: bool
+    machine: Machine, broker: Broker, begin: Callable[..., Work], *, kind: str, script_too: bool
 ) -> None:
     channels(machine, "north")
     with_room_for_one(machine, "north")
@@ -141,7 +154,7 @@ def test_a_worker_that_is_killed_in_a_call_is_replaced_by_another(
     dead = threading.Event()
 
     def kill(call: RecordedCall) -> None:
-        if call.kind == "imagine" and first.process.poll() is None:
+        if call.kind == kind and first.process.poll() is None:
             first.kill()
             for orphan in machine.processes() if script_too else []:
                 with suppress(ProcessLookupError):
@@ -152,9 +165,67 @@ def test_a_worker_that_is_killed_in_a_call_is_replaced_by_another(
     eventually(dead.is_set)  # before the second begins: it would be taken for an orphan of the first
     machine.vendors.on_call = lambda call: None
     second = begin()
-    eventually(lambda: full(machine, "north"))
+    eventually(lambda: full(machine, "north") and second.said("the tick ended with"))
     second.end()
+    machine.await_end()  # an orphaned script may have made the video
     assert paid(machine) == {"imagine": 1, "upscale": 1, "runway": 1}
+
+
+@pytest.mark.parametrize("kind", ["download", "runway"])  # before it pays, and before that is on record
+def test_a_worker_that_is_frozen_in_a_call_keeps_others_out_and_ends_its_tick_when_it_wakes(
+    machine: BucketMachine, broker: Broker, begin: Callable[..., Work], kind: str
+) -> None:
+    with_room_for_one(machine, ".")
+    machine.plant("download")
+    first = begin()
+    frozen = frozen_in(machine, kind, first)
+    second = begin()
+    eventually(lambda: second.said(f"is held by {os.uname().nodename}:{first.process.pid} "))
+    assert machine.billed("runway") == (kind == "runway")
+    machine.thaw(*frozen)
+    eventually(lambda: full(machine, "."))
+    for worker in (first, second):
+        eventually(lambda it=worker: it.said("the tick ended with"))
+        worker.end()
+    assert paid(machine) == {"imagine": 0, "upscale": 0, "runway": 1}
+
+
+@pytest.mark.parametrize("machine", ["b2"], indirect=True)  # where leases run out
+def test_a_worker_that_is_frozen_past_its_lease_pays_for_nothing_and_works_on(
+    machine: BucketMachine, broker: Broker, begin: Callable[..., Work]
+) -> None:
+    machine.short_leases()
+    with_room_for_one(machine, ".")
+    machine.plant("download")
+    first = begin()
+    frozen = frozen_in(machine, "download", first)
+    second = begin()
+    eventually(lambda: machine.files("spend"))
+    second.end()
+    machine.thaw(*frozen)
+    eventually(lambda: len(first.said("the tick ended with")) > 1)
+    first.end()
+    codes = [line["exit_code"] for line in first.said("the tick ended with")]
+    assert codes[0] == 75  # its lease is lost
+    assert {*codes} <= {0, 75}
+    assert paid(machine) == {"imagine": 0, "upscale": 0, "runway": 1}
+
+
+def frozen_in(machine: BucketMachine, kind: str, worker: Work) -> list[int]:
+    """Freeze a worker and its script in its first call of the kind: the vendor has carried the call out, and its answer
+    is on the way. Return their ids."""
+    pids, done = list[int](), threading.Event()
+
+    def freeze(call: RecordedCall) -> None:
+        if call.kind == kind and not pids:
+            pids.extend([worker.process.pid, *machine.processes("generate_media.py")])
+            machine.freeze(*pids)
+            done.set()
+
+    machine.vendors.on_call = freeze
+    eventually(done.is_set)
+    machine.vendors.on_call = lambda call: None
+    return pids
 
 
 def test_without_channels_the_one_pipeline_is_ticked(
