@@ -1,13 +1,15 @@
 """The degraded modes of the bucket: what they hold back of a music pipeline, and what goes on."""
 
 from collections.abc import Callable
+from itertools import count
+from typing import NoReturn
 
 import pytest
 from rig import Rig
 
 from retake.alerts.hours import WorkingHours
 from retake.bucket import ANY
-from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Hand
+from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Hand, ModeState
 from retake.degraded.settings import ModeSettings, Scheduled
 from retake.degraded.store import ModeStore
 from retake.errors import StorageError
@@ -99,5 +101,18 @@ def test_a_mode_that_cannot_be_read_holds_back_too(rig: Rig, monkeypatch: pytest
     assert rig.get(row).state == "meta_pending"
 
 
-def _unreachable(_: ModeStore) -> None:
+def test_a_mode_that_cannot_be_read_before_a_payment_uses_up_no_attempt(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, row, read, looks = rig.billed("chat"), rig.begun("meta"), ModeStore.read, count()
+
+    def gone_at_the_payment(store: ModeStore) -> ModeState:
+        return _unreachable(store) if next(looks) else read(store)
+
+    monkeypatch.setattr(ModeStore, "read", gone_at_the_payment)
+    assert rig.work() == 1
+    assert (rig.get(row).state, rig.attempts(row), rig.billed("chat")) == ("meta_running", [HELD], before)
+
+
+def _unreachable(_: ModeStore) -> NoReturn:
     raise StorageError("the bucket is unreachable")

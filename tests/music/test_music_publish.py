@@ -6,11 +6,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import pytest
 from rig import VIDEO, Rig
 
+from retake.clock import parse_stamp, stamp
 from retake.errors import StorageError
+from retake.music.actions import pacific_midnight
 from retake.music.attempts import AttemptStore
 from retake.music.context import JobContext
 from retake.music.rows import PipelineRow
@@ -76,12 +79,23 @@ def test_a_video_is_published_with_what_was_written_about_it(rig: Rig) -> None:
     done = checked_published(rig, row, tally)
     video = tally.videos()[0]
     assert (video["title"], video["tags"], video["status"]["privacyStatus"]) == ("Paper Boats", ["music"], "private")
-    assert video["description"].splitlines()[-1] == done.nonce
+    assert video["description"].splitlines() == ["A song.", "", done.nonce]
     assert video["thumbnails"] == 1
     assert done.upload_session
     assert done.warning is None
     assert rig.attempts(row) == [(1, "succeeded", None)]
     assert (tally.calls("upload.start"), tally.calls("upload.put")) == (1, 3)
+
+
+@pytest.mark.parametrize("meta", [None, "[]", "{}", '{"title": "", "description": null, "tags": null}'])
+def test_where_nothing_was_written_about_it_a_video_has_the_title_of_its_track(rig: Rig, meta: str | None) -> None:
+    tally = Tally(rig)
+    row = rig.begun("publish", track_title="Tin Kites")
+    rig.actions.change(row.id, lambda cursor, now: {"metadata_json": meta})
+    rig.settle()
+    done = checked_published(rig, row, tally)
+    [video] = tally.videos()
+    assert (video["title"], video["description"].strip(), video["tags"]) == ("Tin Kites", done.nonce, [])
 
 
 def test_a_temporary_error_fails_at_once(rig: Rig) -> None:
@@ -321,6 +335,30 @@ def test_a_retry_that_goes_on_with_its_upload_begins_none(rigs: Rigs) -> None:
     assert retried(rig, failed(rig, "upload.put=500")).state == "published"
     with pytest.raises(Refusal, match="uploads_per_day"):
         rig.actions.publish(rig.before("publish").id)
+
+
+def test_an_upload_that_a_person_begins_again_counts_beside_the_first(rigs: Rigs) -> None:
+    rig = rigs(uploads_per_day=1, upload_resumes=1, publish_look_seconds=0)
+    row = failed(rig, "upload.put#3=cut-before", "upload.ask=500")
+    rig.sandbox.youtube.expire_sessions()
+    assert retried(rig, row).state == "awaiting_manual"
+    with pytest.raises(Refusal, match="uploads_per_day"):
+        rig.actions.again(row.id)
+    rig.later(days=1)
+    assert rig.actions.again(row.id).state == "publish_running"
+
+
+@pytest.mark.parametrize(
+    ("now", "began"), [("2026-07-02T07:59:59Z", "2026-07-01T08:00:00Z"), ("2026-07-02T08:00:00Z",) * 2]
+)
+def test_without_a_time_zone_database_the_day_begins_by_standard_time(
+    now: str, began: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> ZoneInfo:
+        raise ZoneInfoNotFoundError(name)
+
+    monkeypatch.setattr("retake.music.actions.ZoneInfo", missing)
+    assert stamp(pacific_midnight(parse_stamp(now))) == began
 
 
 def test_the_limit_is_kept_when_many_are_published_at_once(rigs: Rigs, url: str) -> None:

@@ -13,6 +13,7 @@ from PIL import Image
 from rig import Rig
 
 from retake.media import MediaError
+from retake.music.calls import facts_of
 from retake.music.states import MusicStep
 from retake.music.steps import STEP_WORK, video
 from retake.operations.port import Refusal
@@ -279,6 +280,8 @@ def test_a_task_that_never_ends_is_given_up_by_a_person_alone_and_another_is_ord
     assert rig.billed("imagine") - before == 1
     assert [call.outcome for call in rig.calls.of_pipeline(row.id)] == ["accepted", "wasted", "accepted"]
     assert "more blue" in json.dumps(rig.sandbox.calls("imagine")[-1].request), "the note still holds"
+    nonces = {facts_of(call)["nonce"] for call in rig.calls.of_pipeline(row.id)}
+    assert len(nonces) == 3, "each order has a seed of its own, by which alone it is found in the history"
 
 
 def test_a_task_that_ended_as_failed_is_ordered_anew(rig: Rig) -> None:

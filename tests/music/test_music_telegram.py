@@ -45,6 +45,7 @@ def test_a_tap_to_retry_does_the_failed_step_again(desk: Desk) -> None:
     desk.phone.tap(f"ytpub_retry_{row.id}")
     desk.poll()
     assert desk.state(row) == "video_running"
+    assert desk.rig.get(row).take == row.take, "what is paid for is kept"
     assert "video" in desk.answers()[0]
 
 
