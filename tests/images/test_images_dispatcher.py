@@ -139,9 +139,9 @@ def test_it_is_idle_once_nobody_asks(desk: Desk) -> None:
     desk.now += 29
     assert dispatcher.mode == "active"
     desk.now += 2
-    assert dispatcher.mode == "idle"
+    assert (dispatcher.mode, dispatcher._turn()) == ("idle", SETTINGS.idle_seconds)
     dispatcher.wake()
-    assert dispatcher.mode == "active"
+    assert (dispatcher.mode, dispatcher._turn()) == ("active", SETTINGS.active_seconds)
 
 
 def test_a_wake_ends_the_pause_of_an_idle_one(desk: Desk) -> None:
