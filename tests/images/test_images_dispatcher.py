@@ -1,6 +1,8 @@
 """The dispatcher: ready jobs into the memory, and back; its modes; what is left to be done."""
 
 from collections.abc import Callable, Iterator
+from threading import Event
+from typing import NoReturn
 from uuid import uuid4
 
 import pytest
@@ -13,10 +15,11 @@ from retake.errors import StorageError
 from retake.images import dispatcher as module
 from retake.images import scripts
 from retake.images.dispatcher import Dispatcher
-from retake.images.redis_calls import open_redis
+from retake.images.redis_calls import RedisAway, open_redis
 from retake.images.settings import ImageJobSettings
 from retake.images.store import JobStore
 from retake.images.unfinished import MAX_PIECES, Unfinished
+from retake.testing.logs import CapturedLogs
 
 SETTINGS = ImageJobSettings(cache_ttl_seconds=3600, idle_after_seconds=30)
 
@@ -158,6 +161,43 @@ def test_a_wake_ends_the_pause_of_an_idle_one(desk: Desk) -> None:
     finally:
         dispatcher.stop()
         dispatcher.close()
+
+
+def test_a_stop_waits_for_what_is_in_progress(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, goes_on, join = Event(), Event(), module.Loop.join
+    swept: list[int] = []
+
+    def sweep() -> None:
+        begun.set()
+        assert goes_on.wait(60)
+        swept.append(1)
+
+    def joined(loop: module.Loop, timeout: float) -> None:
+        goes_on.set()
+        join(loop, timeout)
+
+    monkeypatch.setattr(module.Loop, "join", joined)
+    dispatcher = desk.dispatcher(sweep=sweep)
+    dispatcher.start()
+    assert begun.wait(60)
+    dispatcher.stop()
+    dispatcher.close(60.0)
+    assert swept
+
+
+def test_a_redis_that_is_away_is_told_once_and_so_is_its_return(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> NoReturn:
+        raise RedisAway("Redis does not answer")
+
+    dispatcher = desk.dispatcher()
+    with CapturedLogs() as log:
+        with monkeypatch.context() as patch:
+            patch.setattr(desk.store, "run", away)
+            assert dispatcher._turn() == dispatcher._turn() == SETTINGS.active_seconds
+        dispatcher._turn()
+        dispatcher._turn()
+    told = ["Redis does not answer; cached jobs are answered, others are not", "Redis answers again"]
+    assert [it.getMessage() for it in log.records if it.name == module.__name__] == told
 
 
 def test_a_job_that_is_made_or_asked_for_wakes_it(api: ImagesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
