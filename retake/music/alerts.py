@@ -18,8 +18,9 @@ from retake.bucket import Bucket
 from retake.clock import Clock, stamp
 from retake.errors import ErrorClass, RetakeError, class_of
 from retake.music.database import MusicDatabase
-from retake.music.operations import open_operations, resolve_command, vendors_of
+from retake.music.operations import open_operations, vendors_of
 from retake.music.settings import MusicSettings
+from retake.music.states import resolve_command, retry_command
 from retake.music.store import NAME
 from retake.music.survey import Survey, Trouble, survey
 from retake.operations.after_work import rates
@@ -75,7 +76,7 @@ def _failed(step: str, several: Sequence[Trouble]) -> Condition:
             f"A pipeline failed{at}",
             last.occurrence,
             follows=f"Everything before it is kept. {_number(several, 'wait', 'for a retry')}",
-            command=f"python -m retake music retry {last.pipeline_id}",
+            command=f"python -m {retry_command(last.pipeline_id, step)}",
         ),
         last,
     )
@@ -91,7 +92,7 @@ def _refused(by: str, several: Sequence[Trouble]) -> Condition:
             f"{by or 'Something'} needs a person: fix the cause, then retry",
             last.occurrence,
             follows=f"Each such step fails until the cause is fixed. {_number(several, 'failed', 'by it')}",
-            command=f"python -m retake music retry {last.pipeline_id}",
+            command=f"python -m {retry_command(last.pipeline_id, last.step)}",
         ),
         last,
     )

@@ -10,7 +10,7 @@ from sqlalchemy import insert, select
 
 from retake.music.database import Cursor
 from retake.music.rows import PipelineRow, as_object
-from retake.music.states import AWAITING_MANUAL, FAILED, PUBLISHED, MusicStep
+from retake.music.states import AWAITING_MANUAL, FAILED, PUBLISHED, MusicStep, resolve_command
 from retake.music.store import as_text
 from retake.music.tables import messages
 
@@ -63,7 +63,8 @@ def message_of(row: PipelineRow, event: str, job_id: int) -> tuple[str, Buttons]
         warning = f"\n⚠️ {row.warning}" if row.warning else ""
         return f"🎬 {what} is published: https://youtu.be/{row.youtube_video_id}{warning}", []
     if event == AWAITING_MANUAL:
-        return f"❓ {what} needs your decision\n{row.failed_reason}\nretake music resolve {row.id}", []
+        command = resolve_command(row.id, (row.failed_reason or "").partition(":")[0])
+        return f"❓ {what} needs your decision\n{row.failed_reason}\n{command}", []
     raise ValueError(f"{event!r} is not an event that is told")
 
 

@@ -14,7 +14,7 @@ from retake.music.database import SETTING, MusicDatabase, open_music_database
 from retake.music.operator_checks import checks
 from retake.music.rows import PaidCall, pipeline_of_task
 from retake.music.settings import SECTIONS, MusicSettings, ServiceSettings
-from retake.music.states import STEPS, MusicStep
+from retake.music.states import STEPS, MusicStep, resolve_command, retry_command
 from retake.music.store import NAME, PipelineStore, UnknownPipeline, read_pipeline
 from retake.music.survey import Survey, Trouble, calls_of, calls_since, survey, under_way
 from retake.operations.attempts import StepAttempt
@@ -179,7 +179,7 @@ class MusicOperations:
         """Yield what a person has to do: a line for each pipeline that waits for one, the newest first."""
         waiting = [f"{it.item_id} waits for your decision: {_told(it)}; {resolve_command(it.pipeline_id, it.step)}"
                    for it in found.awaiting]  # fmt: skip
-        waiting += [f"{it.item_id} failed{_at(it)}: {_told(it)}; retake music retry {it.pipeline_id}"
+        waiting += [f"{it.item_id} failed{_at(it)}: {_told(it)}; {retry_command(it.pipeline_id, it.step)}"
                     for it in found.failed]  # fmt: skip
         if found.pending:
             store, wanted = PipelineStore(self.database), [states.pending(step) for step in STEPS]
@@ -304,10 +304,3 @@ def _told(it: Trouble) -> str:
 
 def _at(it: Trouble) -> str:
     return f" at {it.step}" if it.step else ""
-
-
-def resolve_command(pipeline_id: int, step: str) -> str:
-    """Return the command with which a person decides on a step of unknown outcome; "" is publishing."""
-    if step in ("", MusicStep.PUBLISH):
-        return f"retake music resolve {pipeline_id} VIDEO_ID, or {pipeline_id} --again"
-    return f"retake music resolve {pipeline_id} --again"

@@ -94,7 +94,7 @@ def retried(now: Standing, *, again: bool = False) -> MusicStep:
         raise Refusal(f"only a failed pipeline can be retried{way} (state={now.state})")
     named = now.failed_step or (now.failed_reason or "").partition(":")[0].strip()
     if named not in STEPS:
-        raise Refusal(f"it is not on record which step failed (state={now.state})")
+        raise Refusal(f"it is not on record which step failed, so it can only be cancelled (state={now.state})")
     if named == MusicStep.PUBLISH and now.youtube_video_id:
         twice = f"it is uploaded already as {now.youtube_video_id}, and would be published twice"
         raise Refusal(f"{twice} (state={now.state})")
@@ -109,6 +109,20 @@ def resolvable(now: Standing) -> MusicStep:
         raise Refusal(f"nothing waits for a decision (state={now.state})")
     named = (now.failed_reason or "").partition(":")[0].strip()
     return MusicStep(named) if named in STEPS else MusicStep.PUBLISH
+
+
+def retry_command(pipeline_id: int, step: str) -> str:
+    """Return the command that helps a failed pipeline on. One whose failed step is not on record, "", cannot be
+    retried."""
+    return f"retake music {'retry' if step else 'cancel'} {pipeline_id}"
+
+
+def resolve_command(pipeline_id: int, step: str) -> str:
+    """Return the command with which a person decides on a step of unknown outcome; any text but a step's name is
+    publishing, as in `resolvable`."""
+    if step in STEPS and step != MusicStep.PUBLISH:
+        return f"retake music resolve {pipeline_id} --again"
+    return f"retake music resolve {pipeline_id} VIDEO_ID, or {pipeline_id} --again"
 
 
 def _pending(now: Standing, step: str | None, done: str) -> MusicStep:
