@@ -306,9 +306,10 @@ def interrupted(at: str, item_id: str | None = None, step: str | None = None) ->
     )
 
 
-def breaker_open(vendor: str, since: str, why: str) -> Condition:
-    """Return the condition of a vendor whose circuit breaker is not closed."""
-    return Condition(
+def breaker_open(vendor: str, since: str, why: str, phase: str) -> Condition:
+    """Return the condition of a vendor whose circuit breaker is not closed. `phase` is "open", "half-open" or
+    "unreadable"; only an open breaker can be probed."""
+    found = Condition(
         "breaker_open",
         "warning",
         f"breaker_open/{vendor}",
@@ -316,9 +317,13 @@ def breaker_open(vendor: str, since: str, why: str) -> Condition:
         since,
         message=why,
         follows="It is not called for a while; then one call probes it.",
-        command=f"python -m retake breaker probe {vendor}",
+        command=f"python -m retake breaker {'probe' if phase == 'open' else 'show'} {vendor}",
         since=since,
     )
+    if phase == "unreadable":
+        title, follows = f"The circuit breaker of {vendor} cannot be read", "It is not called until that is fixed."
+        return found._replace(title=title, follows=follows, command="python -m retake breaker show")
+    return found
 
 
 def degraded(mode: int, words: str, why: str, since: str) -> Condition:

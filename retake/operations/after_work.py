@@ -36,7 +36,7 @@ def _change_mode(operations: Operations, pipelines: Iterable[PipelineFigures], s
 
 def _breakers(operations: Operations) -> Findings:
     found = [
-        breaker_open(it["name"], it["opened_at"] or "", str(it["code"] or ""))
+        breaker_open(it["name"], it["opened_at"] or "", str(it["code"] or ""), it["phase"])
         for it in open_breakers(breaker_states(operations), operations.clock.now())
     ]
     return Findings("", frozenset({"breaker_open"}), tuple(found))

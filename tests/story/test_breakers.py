@@ -3,12 +3,17 @@
 from typing import Any
 
 import pytest
+from advised import commands_in, take
 from story_ticks import PICTURES, Scripted, at
-from story_world import World
+from story_world import KEYS, World
 
+from retake.bucket import ANY
 from retake.bucket.failing import FailingBucket
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
+from retake.console.command_context import CommandContext
+from retake.degraded.mode import Mode
+from retake.operations.after_work import after_work
 from retake.retrying.breaker import Breaker, BreakerState, breakers_of
 from retake.settings.shared import BreakerSettings
 from retake.ticking.tick import Orders, ScriptResult, Tick
@@ -109,6 +114,21 @@ def test_the_operator_orders_a_probe_while_it_is_open() -> None:
     breaker_of(world, "midjourney").probe()
     world.vendors.plans.clear()
     assert world.tick().ended == "done"
+
+
+@pytest.mark.parametrize("phase", ["open", "half-open", "unreadable"])
+def test_the_command_of_its_alert_is_accepted(phase: str) -> None:
+    world, _ = opened()
+    if phase == "half-open":
+        world.later(minutes=10)
+    elif phase == "unreadable":
+        [key] = world.keys_of("breakers/")
+        world.bucket.write(key, b"{", ANY)
+    context = CommandContext({}, clock=world.clock, bucket=world.bucket, settings=world.settings, keys=KEYS)
+    [alert] = after_work(context.operations, Mode()).found[0].found
+    assert ("cannot be read" in alert.title) == (phase == "unreadable")
+    [words] = commands_in(alert.command)
+    take(words, context)
 
 
 def test_tasks_that_are_paid_for_are_not_asked_about_either() -> None:
