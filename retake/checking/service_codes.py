@@ -13,7 +13,7 @@ SERVICE_CODES: dict[str, FindingCode] = {
         Severity.ERROR,
         "A row names a cover, video or thumbnail that is not in the bucket, or is empty. It was deleted, or this is a "
         "different bucket.",
-        "put the file back, or send the step back to be done again",
+        "put the file back; while its step waits for approval, it can also be sent back to be done again",
     ),
     "music-attempts-wrong": FindingCode(
         Severity.WARNING,

@@ -117,7 +117,7 @@ SHARED_CODES: dict[str, FindingCode] = {
     "mode-unreadable": FindingCode(
         Severity.ERROR,
         "The degraded mode (mode/state.json) is invalid: another program has written there.",
-        "fix it, or remove it and set the mode again: retake mode set",
+        "fix it, or remove it and set the mode again: retake mode set N",
     ),
     "mode-copy-old": FindingCode(
         Severity.NOTE,
