@@ -240,27 +240,31 @@ def requeuable(store: DocumentStore, generation_id: str) -> MidjourneyDocument:
 
 def requeuable_or_why(store: DocumentStore, generation_id: str) -> tuple[MidjourneyDocument | None, str]:
     """Return what `requeuable` returns, or None and why the generation cannot be requeued now. Raises StorageError, and
-    StateError for an unreadable dead letter."""
-    if why := _why_not_requeued(store, generation_id):
+    StateError for an unreadable dead letter.
+
+    That another generation is under way is said last: nobody ends it for one that cannot be requeued after that either.
+    """
+    if why := _why_never_requeued(store, generation_id):
         return None, why
-    key = _document_of(store, generation_id)
-    return kept_document(store, generation_id), f"{key} is not there, and nothing else says how {generation_id} goes on"
+    kept, present = kept_document(store, generation_id), store.documents.gen.generation_id
+    if kept is None:
+        key = _document_of(store, generation_id)
+        return None, f"{key} is not there, and nothing else says how {generation_id} goes on"
+    if present:
+        how = f"requeue {generation_id} when it has ended, or cancel {present} first"
+        return None, f"generation {present} is under way, one at a time; {how}"
+    return kept, ""
 
 
-def _why_not_requeued(store: DocumentStore, generation_id: str) -> str:
-    """Return why a generation cannot be requeued, whatever its document says, or ""."""
+def _why_never_requeued(store: DocumentStore, generation_id: str) -> str:
+    """Return why a generation cannot be requeued, whatever its document says and is under way besides, or ""."""
     from retake.operations.letters import letter_of, no_letter
 
-    letter, present = letter_of(store.bucket, store.clock, generation_id), store.documents.gen.generation_id
+    letter = letter_of(store.bucket, store.clock, generation_id)
     if letter and of_a_rollback(letter):
         return why_not_requeuable(letter)
-    if present == generation_id:
+    if store.documents.gen.generation_id == generation_id:
         return f"{generation_id} is under way: it need not be requeued"
-    if present:
-        return (
-            f"generation {present} is under way, one at a time; requeue {generation_id} when it has ended, or cancel "
-            f"{present} first"
-        )
     if letter is None:
         return f"it was requeued or dropped, or never was there: {no_letter(generation_id)}"
     return why_not_requeuable(letter) or why_finished(store.bucket, store.paths, generation_id)

@@ -1,17 +1,19 @@
 """What a person is told to do is accepted, in every state of a pipeline (`TABLE` says what is)."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 
 import pytest
 from operator_states import ID, STATES, TABLE
+from story_ticks import GEN, WHOLE
 from story_world import World
 
 from retake.alerts.conditions import Condition, TickEnd, look
 from retake.errors import RetakeError
 from retake.operations.breakers import breaker_states
 from retake.operations.pipelines import Operations
-from retake.operations.port import ItemOrder, Verb
+from retake.operations.port import ItemOrder, Refusal, Verb
 from retake.operations.status import statuses
 from retake.story.documents import PAID_STEPS
 from retake.story.facts import story_facts
@@ -20,6 +22,7 @@ from retake.story.store import DocumentStore
 
 VERBS = {"retry": Verb.RETRY, "skip": Verb.SKIP, "cancel": Verb.CANCEL, "dead-letters requeue": Verb.REQUEUE}
 ADVICE = re.compile(rf"\b(?:({'|'.join(VERBS)}) {ID}|roll back to (\w+))")
+LETTER = f"dead_letters/{ID}/"
 TOLD = [name for name in STATES if name != "no generation"]
 
 
@@ -89,3 +92,25 @@ def test_the_commands_that_a_refusal_names_are_accepted(name: str) -> None:
     taken = [command for text in refusals(name) for command in take_all(name, text)]
     if any(TABLE.get(name, ())) and name != "finished, but for its id":
         assert taken, "a refusal of retry, skip or cancel names what can be done instead"
+
+
+LETTERS: dict[str, Callable[[World], object]] = {
+    "whole": lambda world: None,
+    "dropped": lambda world: [world.bucket.delete(key) for key in world.keys_of(LETTER)],
+    "without its document": lambda world: world.bucket.delete(f"{LETTER}config_midjourney.json"),
+    "finished": lambda world: [world.put(f"archive/{ID}.{it}", b"made") for it in WHOLE],
+}
+
+
+@pytest.mark.parametrize("letter", LETTERS)
+def test_no_generation_is_to_be_cancelled_for_one_that_cannot_be_requeued(letter: str) -> None:
+    world = STATES["dead_lettered"]()
+    LETTERS[letter](world)
+    other = "20260101-0900"
+    world.put(GEN, {"generation_id": other})
+    with pytest.raises(Refusal) as refused:
+        take(world, Verb.REQUEUE)
+    assert (f"or cancel {other} first" in str(refused.value)) == (letter == "whole")
+    world.put(GEN, {"generation_id": None})
+    with nullcontext() if letter == "whole" else pytest.raises(Refusal, match=re.escape(str(refused.value))):
+        take(world, Verb.REQUEUE)
