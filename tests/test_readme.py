@@ -1,9 +1,14 @@
 """The README and the pages in docs say what is there: links, tests, commands, files, figures."""
 
 import re
+import shlex
+from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
+import click
 import pytest
+from advised import parsed
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -75,6 +80,50 @@ def test_the_options_it_names_are_options() -> None:
     text = README + (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
     for option in sorted(set(re.findall(r"--[a-z]+(?:-[a-z]+)*", text)) - {"--help"}):
         assert f'"{option}"' in code, option
+
+
+SCRIPTS = {
+    "b2_storage_manager.py": ["tick"],
+    "generate_content.py": ["content"],
+    "generate_media.py": ["media"],
+    "fetch_media.py": ["fetch"],
+    "music_service.py": ["music", "serve"],
+}
+"""By script of a checkout: the words that stand for it."""
+
+COMMAND = re.compile(rf"(?:\w+=\S+ )*(?:\S*python3? )?(?:-m retake|retake|(\S*/)?({'|'.join(SCRIPTS)})) (\S.*)")
+PLACEHOLDERS = {"STEP": "imagine", "N": "3", "SECONDS": "3", "YYYY-MM-DD": "2026-01-31", "0..3": "1"}
+
+
+def commands_of(page: Path) -> Iterator[list[str]]:
+    """The commands of a page: of its lines of code, and of what its sentences quote. Each of several that one line
+    names ("list [--all]", "show|probe NAME") is one."""
+    text = page.read_text("utf-8").replace("\\\n", " ")
+    quoted = re.findall(r"`([^`\n]+)`", text)
+    for line in (*(it for it in text.splitlines() if "`" not in it), *quoted):
+        found = COMMAND.fullmatch(line.strip())
+        if found is None:
+            continue
+        script, written = found[2], re.split(r" {2,}| # | > | 2>| \| | && |; ", found[3])[0]
+        for part in written.replace(" | ", "|").split(", "):
+            words = [word.strip("[]").removesuffix("...") for word in shlex.split(part)]
+            for chosen in product(*(word.split("|") for word in words if word not in ("", "…"))):
+                yield [*SCRIPTS.get(script, []), *(PLACEHOLDERS.get(word, word) for word in chosen)]
+
+
+@pytest.mark.parametrize("page", [it for it in PAGES if it.name != "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_the_commands_of_a_page_are_accepted(page: Path) -> None:
+    for words in commands_of(page):
+        if words[:1] == ["COMMAND"] or not words:
+            continue
+        try:
+            parsed(words)
+        except click.MissingParameter:
+            pass  # a sentence names a command without what follows it
+        except click.UsageError as error:
+            told = error.format_message()
+            if not told.endswith("requires an argument."):  # or an option
+                raise AssertionError(f"{' '.join(words)}: {told}") from error
 
 
 def test_the_layout_it_draws_is_that_of_the_package() -> None:
