@@ -306,7 +306,7 @@ def interrupted(at: str, item_id: str | None = None, step: str | None = None) ->
     )
 
 
-def breaker_open(vendor: str, since: str, why: str, phase: str) -> Condition:
+def breaker_open(vendor: str, since: str, why: str, phase: str = "open") -> Condition:
     """Return the condition of a vendor whose circuit breaker is not closed. `phase` is "open", "half-open" or
     "unreadable"; only an open breaker can be probed."""
     found = Condition(
