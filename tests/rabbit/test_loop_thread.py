@@ -1,8 +1,16 @@
 """How the loop ends: all that runs is cancelled, and what that begins is let finish, within a second."""
 
 import asyncio
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from threading import Event
+from typing import Any, TypeVar
 
-from retake.rabbit.loop_thread import LoopThread
+import pytest
+
+from retake.rabbit.loop_thread import LoopEnded, LoopThread
+
+T = TypeVar("T")
 
 
 def test_what_a_task_begins_at_its_end_is_let_finish() -> None:
@@ -74,3 +82,31 @@ def test_a_task_that_does_not_end_is_not_waited_for_without_end() -> None:
     loop.submit(stay())
     loop.stop()
     assert cancelled
+
+
+def test_what_takes_too_long_is_cancelled_and_the_loop_goes_on() -> None:
+    """Else a message might be sent after whoever sent it was told that it was not."""
+    begun, cancelled = Event(), Event()
+
+    class Begun(LoopThread):
+        def submit(self, work: Coroutine[Any, Any, T]) -> "Future[T]":
+            future = super().submit(work)
+            assert begun.wait(60)
+            return future
+
+    async def stay() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+
+    loop = Begun("test")
+    loop.start()
+    with pytest.raises(LoopEnded):
+        loop.call(stay(), -1.0)
+    assert cancelled.wait(60)
+    assert loop.call(asyncio.sleep(0, "done"), 5.0) == "done"
+    loop.stop()
+    with pytest.raises(LoopEnded):
+        loop.call(asyncio.sleep(0), 5.0)
