@@ -73,17 +73,17 @@ def _runs_of_generation(operations: Operations, text: str) -> list[Found]:
 
 
 def _generations_beginning(operations: Operations, text: str, listings: Callable[[], Listings]) -> list[Found]:
-    """Find generations whose id, or CHANNEL/id, begins with `text`, also those of other pipelines."""
+    """Find generations whose id, or CHANNEL/id, begins with `text`, also those of other pipelines unless one was
+    named."""
     if not text.strip():
         return []
-    searched = search(listings(), RunsWanted(), text).runs
+    wanted = RunsWanted(pipeline=operations.pipelines[0].name if operations.named else None)
+    searched = search(listings(), wanted, text).runs
     tasks = {(it.name, run.task_id, run.pipeline): it for it, run in searched if _begins(run.task_id, text)}
     found = []
     for (_, task_id, name), writer in islice(tasks.items(), _MAX_NAMED):
-        of_it = _pipeline_named(operations, name, writer)
-        if not operations.named or of_it.name == name:
-            ledger = operations.ledger(writer)
-            found.append(Found(of_it, ledger, ledger.of_task(task_id)))
+        ledger = operations.ledger(writer)
+        found.append(Found(_pipeline_named(operations, name, writer), ledger, ledger.of_task(task_id)))
     return found
 
 

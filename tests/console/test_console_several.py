@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from acting_world import ID, STATES, act, context_of
 from click.testing import CliRunner
-from reading_world import ask, shown
+from reading_world import World, ask, shown
 from schemas import check_answer, named_in
 from test_console_runs import eventful, on_ledger
 
@@ -18,7 +18,9 @@ from retake.console.several import Item, each
 from retake.console.show import command as show
 from retake.errors import RetakeError, RunError, SettingsError, StorageError
 from retake.operations.port import Refusal
+from retake.runs import open_ledger
 from retake.runs.run import UnknownRun
+from retake.settings.shared import StorageSettings
 
 
 def work(**errors: BaseException) -> Answer:
@@ -118,6 +120,18 @@ def test_a_generation_is_found_by_the_beginning_of_its_id() -> None:
         ask(show, world, run="20260101-00")
     with pytest.raises(UnknownRun):
         ask(show, world, run="2027")
+
+
+def test_the_beginning_of_a_generation_means_one_of_the_named_channel_however_many_others_have(tmp_path: Path) -> None:
+    world = World()
+    storage = StorageSettings(ledger=f"sqlite:{tmp_path / 'runs.sqlite'}")
+    world.settings = world.settings._replace(channels=("en", "ru"), storage=storage)
+    ledger = open_ledger(storage.ledger, world.bucket, world.clock)
+    for number, channel in enumerate(["ru", *["en"] * 12]):
+        task = f"{channel}/20260101-00{number:02d}"
+        ledger.create_for_task(task, task, actor="cron", pipeline=f"story/{channel}")
+        world.clock.sleep(1)
+    assert ask(show, context_of(world, channel="ru"), run="20260101").document["task_id"] == "ru/20260101-0000"
 
 
 def test_an_acting_command_takes_the_beginning_of_a_generation_too() -> None:
