@@ -66,6 +66,7 @@ class World:
         self.settings: dict[str, Any] = {}
         self.modes = ModeSettings()
         self.external_ledger = False
+        self.reported: list[tuple[str, datetime]] = []
         for path in folder.rglob("*"):
             os.utime(path, (1e9, 1e9))
 
@@ -84,7 +85,8 @@ class World:
         )
         self.bucket.observe(look)
         settings = AlertSettings(**self.settings)
-        watch = TickWatch(settings, self.modes, self.bucket, StoppedClock(), {}, look=look, report=lambda *_: None)
+        report = lambda *made: self.reported.append(made)  # noqa: E731
+        watch = TickWatch(settings, self.modes, self.bucket, StoppedClock(), {}, look=look, report=report)
         with suppress(StateError):
             watch.tick("story", runner)
         return self.file.read()
@@ -183,6 +185,15 @@ def test_a_report_is_due_at_its_time(world: World) -> None:
     world.settings = {"channels": (REPORTED,), "report_at": "11:45"}
     world.put({"reports": {"daily": stamp(after(days=-1, minutes=15))}})
     assert minutes(world.tick(Runner(IDLE))) == 15
+
+
+def test_a_report_that_is_due_is_made_by_a_tick_that_has_nothing_else_to_do(world: World) -> None:
+    world.settings = {"channels": (REPORTED,), "report_at": "11:15"}
+    for day, made in ((-1, [("daily", NOW)]), (0, [])):
+        world.put({"reports": {"daily": stamp(after(days=day, minutes=-15))}})
+        world.reported.clear()
+        world.tick(Runner(IDLE))
+        assert world.reported == made
 
 
 def test_a_report_that_is_due_and_could_not_be_made_is_tried_again(world: World) -> None:
