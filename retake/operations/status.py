@@ -197,8 +197,8 @@ def _notes(state: PipelineState, holder: Holder | None, operations: Operations) 
 def as_document(it: PipelineStatus, cap_usd: float | None) -> dict[str, Any]:
     """Return the JSON document of a status. `cap_usd` is the daily cap of the pipelines that share the day's book."""
     state, sums = it.state, it.sums
-    if state.own_book and state.today:
-        cap_usd = state.today.limits.bucket_usd
+    if state.own_book:
+        cap_usd = state.today.limits.bucket_usd if state.today else None
     return {
         "channel": it.channel,
         **({"pipeline": it.pipeline} if it.pipeline else {}),

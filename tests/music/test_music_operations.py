@@ -85,6 +85,9 @@ def test_a_database_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     state = rows.operations.state(None, off)
     assert not state.readable
     assert "its database cannot be read" in state.needs[0]
+    [told] = status.status_report(open_operations(rows.settings, rows.clock, rows.bucket), 5.0).document()["pipelines"]
+    assert told["needs"][0] == state.needs[0]
+    assert set(told["spend_today"].values()) == {None}, "the cap of 5 USD is that of other pipelines"
     assert [it.verdict for it in rows.operations.check()] == [Verdict.FAULT]
 
 
