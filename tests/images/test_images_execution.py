@@ -116,6 +116,19 @@ def test_after_the_last_attempt_the_job_has_failed(world: WorkerWorld) -> None:
     assert world.store.counts()["jobs:status:failed"] == 1
 
 
+def test_after_a_requeue_the_attempts_are_counted_anew(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    comfy.order("comfy.prompt=execution-error")
+    job_id = world.job(send=0)
+    world.store.client.hset(job_id, mapping={"attempt": "4", "attempts_before": "3"})
+    job = world.store.get(job_id)
+    assert job
+    world.send(job)
+    with world.running():
+        assert world.ended(job_id).attempt == 6
+    assert comfy.executions() == {prompt_id_of(job_id, n): 1 for n in (4, 5, 6)}
+
+
 def test_a_refused_graph_is_not_tried_again(world: WorkerWorld) -> None:
     comfy = world.comfyui()
     comfy.order("comfy.prompt=400")

@@ -321,9 +321,12 @@ def test_a_row_whose_job_was_never_made_is_brought_in_and_sent(table_world: Serv
     assert job
     assert (job.status, job.text.prompt, job.user_id, job.in_table) == ("pending", "a blue fox", "ann", True)
     assert world.store.known("ann", "key") == job_id
-    assert world.sent() == [job_id]
-    sweeper.sweep()
-    assert world.depths() == (0, 0)
+    for _ in range(2):  # it is sent again like any other if its message is lost
+        assert world.sent() == [job_id]
+        sweeper.sweep()
+        assert world.depths() == (0, 0)
+        world.clock.sleep(31)
+        sweeper.sweep()
 
 
 def test_several_sweepers_bring_in_and_send_once(table_world: ServiceWorld) -> None:
