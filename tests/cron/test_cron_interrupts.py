@@ -1,13 +1,13 @@
 """Ctrl-C at any moment before a paid call can be under way: a clean 130."""
 
-import os
 import signal
+import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from cron_machine import CHECKOUT, MANAGER, Machine
+from s3_server import KEYS
 
 COMMANDS = [
     [MANAGER],
@@ -56,14 +56,13 @@ def test_ctrl_c_while_a_command_loads_is_a_clean_130(machine: Machine, command: 
     assert "Traceback" not in ended.stderr
 
 
-def test_ctrl_c_while_something_is_waited_for_is_a_clean_130(machine: Machine, tmp_path: Path) -> None:
-    """Settings that never come to their end stand for a bucket that does not answer."""
-    pipe = tmp_path / "settings.pipe"
-    os.mkfifo(pipe)
-    machine.env["RETAKE_CONFIG"] = str(pipe)
-    manager = machine.start(MANAGER)
-    with open(pipe, "w"):  # waits for the manager to open it
-        manager.send_signal(signal.SIGINT)
-        run = machine.finish(manager)
+def test_ctrl_c_while_something_is_waited_for_is_a_clean_130(machine: Machine) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # a bucket that does not answer
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        machine.env |= {**KEYS, "RETAKE_STORAGE_URL": f"s3://films/retake?endpoint={endpoint}&region=eu"}
+        manager = machine.start(MANAGER)
+        with silent.accept()[0]:
+            manager.send_signal(signal.SIGINT)
+    run = machine.finish(manager)
     assert run.exit_code == 130
     assert run.said("interrupted")
