@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
-WAIT_S = 10.0  # how long an act may keep a test that forgot it
+WAIT_S = 120.0  # how long an act may keep a test that forgot it
 
 Reply = str | Callable[[socket.socket, threading.Event], None]
 """What a command is answered: a line, "" to close without a word, or an act on the connection."""

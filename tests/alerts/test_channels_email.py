@@ -48,7 +48,7 @@ def sent(server: MailServer, message: Message = MESSAGE, **keys: Any) -> tuple[M
     return server.mails[-1], parsed
 
 
-def failure(server: MailServer, timeout_s: float = 10.0, **keys: Any) -> Sent:
+def failure(server: MailServer, timeout_s: float = 60.0, **keys: Any) -> Sent:
     outcome = send(mailing(server, **keys), PASSWORD, MESSAGE, timeout_s)
     assert PASSWORD not in outcome.why
     assert server.mails == []
@@ -280,7 +280,7 @@ def test_who_is_refused_does_not_keep_the_others_from_being_told() -> None:
 
 
 def silent(_connection: socket.socket, stop: threading.Event) -> None:
-    stop.wait(10.0)  # longer than the 9 s that the tests grant to a try
+    stop.wait(120.0)  # longer than the minute that the tests grant to a try
 
 
 def drips(piece: bytes) -> Callable[[socket.socket, threading.Event], None]:
@@ -303,7 +303,7 @@ def test_a_try_has_an_end(replies: dict[str, Reply]) -> None:
     begun = time.monotonic()
     with MailServer(replies) as server:
         outcome = failure(server, 0.3)
-        assert time.monotonic() - begun < 9.0
+        assert time.monotonic() - begun < 60
     assert outcome == Sent(Ending.FAILED, "no answer within 0.3 s", maybe=True)
 
 
@@ -314,20 +314,20 @@ def test_a_handshake_that_does_not_end(security: str) -> None:
     with MailServer(starts, offers=("STARTTLS",), tls=None) as server:
         server.offers = lambda encrypted: ["STARTTLS"]  # type: ignore[method-assign]
         outcome = failure(server, 0.3, security=security)
-        assert time.monotonic() - begun < 9.0
+        assert time.monotonic() - begun < 60
     assert outcome == Sent(Ending.FAILED, "no answer within 0.3 s", maybe=True)
 
 
 def _go_on(connection: socket.socket, stop: threading.Event) -> None:
     connection.sendall(b"220 go ahead\r\n")
-    stop.wait(10.0)
+    stop.wait(120.0)
 
 
 def test_a_delivery_does_not_wait_for_the_leave_taking() -> None:
     with MailServer({"QUIT": silent}) as server:
         begun = time.monotonic()
         sent(server)
-        assert time.monotonic() - begun < 9.0
+        assert time.monotonic() - begun < 60
 
 
 def pours(connection: socket.socket, stop: threading.Event) -> None:
@@ -350,11 +350,11 @@ def test_nobody_listens() -> None:
 
 def test_a_name_server_that_hangs_does_not_hold_a_try(monkeypatch: pytest.MonkeyPatch) -> None:
     released = threading.Event()
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: released.wait(10.0) and [])
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: released.wait(120.0) and [])
     with MailServer() as server:
         begun = time.monotonic()
         outcome = failure(server, 0.2)
-        assert time.monotonic() - begun < 9.0
+        assert time.monotonic() - begun < 60
         released.set()
     assert outcome == Sent(Ending.FAILED, "no answer within 0.2 s", maybe=True)
 

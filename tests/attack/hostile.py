@@ -10,7 +10,7 @@ from typing import Any
 
 from loopback import LoopbackServer
 
-PATIENCE_S = 20.0
+PATIENCE_S = 120.0
 """How long an act goes on: far longer than any call may last, so that whoever is held by it is seen to be."""
 
 Act = Callable[[socket.socket, threading.Event], None]

@@ -21,9 +21,9 @@ from retake.errors import VendorError
 from retake.vendors import http
 
 TIMEOUT_S = 1.5
-AMPLE_S = 10.0  # where the call is to end by itself
-SLACK_S = 5.0
-"""What a busy machine may add. An act goes on for 20 s: whoever is held by it is far beyond this."""
+AMPLE_S = 60.0  # where the call is to end by itself
+SLACK_S = 60.0
+"""What a busy machine may add. An act goes on for 120 s: whoever is held by it is far beyond this."""
 
 
 class Fate(NamedTuple):

@@ -74,7 +74,7 @@ def test_ffmpeg_is_killed_within_a_second_when_asked_to_stop(stand_in: Path, tmp
         ffmpeg.run([], 60, stopping=stopping)
     assert len(asked) == 1, "it is killed at the first yes"
     assert ffmpeg.STOP_S < 1, "and asked more often than once a second"
-    assert time.monotonic() - asked[0] < 10
+    assert time.monotonic() - asked[0] < 30
     assert is_gone_soon(int((tmp_path / "pid").read_text()))
 
 

@@ -83,9 +83,9 @@ def test_it_says_where_it_listens_and_a_signal_ends_it(
         assert health(url) == {"ok": True}, "the server has taken the connection before this one"
         began = time.monotonic()
         running.send_signal(number)
-        out, log = running.communicate(timeout=60)
+        out, log = running.communicate(timeout=120)
     assert (running.returncode, out) == (0, "")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     assert "Traceback" not in log
 
 

@@ -29,7 +29,7 @@ def test_what_hangs_does_not_confirm_and_is_used_again_when_it_answers(
     assert caught.value.exit_code == ExitCode.TRY_LATER
     with pytest.raises(BrokerAway, match=r"no answer within 2 s$"):
         broker.depth(place.queue)
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     server.thaw()
 
     def published() -> bool:
@@ -64,7 +64,7 @@ def test_a_stop_and_a_kill_lose_no_message(begun: Began, place: Place, server: R
             broker.publish(place.exchange, "key", b"four", timeout_s=30)
         assert consumer.take(0.1) is None
         consumer.pause()
-        assert time.monotonic() - started < 20
+        assert time.monotonic() - started < 60
         server.start()
         broker.connect(30)
         again = consumer.take(30)
@@ -107,7 +107,7 @@ def test_a_server_that_is_not_there_is_told_with_its_place() -> None:
     started = time.monotonic()
     broker.close()
     broker.close()
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
     assert [it.name for it in threading.enumerate() if it.name.startswith("rabbit")] == []
 
 
@@ -177,7 +177,7 @@ def test_what_answers_and_is_not_rabbitmq_is_left_in_time(
             broker.publish("exchange", "key", b"one", timeout_s=60)  # ends with the first attempt
         started = time.monotonic()
         broker.close()
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 60
 
 
 def test_amqps_does_not_speak_to_a_port_without_tls(server: RabbitServer) -> None:

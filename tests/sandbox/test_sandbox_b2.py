@@ -101,9 +101,9 @@ def test_versions_of_one_second_come_in_any_order_and_those_of_several_newest_fi
 def test_there_are_no_conditional_writes(sandbox: B2Sandbox) -> None:
     url = f"{sandbox.url}/s3/retake/a"
     for name, value in (("If-None-Match", "*"), ("If-Match", '"x"')):
-        answer = requests.put(url, b"", headers={name: value}, timeout=5)
+        answer = requests.put(url, b"", headers={name: value}, timeout=60)
         assert (answer.status_code, "<Code>NotImplemented</Code>" in answer.text) == (501, True)
-    assert requests.put(url, b"", timeout=5).status_code == 403
+    assert requests.put(url, b"", timeout=60).status_code == 403
 
 
 def test_only_its_own_keys_and_tokens_are_accepted(sandbox: B2Sandbox, bucket: Bucket) -> None:
@@ -111,8 +111,8 @@ def test_only_its_own_keys_and_tokens_are_accepted(sandbox: B2Sandbox, bucket: B
     with pytest.raises(InvalidAuthToken):
         api.authorize_account(application_key_id="account-0", application_key="wrong", realm=sandbox.url)
     bucket.upload_bytes(b"1", "a")
-    assert requests.get(f"{sandbox.url}/file/retake/a", timeout=5).status_code == 401
-    listing = requests.post(f"{sandbox.url}/b2api/v4/b2_list_file_names", json={"bucketId": bucket.id_}, timeout=5)
+    assert requests.get(f"{sandbox.url}/file/retake/a", timeout=60).status_code == 401
+    listing = requests.post(f"{sandbox.url}/b2api/v4/b2_list_file_names", json={"bucketId": bucket.id_}, timeout=60)
     assert listing.json()["code"] == "bad_auth_token"
 
 
@@ -124,18 +124,18 @@ def test_a_lost_answer_makes_b2sdk_upload_again(sandbox: B2Sandbox, bucket: Buck
 
 def test_orders_and_calls_over_http(sandbox: B2Sandbox, bucket: Bucket) -> None:
     orders = f"{sandbox.url}/sandbox/orders"
-    assert requests.post(orders, json={"order": "b2-list#1=caps"}, timeout=5).status_code == 201
-    assert requests.post(orders, json={"order": "b2-list=nonsense"}, timeout=5).status_code == 400
-    assert requests.delete(orders, timeout=5).status_code == 204
-    assert requests.get(orders, timeout=5).status_code == 404
+    assert requests.post(orders, json={"order": "b2-list#1=caps"}, timeout=60).status_code == 201
+    assert requests.post(orders, json={"order": "b2-list=nonsense"}, timeout=60).status_code == 400
+    assert requests.delete(orders, timeout=60).status_code == 204
+    assert requests.get(orders, timeout=60).status_code == 404
     list(bucket.ls())
-    last = requests.get(f"{sandbox.url}/sandbox/calls", timeout=5).json()[-1]
+    last = requests.get(f"{sandbox.url}/sandbox/calls", timeout=60).json()[-1]
     assert RecordedB2Call(**last) == sandbox.calls()[-1] == RecordedB2Call("b2_list_file_names", "", "200", "C")
 
 
 def test_what_is_no_call_is_a_bad_request(sandbox: B2Sandbox) -> None:
     for path in ("/", "/b2api/v4/b2_make_coffee", "/b2api/v3/b2_list_buckets", "/upload"):
-        assert requests.post(sandbox.url + path, json={}, timeout=5).status_code == 400
+        assert requests.post(sandbox.url + path, json={}, timeout=60).status_code == 400
 
 
 @pytest.mark.parametrize("kind", sorted(set(KINDS.values())))
@@ -165,7 +165,7 @@ def test_it_can_be_started_alone_and_says_how_to_point_at_it() -> None:
         assert url
         assert f"export RETAKE_STORAGE_URL='b2://mine/story?realm={url[1]}'" in said
         assert "export B2_APPLICATION_KEY='masterKey-0'" in said
-        assert json.loads(requests.get(f"{url[1]}/sandbox/calls", timeout=5).text) == []
+        assert json.loads(requests.get(f"{url[1]}/sandbox/calls", timeout=60).text) == []
     finally:
         process.terminate()
         process.communicate(timeout=60)

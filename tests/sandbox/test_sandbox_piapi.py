@@ -175,7 +175,7 @@ def test_a_webhook_secret_is_not_kept(customer: Customer, sandbox: Sandbox) -> N
 
 def test_a_head_request_tells_type_and_length_of_a_file(customer: Customer) -> None:
     url = customer.look(customer.imagine())["output"]["image_url"]
-    reply = customer.session.head(url, timeout=5)
+    reply = customer.session.head(url, timeout=60)
     assert (reply.status_code, reply.content) == (200, b"")
     assert reply.headers["Content-Type"] == "image/png"
     assert int(reply.headers["Content-Length"]) == len(customer.get(url).content)

@@ -111,7 +111,7 @@ def test_orders_and_calls_over_http(sandbox: Sandbox, customer: Customer) -> Non
     refusal = customer.post("/sandbox/orders", {"order": "chat=explode"})
     assert (refusal.status_code, "cut-after" in refusal.json()["error"]) == (400, True)
     customer.post("/sandbox/orders", {"order": "chat=500"})
-    assert customer.session.delete(f"{sandbox.url}/sandbox/orders", timeout=5).status_code == 204
+    assert customer.session.delete(f"{sandbox.url}/sandbox/orders", timeout=60).status_code == 204
     assert customer.chat("JSON").ok
     (call,) = customer.get("/sandbox/calls?kind=chat").json()
     assert (call["kind"], call["n"], call["outcome"], call["carried_out"]) == ("chat", 1, "200", True)

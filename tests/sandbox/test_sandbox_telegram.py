@@ -21,7 +21,7 @@ class Hook(LoopbackServer):
     def __init__(self) -> None:
         self.script: list[int] = []
         self.seen: list[tuple[str, dict[str, Any]]] = []
-        super().__init__(5.0)
+        super().__init__(60.0)
 
     def serve(self, connection: Any, _stop: Any) -> None:
         with connection.makefile("rb") as stream:
@@ -56,7 +56,7 @@ def test_json_and_forms_are_the_same(sandbox: Sandbox, customer: Customer) -> No
     markup = {"inline_keyboard": [[{"text": "Retry", "callback_data": "r"}]]}
     result(customer, "sendMessage", chat_id=4, text="5", reply_markup=markup)
     form = {"chat_id": "4", "text": "5", "reply_markup": json.dumps(markup)}
-    assert customer.session.post(f"{sandbox.url}{BOT}/sendMessage", data=form, timeout=5).ok
+    assert customer.session.post(f"{sandbox.url}{BOT}/sendMessage", data=form, timeout=60).ok
     first, second = sandbox.telegram.messages()
     assert {**first, "message_id": 0} == {**second, "message_id": 0}
     assert first["message_id"] != second["message_id"]

@@ -26,7 +26,7 @@ def start(customer: Customer, total: int = len(VIDEO), **snippet: Any) -> reques
 
 def put(customer: Customer, uri: str, content_range: str, body: bytes = b"") -> requests.Response:
     headers = ANY | {"Content-Range": content_range}
-    return customer.session.put(uri, data=body, headers=headers, timeout=5, allow_redirects=False)
+    return customer.session.put(uri, data=body, headers=headers, timeout=60, allow_redirects=False)
 
 
 def upload(customer: Customer, **snippet: Any) -> str:
@@ -142,11 +142,11 @@ def test_a_token_is_demanded_and_given(sandbox: Sandbox, customer: Customer) -> 
     assert customer.get("/youtube/v3/channels").status_code == 401
     form = {"grant_type": "refresh_token", "refresh_token": "r-secret", "client_id": "c", "client_secret": "c-secret"}
     url = f"{sandbox.url}/youtube/token"
-    given = customer.session.post(url, data=form, timeout=5).json()
+    given = customer.session.post(url, data=form, timeout=60).json()
     assert given["token_type"] == "Bearer"
     assert customer.get("/youtube/v3/channels", Authorization=f"Bearer {given['access_token']}").ok
     sandbox.order("token=400")
-    refused = customer.session.post(url, data=form, timeout=5)
+    refused = customer.session.post(url, data=form, timeout=60)
     assert (refused.status_code, refused.json()["error"]) == (400, "invalid_grant")
     assert "secret" not in str([call.request.values() for call in sandbox.calls("token")])
 
@@ -178,7 +178,7 @@ def test_uploads_are_listed_newest_first_page_by_page(sandbox: Sandbox, customer
 )
 def test_what_is_taken_as_a_thumbnail(sandbox, customer: Customer, kind: str, body: bytes, status: int) -> None:
     url = f"{sandbox.url}/upload/youtube/v3/thumbnails/set?videoId={upload(customer)}"
-    reply = customer.session.post(url, data=body, headers=ANY | {"Content-Type": kind}, timeout=5)
+    reply = customer.session.post(url, data=body, headers=ANY | {"Content-Type": kind}, timeout=60)
     assert reply.status_code == status
     assert sandbox.youtube.videos()[0]["thumbnails"] == (status == 200)
 

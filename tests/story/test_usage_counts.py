@@ -52,7 +52,7 @@ def test_the_client_reads_the_counts_or_says_that_it_cannot(order: str) -> None:
         if order:
             sandbox.order(order)
         client = Runway(
-            f"{sandbox.url}/runway", "key_x", model="gen4_turbo", ratio="1280:720", duration_s=5, timeout_s=5
+            f"{sandbox.url}/runway", "key_x", model="gen4_turbo", ratio="1280:720", duration_s=5, timeout_s=60
         )
         counts = client.usage()
     assert counts == (None if order else {"daily_generations": 0, "credit_balance": 100_000})

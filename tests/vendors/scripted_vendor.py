@@ -10,8 +10,8 @@ from typing import Any
 
 from loopback import LoopbackServer
 
-WAIT_S = 5.0  # how long an act may keep a test that forgot it
-LONG_S = 30.0  # a guard against hanging, not a measure
+WAIT_S = 120.0  # how long an act may keep a test that forgot it
+LONG_S = 60.0  # a guard against hanging, not a measure
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ def comfy() -> Iterator[ComfySandbox]:
 
 @pytest.fixture
 def server(comfy: ComfySandbox) -> ImageServer:
-    return ComfyUI(comfy.url, timeout_s=5.0, sleep=lambda _: None)
+    return ComfyUI(comfy.url, timeout_s=60.0, sleep=lambda _: None)
 
 
 def executed(server: ImageServer, prompt_id: str = PROMPT) -> Any:
@@ -78,7 +78,7 @@ def test_a_prompt_is_executed_and_its_picture_fetched(comfy: ComfySandbox, serve
 
 def test_an_event_says_when_to_look() -> None:
     with ComfySandbox(pace=0.3) as comfy:
-        state = executed(ComfyUI(comfy.url, timeout_s=5.0))
+        state = executed(ComfyUI(comfy.url, timeout_s=60.0))
         assert state.phase is PromptPhase.DONE
         assert len(comfy.calls("comfy.history")) < 5
 
@@ -86,7 +86,7 @@ def test_an_event_says_when_to_look() -> None:
 @pytest.mark.parametrize("order", ["comfy.ws=404", "comfy.ws=hang", "comfy.ws=ws-cut", "comfy.prompt#1=ws-cut"])
 def test_without_a_websocket_the_server_is_polled(comfy: ComfySandbox, order: str) -> None:
     comfy.order(order)
-    server = ComfyUI(comfy.url, timeout_s=5.0, sleep=lambda _: None)
+    server = ComfyUI(comfy.url, timeout_s=2.0 if order.endswith("=hang") else 60.0, sleep=lambda _: None)
     assert executed(server).phase is PromptPhase.DONE
     assert comfy.executions() == {PROMPT: 1}
 

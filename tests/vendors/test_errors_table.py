@@ -33,20 +33,20 @@ KEY = "key_0123456789abcdef"
 ZEROS = gzip.compress(bytes(2**24 + 1))
 
 
-def piapi(url: str, timeout_s: float = 5.0) -> PiAPI:
+def piapi(url: str, timeout_s: float = 60.0) -> PiAPI:
     create, fetch = url + "/api/v1/task", url + "/mj/v2/fetch"
     return PiAPI(create, fetch, KEY, process_mode="fast", aspect_ratio="16:9", timeout_s=timeout_s)
 
 
-def legnext(url: str, timeout_s: float = 5.0) -> LegNext:
+def legnext(url: str, timeout_s: float = 60.0) -> LegNext:
     return LegNext(url + "/api", KEY, process_mode="fast", aspect_ratio="16:9", timeout_s=timeout_s)
 
 
-def runway(url: str, timeout_s: float = 5.0) -> Runway:
+def runway(url: str, timeout_s: float = 60.0) -> Runway:
     return Runway(url, KEY, model="gen4_turbo", ratio="1280:720", duration_s=5, timeout_s=timeout_s)
 
 
-def chat(url: str, timeout_s: float = 5.0) -> OpenAIChat:
+def chat(url: str, timeout_s: float = 60.0) -> OpenAIChat:
     return OpenAIChat(url + "/v1", "gpt-4o", KEY, timeout_s=timeout_s)
 
 

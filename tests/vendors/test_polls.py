@@ -32,7 +32,7 @@ FAULTS: Mapping[str, Act] = {
 }
 
 
-def came(client: str, url: str, timeout_s: float = 5.0) -> tuple[Any, ...]:
+def came(client: str, url: str, timeout_s: float = 60.0) -> tuple[Any, ...]:
     content: dict[str, Any] = {"headers": {"X-API-Key": "k"}, "json": {"task_id": "1"}}
     limit = 1000 if "large" in url else JSON_LIMIT
     try:
@@ -92,7 +92,7 @@ def test_so_is_what_needs_a_proxy_or_a_query(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_failed_poll_names_its_code(vendor: ScriptedVendor) -> None:
     vendor.script = [FAULTS["a rate limit"]]
-    api = JsonApi(Vendor("V", "V_KEY", own_words, "secret"), {"X-API-Key": "secret"}, timeout_s=5.0)
+    api = JsonApi(Vendor("V", "V_KEY", own_words, "secret"), {"X-API-Key": "secret"}, timeout_s=60.0)
     with pytest.raises(PollFailed) as caught:
         api.ask("tell", vendor.url, {}, lambda body: as_dict(body).get("id"))
     assert (caught.value.code, caught.value.retry_after_s) == (Code.RATE_LIMIT, 12.0)

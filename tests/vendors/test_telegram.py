@@ -35,7 +35,7 @@ def bot(sandbox: Sandbox) -> TelegramBot:
     return TelegramBot(TOKEN, music_endpoints(sandbox.url)["telegram"]["endpoint"], 5.0)
 
 
-def scripted(vendor: ScriptedVendor, timeout_s: float = 5.0) -> TelegramBot:
+def scripted(vendor: ScriptedVendor, timeout_s: float = 60.0) -> TelegramBot:
     return TelegramBot(TOKEN, vendor.url, timeout_s)
 
 

@@ -10,7 +10,7 @@ PICTURES = ["https://x/1.png", "data:image/png;base64,AAAA", "https://x/3.png"]
 
 
 def client(url: str, model: str = "gpt-4o-mini", key: str = "sk-secret") -> OpenAIChat:
-    return OpenAIChat(url + "/v1/", model, key, timeout_s=5.0)
+    return OpenAIChat(url + "/v1/", model, key, timeout_s=60.0)
 
 
 def completion(content: object, finish_reason: str | None = "stop") -> dict[str, Any]:

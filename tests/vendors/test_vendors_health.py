@@ -25,7 +25,7 @@ def sandbox() -> Iterator[Sandbox]:
         yield sandbox
 
 
-def client(sandbox: Sandbox, vendor: str, *, model: str = "gpt-4o", timeout_s: float = 5.0) -> Healthy:
+def client(sandbox: Sandbox, vendor: str, *, model: str = "gpt-4o", timeout_s: float = 60.0) -> Healthy:
     def piapi() -> Healthy:
         base = f"{sandbox.url}/piapi"
         create, fetch = f"{base}/api/v1/task", f"{base}/mj/v2/fetch"

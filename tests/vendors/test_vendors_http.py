@@ -19,7 +19,7 @@ from retake.vendors.runway import own_words
 VENDOR = Vendor("V", "V_KEY", own_words, "secret-key")
 
 
-def api(timeout_s: float = 5.0, session: requests.Session | None = None) -> JsonApi:
+def api(timeout_s: float = 60.0, session: requests.Session | None = None) -> JsonApi:
     return JsonApi(VENDOR, {"X-API-Key": "secret-key"}, timeout_s=timeout_s, session=session)
 
 
@@ -72,7 +72,7 @@ def test_an_answer_without_end_is_left(vendor: ScriptedVendor, monkeypatch: pyte
 def test_of_an_answer_with_an_unusable_body_status_and_headers_are_kept(vendor: ScriptedVendor, act: Act) -> None:
     vendor.script = [act]
     with pytest.raises(NoReply) as caught:
-        exchange(None, "POST", vendor.url, timeout_s=5.0, limit=1000)
+        exchange(None, "POST", vendor.url, timeout_s=60.0, limit=1000)
     head = caught.value.head
     assert head is not None
     assert (head.status, head.headers["Retry-After"], head.body) == (503, "7", b"")

@@ -49,26 +49,26 @@ def sandbox(shared: Sandbox) -> Iterator[Sandbox]:
     shared.withdraw_orders()
 
 
-def piapi(sandbox: Sandbox, timeout_s: float = 5.0) -> PiAPI:
+def piapi(sandbox: Sandbox, timeout_s: float = 60.0) -> PiAPI:
     urls = sandbox.endpoints()["midjourney"]
     return PiAPI(
         urls["endpoint"], urls["task_endpoint"], "k", process_mode="fast", aspect_ratio="", timeout_s=timeout_s
     )
 
 
-def midjourney(sandbox: Sandbox, seller: str, timeout_s: float = 5.0) -> Midjourney:
+def midjourney(sandbox: Sandbox, seller: str, timeout_s: float = 60.0) -> Midjourney:
     if seller == "piapi":
         return piapi(sandbox, timeout_s)
     url = sandbox.endpoints("legnext")["midjourney"]["endpoint"]
     return LegNext(url, "k", process_mode="fast", aspect_ratio="16:9", timeout_s=timeout_s)
 
 
-def runway(sandbox: Sandbox, timeout_s: float = 5.0, model: str = "gen4_turbo") -> Runway:
+def runway(sandbox: Sandbox, timeout_s: float = 60.0, model: str = "gen4_turbo") -> Runway:
     url = sandbox.endpoints()["runwayml"]["endpoint"]
     return Runway(url, "key_1", model=model, ratio="1280:768", duration_s=7, timeout_s=timeout_s)
 
 
-def chat(sandbox: Sandbox, timeout_s: float = 5.0) -> OpenAIChat:
+def chat(sandbox: Sandbox, timeout_s: float = 60.0) -> OpenAIChat:
     return OpenAIChat(sandbox.endpoints()["openai"]["endpoint"], "gpt-4o", "sk-1", timeout_s=timeout_s)
 
 

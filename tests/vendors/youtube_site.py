@@ -72,13 +72,13 @@ class Site:
         return [call.request["content_range"] for call in calls if call.kind in ("upload.put", "upload.ask")]
 
 
-def client(sandbox: Sandbox, timeout_s: float = 5.0, resumes: int = 2, waits: list[float] | None = None) -> YouTube:
+def client(sandbox: Sandbox, timeout_s: float = 60.0, resumes: int = 2, waits: list[float] | None = None) -> YouTube:
     pause = (lambda _: None) if waits is None else waits.append
     urls = music_endpoints(sandbox.url)["youtube"]
     return YouTube(KEYS, **urls, timeout_s=timeout_s, chunk_bytes=CHUNK_UNIT, resumes=resumes, pause=pause)
 
 
-def scripted(vendor: ScriptedVendor, timeout_s: float = 5.0) -> YouTube:
+def scripted(vendor: ScriptedVendor, timeout_s: float = 60.0) -> YouTube:
     place = {"endpoint": f"{vendor.url}/api", "token_endpoint": f"{vendor.url}/token"}
     return YouTube(KEYS, **place, timeout_s=timeout_s, chunk_bytes=CHUNK_UNIT, resumes=1, pause=lambda _: None)
 
