@@ -161,7 +161,7 @@ def decoded(raw: Mapping[str, Any] | None) -> ModeState:
         if type(mode) is not int or not FULL <= mode <= EMERGENCY:
             raise ValueError(f"{name}.mode: is not a whole number from 0 to 3")
     for name, moment in (
-        ("hand.since", state.hand.since if state.hand else None),
+        ("hand.since", (state.hand.since or "") if state.hand else None),
         ("hand.until", state.hand.until if state.hand else None),
         ("auto.since", state.auto.since),
     ):

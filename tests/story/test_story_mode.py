@@ -308,6 +308,7 @@ def test_whatever_else_is_wrong_with_it_the_tick_goes_on(broken: dict[str, Any])
         {"hand": {"mode": 1}},
         {"hand": {"mode": 1, "why": 5, "since": "2026-01-01T00:00:00Z"}},
         {"hand": {"mode": 1, "why": "", "since": 5}},
+        {"hand": {"mode": 1, "why": "", "since": None, "until": "2026-01-02T00:00:00Z"}},
         {"hand": {"mode": 1, "why": "", "since": "2026-01-01T00:00:00Z", "until": 5}},
         {"hand": {"mode": 1, "why": "", "since": "2026-01-01T00:00:00Z", "more": 1}},
         {"auto": {"mode": -1}},
