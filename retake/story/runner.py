@@ -12,7 +12,7 @@ from retake.clock import Clock
 from retake.degraded.mode import Mode
 from retake.keys import Keys
 from retake.logs import diagnosing
-from retake.story.decision import Act, Action, begin_held, decide_in, vendor_of, vendor_of_step
+from retake.story.decision import PAYS, Act, Action, begin_held, decide_in, under_mode, vendor_of, vendor_of_step
 from retake.story.documents import Documents, Step
 from retake.story.generation import TakenIds, new_id
 from retake.story.pipeline import Observer, StoryPipeline
@@ -158,7 +158,10 @@ class StoryRunner:
         documents = store.documents
         mode, mock = self._mode(), self._settings.modes.video_mock
         over = CapWatch(self._spending, store)
-        _, action = decide_in(mode, documents, limits, self._clock.now(), over, video_mock=mock)
+        due, action = decide_in(mode, documents, limits, self._clock.now(), over, video_mock=mock)
+        if action.act in PAYS:
+            mode = self._confirmed_mode()
+            action = under_mode(due, mode, video_mock=mock)
         if diagnosing():
             from retake.story.diagnosis import log_decision
 
@@ -170,7 +173,7 @@ class StoryRunner:
         if action.act is Act.BEGIN:
             plan = tidy_plan(store)
             lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
-            why = (begin_held(mode, video_mock=mock) or over(Step.CONTENT)) if plan.room else ""
+            why = (begin_held(self._confirmed_mode(), video_mock=mock) or over(Step.CONTENT)) if plan.room else ""
             first = f"would begin {new_id(self._clock.now(), TakenIds(store, plan.staged))}"
             off = self._vendor_off(vendor_of_step(Step.CONTENT))
             first = f"would begin nothing: {why}" if why else f"{first}, then wait ({off})" if off else first

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from operator_states import STATES
 from watched_world import WatchedWorld, run_to_end
 
 from retake.bucket import NotFound
@@ -356,6 +357,21 @@ def test_nothing_is_paid_for_where_the_copy_of_the_mode_is_outdated_or_removed(a
     assert (world.watch.mode.mode, dict(world.vendors.billed)) == (MINIMAL, {})
     if "alerts" not in (alerts or {}):  # else the document is invalid
         assert world.json("alerts/state.json")["mode"] == world.json("mode/state.json")
+
+
+@pytest.mark.parametrize("state", ["no generation", "pictures next"])
+def test_a_dry_run_goes_by_the_mode_that_a_tick_reads_before_it_pays(state: str) -> None:
+    world = WatchedWorld(bucket=STATES[state]().bucket)
+    world.put("mode/state.json", {"hand": {"mode": MINIMAL, "why": "", "since": "2026-01-01T00:00:00Z"}})
+    world.watch.begin(send=False)
+    dry = world.manager().dry_run()
+    assert world.tick().why in "\n".join(dry)
+    world.put("mode/state.json", b"{")
+    world.put("alerts/state.json", {})
+    world.watch.begin(send=False)
+    for told in (world.manager().dry_run, world.tick):
+        with pytest.raises(StateError, match=r"mode/state\.json"):
+            told()
 
 
 @pytest.mark.parametrize("alert", [{"code": "breaker_open", "seen": 5}, {"code": ["breaker_open"], "seen": {"": "x"}}])
