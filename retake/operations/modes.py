@@ -6,7 +6,6 @@ from typing import Any
 from retake.clock import stamp
 from retake.degraded.mode import FULL, Hand, Mode, ModeState, mode_at, robots
 from retake.degraded.store import ModeStore
-from retake.errors import StateError
 from retake.operations.pipelines import Operations
 from retake.operations.port import OrderDone
 
@@ -20,12 +19,9 @@ SET_BY = {
 
 
 def mode_notes(operations: Operations) -> list[str]:
-    """Return a note about the mode, unless everything runs. Raises StorageError."""
+    """Return a note about the mode, unless everything runs. Raises StateError, StorageError."""
     panel = ModePanel(operations)
-    try:
-        mode = panel.mode(panel.state())
-    except StateError as error:
-        return [str(error)]
+    mode = panel.mode(panel.state())
     if mode.mode == FULL:
         return []
     until = f", until {mode.until}" if mode.until else ""

@@ -94,13 +94,14 @@ def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineSt
     today = _today(operations)
     off = vendor_off(operations, breakers)
     ended = MAX_ENDED if len(operations.pipelines) == 1 else 0
-    mode, alerts = mode_notes(operations), _open_alerts(operations)
+    (mode, invalid), alerts = _mode(operations), _open_alerts(operations)
     for pipeline in operations.writers():
         if operations.ledger_url(pipeline):
             _runs(operations, pipeline, 0)  # opens a shared ledger once, here, rather than in each thread
-    return operations.each(
+    found = operations.each(
         lambda pipeline: _status(operations, pipeline, today, off, ended, [*mode, *_alert_notes(alerts, pipeline)])
     )
+    return [it._replace(needs=(*it.needs, *invalid)) for it in found]
 
 
 def _today(operations: Operations) -> Today | StateError:
@@ -108,6 +109,14 @@ def _today(operations: Operations) -> Today | StateError:
         return operations.caps.today("")
     except StateError as error:
         return error
+
+
+def _mode(operations: Operations) -> tuple[list[str], list[str]]:
+    """Return notes about the mode, and what a person has to fix before anything is paid for."""
+    try:
+        return mode_notes(operations), []
+    except StateError as error:
+        return [], [str(error)]
 
 
 def _open_alerts(operations: Operations) -> list[Alert]:

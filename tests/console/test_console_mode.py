@@ -18,6 +18,7 @@ from retake.console.command import main
 from retake.console.mode import auto, set_mode, show_mode
 from retake.console.retry import command as retry
 from retake.console.status import command as status
+from retake.exit_codes import ExitCode
 
 HELD = "degraded mode 2 (nothing is begun or paid for) holds it back"
 
@@ -138,11 +139,12 @@ def test_with_many_channels_it_is_told_once() -> None:
     assert [it["next_tick"] for it in answer.document["pipelines"]] == [f"begin nothing: {HELD}"] * 2
 
 
-def test_an_invalid_mode_is_told_and_hides_nothing_else() -> None:
+def test_an_invalid_mode_needs_a_person_and_hides_nothing_else() -> None:
     world = WatchedWorld()
     world.put("mode/state.json", b"{")
     answer = ask(status, world)
-    assert "mode/state.json" in " ".join(answer.document["pipelines"][0]["notes"])
+    assert answer.exit_code == ExitCode.FAILED
+    assert "mode/state.json: not JSON" in " ".join(answer.document["pipelines"][0]["needs"])
     assert "begin a new generation" in answer.document["pipelines"][0]["next_tick"]
 
 
