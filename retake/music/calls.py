@@ -117,10 +117,11 @@ class CallBook:
     def _check_cap(self, cursor: Cursor, day: date, usd: float) -> None:
         if self._cap is None:
             return
-        spent = _spent(cursor, day)
+        spent, latest = _spent(cursor, day)
         if round(spent + usd, 6) > self._cap:
+            when = f"on {day}" if latest <= day.isoformat() else f"from {day} to {latest}"
             raise CapReached(
-                f"MUSIC.daily_cap_usd: {spent:.3f} of {self._cap:.3f} USD are spent on {day}, {usd:.3f} more are asked "
+                f"MUSIC.daily_cap_usd: {spent:.3f} of {self._cap:.3f} USD are spent {when}, {usd:.3f} more are asked "
                 "for; it waits for the next day (UTC)"
             )
 
@@ -180,13 +181,20 @@ def facts_of(call: PaidCall) -> dict[str, Any]:
     return {"step": "imagine", "requested_at_utc": exact_stamp(call.requested_at), **(as_object(call.facts) or {})}
 
 
-def _spent(cursor: Cursor, day: date) -> float:
-    """Return the spending in US dollars that counts against the cap on a day (UTC).
+def counted_days(day: date) -> tuple[str, str]:
+    """Return the first and the last day ("2026-11-22", UTC) whose calls count against the cap on `day`.
 
-    That of the days after it counts, too: the clock was set back, or that of another machine is ahead. What a clock
+    Those of the days after it count, too: the clock was set back, or that of another machine is ahead. What a clock
     wrote that was further ahead must not count for months.
     """
     last = day + MAX_CLOCK_ERROR if day < date.max - MAX_CLOCK_ERROR else date.max
-    counted = paid_calls.c.day.between(day.isoformat(), last.isoformat()) & (paid_calls.c.outcome != "refused")
-    row = cursor.row(select(func.coalesce(func.sum(paid_calls.c.price_usd), 0.0)).where(counted))
-    return round(float(row[0]), 6) if row else 0.0
+    return day.isoformat(), last.isoformat()
+
+
+def _spent(cursor: Cursor, day: date) -> tuple[float, str]:
+    """Return the spending in US dollars that counts against the cap on `day`, and the latest day of it, or ""."""
+    counted = paid_calls.c.day.between(*counted_days(day)) & (paid_calls.c.outcome != "refused")
+    row = cursor.row(
+        select(func.coalesce(func.sum(paid_calls.c.price_usd), 0.0), func.max(paid_calls.c.day)).where(counted)
+    )
+    return (round(float(row[0]), 6), row[1] or "") if row else (0.0, "")

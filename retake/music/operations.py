@@ -9,6 +9,7 @@ from retake.clock import Clock, stamp
 from retake.errors import RetakeError, StateError
 from retake.music import states
 from retake.music.actions import PipelineActions, last_failed_step
+from retake.music.calls import counted_days
 from retake.music.context import FOLDER
 from retake.music.database import SETTING, MusicDatabase, open_music_database
 from retake.music.operator_checks import checks
@@ -166,10 +167,10 @@ class MusicOperations:
         yield from checks(self._settings, self._clock)
 
     def _today(self) -> Today:
-        """Return the spending of today, from the table of paid calls, with music's own cap."""
-        day = self._clock.now().date().isoformat()
+        """Return the spending that counts today, from the table of paid calls, with music's own cap."""
+        day, last = counted_days(self._clock.now().date())
         with self.database.reading() as cursor:
-            calls = [call for call, _, _ in calls_since(cursor, day) if call.day == day]
+            calls = [call for call, _, _ in calls_since(cursor, day) if call.day <= last]
         pending = {str(call.id): call.price_usd for call in calls if call.outcome == "pending"}
         settled = round(sum(call.price_usd for call in calls if call.outcome != "pending"), 6)
         book = DayBook(day, {NAME: Sums(settled, pending)})

@@ -9,10 +9,12 @@ from rig import Rig
 
 from retake.errors import StorageError
 from retake.music.attempts import AttemptStore
+from retake.music.operations import open_operations
 from retake.music.rows import PipelineRow
 from retake.music.settings import MusicSettings
 from retake.music.states import MusicStep
 from retake.music.worker import step_prices
+from retake.operations import status
 
 Rigs = Callable[..., Rig]
 
@@ -42,10 +44,14 @@ def test_a_clock_that_is_set_back_does_not_begin_with_nothing_spent(rigs: Rigs, 
     rig = rigs(url, daily_cap_usd=step_prices(MusicSettings())[MusicStep.COVER])
     rig.create()
     rig.work()
+    latest = rig.clock.now().date()
     rig.clock.moment -= back
     held = rig.create()
     rig.work()
     assert rig.attempts(held) == [(1, "interrupted", "ERR_BUSINESS_CAP_REACHED")]
+    [told] = status.status_report(open_operations(rig.settings, rig.clock, rig.bucket), None).document()["pipelines"]
+    assert told["spend_today"]["settled_usd"] == told["spend_today"]["cap_usd"]
+    assert f"are spent from {rig.clock.now().date()} to {latest}, " in told["notes"][0]
 
 
 def test_a_clock_that_was_a_month_ahead_does_not_hold_the_cap_for_a_month(rigs: Rigs, url: str) -> None:
