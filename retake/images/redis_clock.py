@@ -31,12 +31,14 @@ class RedisClock:
     def __init__(self, client: Redis, clock: Clock) -> None:
         self._calls, self._clock = RedisCalls(client, clock), clock
         self._reading: _Reading | None = None
+        self._asked_s = 0.0  # by the monotonic clock
 
     def now(self) -> datetime:
         """Return the time of Redis. Raises RedisAway if Redis has never answered."""
         now_s = time.monotonic()
         reading = self._reading
         if reading is None or self._is_old(reading, now_s):
+            self._asked_s = now_s  # even if there is no answer: a Redis that hangs is waited for only once a minute
             try:
                 reading = self._reading = self._asked()
             except RedisAway:
@@ -48,7 +50,7 @@ class RedisClock:
         self._clock.sleep(seconds)
 
     def _is_old(self, reading: _Reading, now_s: float) -> bool:
-        return now_s - reading.monotonic_s > _ASK_EVERY_S or abs(self._apart_s(now_s) - reading.apart_s) > _STEP_S
+        return now_s - self._asked_s > _ASK_EVERY_S or abs(self._apart_s(now_s) - reading.apart_s) > _STEP_S
 
     def _asked(self) -> _Reading:
         seconds, micros = self._calls.ask(self._calls.client.time)

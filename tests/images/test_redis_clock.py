@@ -2,12 +2,14 @@
 
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 from local_servers import RunningServer
 from service_world import NOWHERE, SETTINGS, ServiceWorld
 
 from retake.clock import FakeClock, SystemClock
+from retake.images import redis_calls, redis_clock
 from retake.images.cleanup import CleanUp
 from retake.images.redis_calls import RedisAway, open_redis
 from retake.images.redis_clock import RedisClock
@@ -63,6 +65,29 @@ def test_redis_is_asked_again_after_a_suspension_and_its_last_answer_counts_whil
     redis_server.stop()
     machine.for_ = timedelta(hours=2)
     assert abs(clock.now().timestamp() - time.time()) < 60
+
+
+def test_while_redis_is_away_it_is_asked_once_a_minute(
+    redis_server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine, client, asked = Suspended(), open_redis(redis_server.url), list[float]()
+    ask = client.time
+
+    def counted() -> object:
+        asked.append(machine.for_.total_seconds())
+        return ask()
+
+    monkeypatch.setattr(client, "time", counted)
+    monkeypatch.setattr(redis_calls, "COOLDOWN_S", 0.0)
+    later = SimpleNamespace(monotonic=lambda: time.monotonic() + machine.for_.total_seconds())
+    monkeypatch.setattr(redis_clock, "time", later)
+    clock = RedisClock(client, machine)
+    clock.now()
+    redis_server.stop()
+    for seconds in (61, 62, 120, 123, 124):
+        machine.for_ = timedelta(seconds=seconds)
+        assert abs(clock.now().timestamp() - time.time() - seconds) < 60
+    assert asked == [0, 61, 123]
 
 
 def test_before_redis_has_answered_there_is_no_time() -> None:
