@@ -76,7 +76,7 @@ def check_images_of_operator(
     mask([*settings.places.passwords(), *(key for _, key in settings.keys)])
     redis = open_redis(settings.places.redis)
     store = JobStore(redis, RedisClock(redis, clock))
-    table = JobTable(settings.places.database, clock) if settings.places.database else None
+    table = JobTable(settings.places.database, store.clock) if settings.places.database else None
     try:
         bucket = open_configured(settings.storage, settings.workflow)
         services = CheckedServices(settings.images, store, bucket, table)

@@ -70,15 +70,15 @@ def open_services(
     """
     clock, places = clock or SystemClock(), settings.places
     redis = open_redis(places.redis)
+    store, table = JobStore(redis, RedisClock(redis, clock)), None
     mask([*places.passwords(), *(key for _, key in settings.keys)])
-    table = None
     if with_table and places.database:
         from retake.images.table import JobTable  # loads SQLAlchemy, which a worker does not need
 
-        table = JobTable(places.database, clock)
+        table = JobTable(places.database, store.clock)
     services = ImageServices(
         settings=settings,
-        store=JobStore(redis, RedisClock(redis, clock)),
+        store=store,
         bucket=open_configured(settings.storage, settings.workflow),
         broker=Broker(places.rabbitmq, TOPOLOGY, name=name),
         table=table,

@@ -130,7 +130,8 @@ class JobTable:
     """
 
     def __init__(self, url: str, clock: Clock) -> None:
-        """Does not connect yet. Raises SettingsError for a URL that cannot be used."""
+        """Does not connect yet. `clock` is that of the jobs, whose times are compared with those of rows. Raises
+        SettingsError for a URL that cannot be used."""
         self._clock = clock
         self._database = open_database(url, read_only=False, setting="DATABASE_URL", connect_s=ANSWER_S)
 

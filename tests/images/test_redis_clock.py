@@ -1,6 +1,7 @@
 """The clock of Redis: wrong clocks of the machines delete no result before its time, and keep none for ever."""
 
 import time
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -11,8 +12,11 @@ from service_world import NOWHERE, SETTINGS, ServiceWorld
 from retake.clock import FakeClock, SystemClock
 from retake.images import redis_calls, redis_clock
 from retake.images.cleanup import CleanUp
+from retake.images.jobs import iso
 from retake.images.redis_calls import RedisAway, open_redis
 from retake.images.redis_clock import RedisClock
+from retake.images.settings import ImagesSettings
+from retake.images.start import open_services
 from retake.images.store import JobStore
 from retake.images.sweeper import Sweeper
 
@@ -41,6 +45,17 @@ def test_a_machine_with_a_wrong_clock_cleans_up_nothing_before_its_time(
     assert [world.status(it) for it in (before, meanwhile)] == ["ready", "ready"]
     sweep(machine(world, off), ttl_s=0.0)  # their time is over
     assert world.keys() == []
+
+
+@pytest.mark.parametrize("off", [timedelta(days=1), timedelta(days=-1)], ids=["ahead", "behind"])
+def test_the_rows_of_jobs2_have_the_time_of_redis_too(table_world: ServiceWorld, off: timedelta) -> None:
+    settings, clock = ImagesSettings(images=SETTINGS, places=table_world.places), FakeClock(datetime.now(UTC) + off)
+    with closing(open_services(settings, "test", with_table=True, clock=clock)) as services:
+        table_world.table, now = services.table, services.store.clock.now()
+        job_id = table_world.row()
+        for since, old in ((-60, False), (60, True)):
+            [row] = services.table.open_rows(iso(now + timedelta(seconds=since)))
+            assert (row.job_id, row.old) == (job_id, old)
 
 
 class Suspended(SystemClock):
