@@ -44,6 +44,11 @@ class Conflict(StorageError):
     """The object is not what the writer expected. Nothing was written."""
 
 
+class Unreadable(StorageError):
+    """This object cannot be read until a person acts, although the store answers: a link is in its place, it may not be
+    read, it is too large for memory, or it was moved to an archive."""
+
+
 class Entry(NamedTuple):
     """One object in a listing."""
 
@@ -59,7 +64,7 @@ class Objects(Protocol):
     """The URL of the bucket as the settings have it, without credentials."""
 
     def read(self, key: str) -> tuple[bytes, str]:
-        """Return the object and its version. Raises NotFound.
+        """Return the object and its version. Raises NotFound, and Unreadable if only this object is at fault.
 
         A reader sees each write whole or not at all. A version is an opaque string; no key has the same one twice.
         """

@@ -22,7 +22,7 @@ from logging import getLogger
 
 from retake.attempts import attempts, countdown, repeating
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, this_process
-from retake.bucket.contract import write_unsynced
+from retake.bucket.contract import Unreadable, write_unsynced
 from retake.bucket.wrappers import LeasedBucket
 from retake.clock import Clock
 from retake.errors import LeaseHeld, StateError
@@ -96,7 +96,7 @@ class RunDocuments:
         if not is_run_id(run_id):
             return None
         try:
-            data, version = self._bucket.read(run_key(run_id))
+            data, version = _read(self._bucket, run_key(run_id))
         except NotFound:
             self.forget(run_id)
             return None
@@ -190,7 +190,7 @@ class RunDocuments:
     def _segment(self, run_id: str, name: str) -> list[Event]:
         key = segment_key(run_id, name)
         try:
-            data, _ = self._bucket.read(key)
+            data, _ = _read(self._bucket, key)
         except NotFound:
             raise StateError(f"{key}: is missing, and with it some events of {run_id}; restore it") from None
         return parse_segment(key, run_id, data)
@@ -200,6 +200,14 @@ class RunDocuments:
             self._known[doc.run.run_id] = doc, version
         else:
             self.forget(doc.run.run_id)
+
+
+def _read(bucket: Bucket, key: str) -> tuple[bytes, str]:
+    """Return an object and its version. Raises NotFound, StateError if it alone cannot be read, StorageError."""
+    try:
+        return bucket.read(key)
+    except Unreadable as error:
+        raise StateError(str(error)) from error
 
 
 def claimable(runs: Iterable[Run], now: datetime) -> list[Run]:

@@ -26,6 +26,7 @@ from s3_zoo import (
 )
 
 from retake.bucket import ABSENT, ANY, Conflict, LeaseTerms, NotFound, open_bucket
+from retake.bucket.contract import Unreadable
 from retake.bucket.s3 import S3Bucket
 from retake.bucket.s3.client import S3Place, connect, parse_url
 from retake.bucket.s3.conditions import conditions, forget
@@ -435,6 +436,13 @@ def test_what_is_no_key_is_not_part_of_the_bucket(bucket: S3Bucket, url: str) ->
     for key in ("some/place/", "some/place/a//b", "some/place/.retake/leases/x", "some/placeless", "other"):
         client.put_object(Bucket=place.bucket, Key=key, Body=b"")
     assert bucket.list("") == []
+
+
+def test_an_archived_object_is_unreadable_and_its_store_is_not(bucket: S3Bucket, url: str) -> None:
+    client, place = connect(parse_url(url), connect_s=5, read_s=5), parse_url(url)
+    client.put_object(Bucket=place.bucket, Key="some/place/a", Body=b"", StorageClass="GLACIER")
+    with pytest.raises(Unreadable, match=r"cannot read a .*restore it"):
+        bucket.read("a")
 
 
 def test_deleting_removes_every_version(proxy: Zoo) -> None:

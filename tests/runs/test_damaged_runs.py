@@ -1,20 +1,25 @@
 """Runs whose documents somebody has damaged or removed: what becomes of the others, and of their workers."""
 
 import json
+import os
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from ledger_shapes import wait
 
 from retake.bucket import ANY
+from retake.bucket.directory import DirectoryBucket
+from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
-from retake.errors import StateError
+from retake.errors import StateError, StorageError
 from retake.retrying.policy import RetryPolicy
 from retake.runs import schema
 from retake.runs.bucket_ledger import BucketLedger
-from retake.runs.listing import RunsWanted
+from retake.runs.history import BucketHistory
+from retake.runs.listing import BucketListing, RunsWanted
 from retake.runs.recovery import Recovery
 from retake.runs.run_document import run_key
 from retake.runs.run_handle import RunHandle
@@ -60,6 +65,42 @@ def test_a_run_that_is_spoilt_while_it_is_worked_on_does_not_end_its_worker(dama
     worker = Worker(ledger, job, RetryPolicy(max_retries=3), clock, name="host:1")
     assert worker.work(until_idle=True) == 2
     assert [(it.task_id, it.status) for it in ledger.runs()] == [("sound", RunStatus.SUCCEEDED)]
+
+
+def linked(document: Path) -> None:
+    document.rename(document.parents[2] / "elsewhere")
+    document.symlink_to(document.parents[2] / "elsewhere")
+
+
+def forbidden(document: Path) -> None:
+    document.chmod(0)
+
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+
+
+@pytest.mark.parametrize("spoil", [linked, pytest.param(forbidden, marks=AS_ROOT)])
+def test_a_run_that_the_store_cannot_read_hides_no_other(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    bucket, clock = DirectoryBucket(f"{tmp_path}/bucket"), FakeClock()
+    ledger = BucketLedger(bucket, clock)
+    spoilt, sound = (wait(ledger, clock, name, RunStatus.RUNNING) for name in ("spoilt", "sound"))
+    clock.sleep(3600)
+    spoil(tmp_path / "bucket" / run_key(spoilt.run_id))
+    listing, history = BucketListing(bucket), BucketHistory(bucket)
+    assert [run.run_id for run in Recovery(ledger, clock, max_resumes=0).sweep().given_up] == [sound.run_id]
+    assert [run.run_id for run in ledger.runs()] == [sound.run_id]
+    assert [run.run_id for run in listing.runs([spoilt.run_id, sound.run_id])] == [sound.run_id]
+    assert sum(it.runs for it in history.segments().values()) == 1
+    for unreadable in (ledger.unreadable, listing.unreadable):
+        [told] = unreadable
+        assert told.startswith(f"cannot read {run_key(spoilt.run_id)}")
+
+
+def test_a_store_that_does_not_answer_is_not_taken_for_one_damaged_run() -> None:
+    bucket, clock = MemoryBucket(), FakeClock()
+    run = BucketLedger(bucket, clock).create_for_task("t", "t#1", actor="cron")
+    with pytest.raises(StorageError):
+        BucketLedger(FailingBucket(bucket, Fault(key=run_key(run.run_id))), clock).runs()
 
 
 @pytest.mark.parametrize("last_read", [2, 3, 5], ids=["before the heartbeat", "before the move", "before giving up"])

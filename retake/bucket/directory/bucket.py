@@ -21,6 +21,7 @@ from datetime import datetime
 from typing import BinaryIO
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Entry, Expect, NotFound, Room, check_key, check_prefix
+from retake.bucket.contract import Unreadable
 from retake.bucket.directory.disk import (
     NOT_THERE,
     Draft,
@@ -130,7 +131,7 @@ class DirectoryBucket(DirectoryWrites):
             try:
                 return whole.readall(), version_of(found)
             except MemoryError:
-                raise StorageError(
+                raise Unreadable(
                     f"cannot read {key} of {self.url}: it has {found.st_size} bytes, for which this process has no "
                     "memory; if another program has put it there, move it away"
                 ) from None
@@ -227,7 +228,7 @@ def _opened(tree: Tree, url: str, key: str) -> Iterator[tuple[int, os.stat_resul
         try:
             tree.refuse_links(key)
             tree.look_at(path)
-            file = os.open(path, _TO_READ)
+            file = _open_to_read(path, f"read {key} of {url}")
         except OSError as error:
             if error.errno not in NOT_THERE or error.errno == errno.ELOOP:
                 raise
@@ -240,6 +241,17 @@ def _opened(tree: Tree, url: str, key: str) -> Iterator[tuple[int, os.stat_resul
             yield file, found
         finally:
             os.close(file)
+
+
+def _open_to_read(path: str, doing: str) -> int:
+    """Open a file to be read. Raises Unreadable if it is a link or may not be read itself, else OSError."""
+    try:
+        return os.open(path, _TO_READ)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.EACCES) or status(path) is None:  # else a folder above it is at fault
+            raise
+        with storage_errors(doing, Unreadable):
+            raise
 
 
 class ReservedFile:

@@ -55,17 +55,17 @@ class Draft(NamedTuple):
 
 
 @contextmanager
-def storage_errors(doing: str) -> Iterator[None]:
+def storage_errors(doing: str, kind: type[StorageError] = StorageError) -> Iterator[None]:
     """Turn an OSError in the block into a StorageError that says what failed, where, and what to do about it.
 
-    `doing` completes "cannot …".
+    `doing` completes "cannot …"; `kind` is the type of the error.
     """
     try:
         yield
     except OSError as error:
         advice = _ADVICE.get(error.errno or 0, "check that the disk is mounted and sound, then run this again")
         where = f" ({error.filename})" if error.filename else ""
-        raise StorageError(f"cannot {doing}: {error.strerror or error}{where}; {advice}") from error
+        raise kind(f"cannot {doing}: {error.strerror or error}{where}; {advice}") from error
 
 
 def version_of(found: os.stat_result) -> str:

@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from retake.attempts import attempts, countdown, repeating
 from retake.bucket import check_key
+from retake.bucket.contract import Unreadable
 from retake.clock import Clock
 from retake.errors import SettingsError, StorageError, StorageKeyRefused
 
@@ -22,7 +23,10 @@ T = TypeVar("T")
 _session_lock = threading.Lock()
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0, 8.0)  # the last one repeats
 
+_ARCHIVED = "InvalidObjectState"
+
 _ADVICE = {
+    _ARCHIVED: "it is in an archive class: restore it, and exempt Retake's documents from the lifecycle rule",
     "NoSuchBucket": "there is no such bucket: create it, or correct STORAGE.url",
     "AccessDenied": "the key may not do that: allow it to list, read, write and delete in this bucket",
     "403": "the key may not do that: allow it to list, read, write and delete in this bucket",
@@ -207,6 +211,6 @@ class S3Client:
 
     def failed(self, doing: str, error: Exception) -> StorageError:
         """Return the StorageError for `error`."""
-        refused = isinstance(error, RequestRefused) and error.code in _KEY_TROUBLE
-        kind = StorageKeyRefused if refused else StorageError
+        code = error.code if isinstance(error, RequestRefused) else ""
+        kind = StorageKeyRefused if code in _KEY_TROUBLE else Unreadable if code == _ARCHIVED else StorageError
         return kind(f"cannot {doing} (s3://{self._place.bucket}): {error}")
