@@ -67,6 +67,7 @@ class FailedGeneration(NamedTuple):
     generation_id: str | None
     step: str | None
     error: ErrorRecord
+    dropped: bool = False  # whether its dead letter is gone
 
 
 class UnknownOutcome(NamedTuple):
@@ -212,16 +213,19 @@ def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:
     return _with_error(error, found)
 
 
+_KEPT = "Everything is kept in dead_letters/; a new generation is begun."
+
+
 def _generation_failed(last: FailedGeneration) -> Condition:
-    at = f" at {last.step}" if last.step else ""
+    at, requeued = f" at {last.step}" if last.step else "", "" if last.dropped else last.generation_id
     found = Condition(
         "generation_failed",
         "error",
         f"generation_failed/{last.step or 'unknown'}",
         f"A generation failed{at}",
         last.error.id or last.generation_id or "unknown",
-        follows="Everything is kept in dead_letters/; a new generation is begun.",
-        command=f"python -m retake dead-letters requeue {last.generation_id}" if last.generation_id else "",
+        follows="A new generation is begun." if last.dropped else _KEPT,
+        command=f"python -m retake dead-letters requeue {requeued}" if requeued else "",
         generation_id=last.generation_id,
         step=last.step,
     )

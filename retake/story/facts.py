@@ -68,7 +68,8 @@ def _failures(documents: Documents, limits: Workflow, now: datetime, error: Erro
 
 def _last(gen: GenDocument) -> FailedGeneration:
     raw = gen.last_failure
-    return FailedGeneration(raw.get("generation_id"), raw.get("step"), ErrorRecord(raw.get("error") or {}))
+    error, dropped = ErrorRecord(raw.get("error") or {}), bool(raw.get("dropped"))
+    return FailedGeneration(raw.get("generation_id"), raw.get("step"), error, dropped)
 
 
 def _refused(documents: Documents, limits: Workflow, now: datetime) -> str | None:

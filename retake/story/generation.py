@@ -208,6 +208,14 @@ def remove_copies(store: DocumentStore, letter: "DeadLetter") -> None:
             store.bucket.delete(key)
 
 
+def note_drop(store: DocumentStore, generation_id: str) -> None:
+    """Note with the last failure that the dead letter of its generation is about to be dropped: alerts advise to
+    requeue what is not."""
+    gen = store.documents.gen
+    if gen.last_failure.get("generation_id") == generation_id:
+        store.save_gen(gen.updated(last_failure={**gen.last_failure, "dropped": True}))
+
+
 def nobodys_calls(store: DocumentStore, letter_id: str) -> list[dict[str, Any]]:
     """Return the paid calls in a letter with work that belonged to no generation, or [] for any other letter."""
     return recorded_calls(store, _document_of(store, letter_id)) if letter_id.startswith(NOBODYS) else []

@@ -16,7 +16,7 @@ from retake.paid.spending import Spending
 from retake.retrying.dead_letters import DeadLetter, DeadLetters
 from retake.story.decision import Act, Action, decide
 from retake.story.documents import Documents, MidjourneyDocument, Status
-from retake.story.generation import bill_nobodys, dead_letter, remove_copies, requeuable_or_why, requeue
+from retake.story.generation import bill_nobodys, dead_letter, note_drop, remove_copies, requeuable_or_why, requeue
 from retake.story.operator_rules import GenerationPlan, plan
 from retake.story.rollback import keep_rolled_back, plan_rollback
 from retake.story.run_mirror import RunMirror, task_of
@@ -121,6 +121,7 @@ class OperatorActions:
                 )
             remove_copies(store, letter)
             bill_nobodys(store, generation_id, self._clock.now())
+            note_drop(store, generation_id)
             DeadLetters(store.bucket, self._clock, lease=lease).drop(generation_id)
             self._record_drop(lease, generation_id)
             return letter

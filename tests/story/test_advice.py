@@ -12,6 +12,7 @@ from story_world import World
 from retake.alerts.conditions import Condition, TickEnd, look
 from retake.errors import RetakeError
 from retake.operations.breakers import breaker_states
+from retake.operations.letters import find_letter
 from retake.operations.pipelines import Operations
 from retake.operations.port import ItemOrder, Refusal, Verb
 from retake.operations.status import statuses
@@ -92,6 +93,16 @@ def test_the_commands_that_a_refusal_names_are_accepted(name: str) -> None:
     taken = [command for text in refusals(name) for command in take_all(name, text)]
     if any(TABLE.get(name, ())) and name != "finished, but for its id":
         assert taken, "a refusal of retry, skip or cancel names what can be done instead"
+
+
+def test_an_alert_advises_no_requeue_of_a_dropped_dead_letter() -> None:
+    world = STATES["dead_lettered"]()
+    [before] = conditions(world)
+    assert before.command.endswith(f"dead-letters requeue {ID}")
+    find_letter(operations_of(world), ID).drop()
+    [after] = conditions(world)
+    assert (after.key, after.occurrence) == (before.key, before.occurrence), "the same alert, which is not sent again"
+    assert (after.command, after.follows) == ("", "A new generation is begun.")
 
 
 LETTERS: dict[str, Callable[[World], object]] = {
