@@ -70,8 +70,8 @@ class ChannelLooks:
             version, looked_at, due_at, why, task = json.loads(text)
             if version == there.version and self._is_in_time(looked_at, due_at):
                 return ChannelRest(str(why), due_at, tuple(map(str, task)))
-        except (ValueError, TypeError, RecursionError):
-            pass  # not what `opened` wrote
+        except (ValueError, TypeError):
+            pass  # other code wrote it
         return None
 
     def rested(self, channel: str) -> None:

@@ -12,7 +12,7 @@ from retake.bucket.directory import DirectoryBucket
 from retake.errors import StorageError
 from retake.ticking.channel_looks import ChannelLooks, ChannelRest
 from retake.ticking.channel_versions import MARKS, MAX_WHOLE_REQUESTS
-from retake.ticking.rest import SETTLED_S, LookFile
+from retake.ticking.rest import SETTLED_S, LookFile, RememberedLook
 
 NOTHING = ChannelRest("nothing to do")
 PLACES = {"one": ("one/444/",), "two": ("two/444/",)}
@@ -73,6 +73,16 @@ def test_whether_a_large_bucket_can_be_listed_is_tried_again_now_and_then(file: 
         asked.append(large.asked - before)
     marks = len(PLACES)  # the requests for them
     assert asked == [MAX_WHOLE_REQUESTS + marks, marks, marks, MAX_WHOLE_REQUESTS + marks, marks]
+
+
+@pytest.mark.parametrize("text", ["soon", "7", '["version", 0, null, "why"]'])
+def test_a_look_that_other_code_wrote_lets_no_channel_rest(file: LookFile, large: Listing, text: str) -> None:
+    """Code that is overwritten in place, as by cp, leaves its version and the time of its folder as they were."""
+    now = time.time()
+    file.write(RememberedLook("basis", dict.fromkeys(("", *PLACES), text), now))
+    looks = ChannelLooks(file, "basis", now + 60, LONGEST_S)
+    looks.compare(large, PLACES)
+    assert resting(looks) == set()
 
 
 def test_where_no_version_is_known_every_channel_is_opened(file: LookFile) -> None:
