@@ -14,11 +14,12 @@ from retake.music import states
 from retake.music.database import MusicDatabase, open_music_database
 from retake.music.rows import PipelineRow
 from retake.music.settings import MUSIC_KEYS, MusicKeys, MusicSettings
-from retake.music.store import PipelineStore
+from retake.music.store import NAME, PipelineStore
 from retake.music.tables import SCHEMA
 from retake.operations.finding import Finding, fault, of_error, ok, warn
 from retake.operations.vendor_checks import PATIENCE_S, health_check, tried_check
 from retake.plural import count
+from retake.runs.run import Run
 from retake.runs.schema import version
 from retake.runs.states import FINAL, RunStatus
 
@@ -89,18 +90,24 @@ def _tables(settings: MusicSettings, database: MusicDatabase) -> Finding:
 
 
 def _at_work(settings: MusicSettings, database: MusicDatabase) -> Finding:
-    """Return whether the running steps have a worker, or will get one."""
-    store, now = PipelineStore(database), database.clock.now()
+    """Return whether the running steps have a worker, or will get one: a step may wait for as long as others are worked
+    on."""
+    store, ledger, now = PipelineStore(database), database.ledger, database.clock.now()
     running = store.listing([states.running(step) for step in states.STEPS], limit=MAX_CHECKED)
     patience = timedelta(seconds=settings.music.stuck_seconds + 5)
 
+    def silent(run: Run) -> bool:
+        return now - (run.heartbeat_at or run.updated_at) > patience
+
+    busy = not all(map(silent, ledger.runs(status=[RunStatus.RUNNING], pipeline=NAME, limit=MAX_CHECKED)))
+
     def stuck(row: PipelineRow) -> bool:
-        run = database.ledger.find(row.run_key)
+        run = ledger.find(row.run_key)
         if run is None or run.status in FINAL:
             return now - row.updated_at > patience
-        if run.status is RunStatus.RETRY_SCHEDULED and run.next_retry_at:
-            return now - run.next_retry_at > patience
-        return now - (run.heartbeat_at or run.updated_at) > patience
+        if run.status is RunStatus.RUNNING:
+            return silent(run)
+        return not busy and now - (run.next_retry_at or run.updated_at) > patience
 
     left = [row.task_id for row in running if stuck(row)]
     if left:

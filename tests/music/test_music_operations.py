@@ -266,6 +266,18 @@ def test_a_step_that_nobody_works_on_is_found(rows: Rows) -> None:
     assert named(rows.operations.check(), "music database").found.endswith("the newest; 1 cover_running")
 
 
+def test_a_step_that_waits_while_all_workers_are_busy_is_not_stuck(rows: Rows) -> None:
+    rows.create()
+    busy = rows.begin().run
+    rows.create()
+    for _ in range(3):
+        rows.clock.sleep(60)
+        busy = rows.database.ledger.heartbeat(busy)
+    assert named(rows.operations.check(), "music service").verdict is Verdict.OK
+    rows.clock.sleep(66)
+    assert named(rows.operations.check(), "music service").facts == {"stuck": ["music-2", "music-1"]}
+
+
 def test_a_step_whose_worker_lives_or_whose_time_has_not_come_has_its_worker(rows: Rows) -> None:
     rows.create()
     attempt = rows.begin()
