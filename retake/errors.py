@@ -8,6 +8,7 @@
     ├── LeaseHeld            another process holds the pipeline's lease        exit 75
     ├── LeaseLost            the lease expired or was taken over               exit 75
     ├── Stopped              a signal asked the program to stop                exit 75
+    ├── OutOfThreads         this machine starts no further thread            exit 75
     ├── CapReached           the daily cap is reached                          exit 75
     ├── RunError             an operation does not fit the run                 exit 65
     └── CodedError           classified, with a code of the protocol           exit 75, 69 or 78
@@ -28,7 +29,8 @@ error says what happened, where, and what to do next, and is shown to people unc
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -140,6 +142,12 @@ class Stopped(RetakeError):
     exit_code = ExitCode.TRY_LATER
 
 
+class OutOfThreads(RetakeError):
+    """This machine starts no further thread. Nothing is half done that a crash would not leave too."""
+
+    exit_code = ExitCode.TRY_LATER
+
+
 class CapReached(RetakeError):
     """The daily cap is reached. Tasks that are paid for are still polled; everything else waits until tomorrow."""
 
@@ -236,6 +244,20 @@ def redact(text: str) -> str:
     if "key_" in text or "sk-" in text:
         text = re.sub(_VENDOR_KEY, r"\1…", text)
     return text
+
+
+@contextmanager
+def naming_thread_shortage() -> Iterator[None]:
+    """Raise OutOfThreads for the RuntimeError with which Python, in the block, could not start a thread."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "start new thread" not in str(error):
+            raise
+        raise OutOfThreads(
+            "this machine starts no further thread, since a limit on processes is reached (ulimit -u, TasksMax of "
+            "systemd, pids of a container): end what is not needed, or raise the limit, and run this again"
+        ) from error
 
 
 def message_of(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from retake.console.answer import Answer, Sentence, Tone
 from retake.console.command_context import CommandContext
 from retake.console.group import AS_JSON, CHANNEL
 from retake.console.rendering import complain, show
-from retake.errors import RetakeError
+from retake.errors import RetakeError, naming_thread_shortage
 from retake.exit_codes import ExitCode
 from retake.logs import setup_logging
 from retake.option_values import not_empty
@@ -88,7 +88,8 @@ def execute(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 2
     never a traceback; in JSON it is the document {"error", "exit_code"}. Raises the click.UsageError of `work`."""
     setup_logging(sys.stderr, human=True, level="WARNING")
     try:
-        answer = work()
+        with naming_thread_shortage():
+            answer = work()
     except RetakeError as error:
         complain(str(error), sys.stderr)
         answer = Answer({"error": str(error), "exit_code": error.exit_code}, [], error.exit_code)

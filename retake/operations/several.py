@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from logging import getLogger
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from retake.errors import RetakeError
+from retake.errors import RetakeError, naming_thread_shortage
 from retake.exit_codes import ExitCode, most_severe
 
 _BY_SEVERITY = (
@@ -48,7 +48,8 @@ def each(items: Sequence[Item], work: Callable[[Item], T], failed: Callable[[str
     stopped = False
     for item in items:
         try:
-            found = failed("not done: interrupted before it", ExitCode.INTERRUPTED) if stopped else work(item)
+            with naming_thread_shortage():
+                found = failed("not done: interrupted before it", ExitCode.INTERRUPTED) if stopped else work(item)
         except RetakeError as error:
             found = failed(str(error), error.exit_code)
         except KeyboardInterrupt:

@@ -11,7 +11,7 @@ from types import FrameType
 from typing import NoReturn
 
 from retake.clock import Clock, wait
-from retake.errors import RetakeError, Stopped
+from retake.errors import RetakeError, Stopped, naming_thread_shortage
 from retake.exit_codes import ExitCode
 from retake.logs import bind
 
@@ -37,7 +37,8 @@ def exit_code_of(work: Callable[[], int], *, part_of_a_run: bool = False) -> int
     """
     with bind(run_id=None if part_of_a_run else os.urandom(6).hex()):
         try:
-            return work()
+            with naming_thread_shortage():
+                return work()
         except RetakeError as error:
             _log.error("%s", error, extra={"exit_code": error.exit_code})
             return error.exit_code

@@ -29,7 +29,7 @@ from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
 from retake.degraded.mode import FULL, Mode, ModeState, decoded, may_change_at, mode_at
 from retake.degraded.settings import ModeSettings
-from retake.errors import LeaseHeld, RetakeError, SettingsError, StateError, redact
+from retake.errors import LeaseHeld, RetakeError, SettingsError, StateError, naming_thread_shortage, redact
 from retake.exit_codes import ExitCode
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
@@ -230,7 +230,8 @@ class TickWatch:
         exit_code, why = int(ExitCode.BUG), ""
         usable = True  # whether the settings are valid, which figures depend on
         try:
-            tick = runner.tick(orders)
+            with naming_thread_shortage():
+                tick = runner.tick(orders)
             exit_code = tick.exit_code
             if self._look:
                 self._look.ticked(tick, worked=runner.worked)
@@ -398,7 +399,8 @@ def _facts(runner: WatchedRunner) -> PipelineFacts | None:
 def _logging_errors(what: str, failures: list[str]) -> Iterator[None]:
     """Log an error and note it in `failures`: trouble with alerts or figures must not change how a tick ends."""
     try:
-        yield
+        with naming_thread_shortage():
+            yield
     except RetakeError as error:
         failures.append(what)
         _log.error("%s; the next tick does so: %s", what, error)

@@ -11,7 +11,7 @@ from watched_world import WatchedWorld
 from retake.alerts.conditions import FailedGeneration, PipelineFacts, TickEnd, UnknownOutcome, look
 from retake.alerts.store import BoardStore
 from retake.bucket import ANY
-from retake.errors import Code, ErrorRecord, Refused, SettingsError
+from retake.errors import Code, ErrorRecord, OutOfThreads, Refused, SettingsError
 from retake.story.content import load_prompts, prompts_file
 from retake.story.facts import _without as without
 from retake.story.facts import story_facts
@@ -108,6 +108,17 @@ def test_settings_that_are_wrong_are_told_until_they_are_right() -> None:
     world.keys = keys
     world.tick()
     assert "refused" not in world.alerts()
+
+
+def test_a_tick_for_which_no_thread_could_be_started_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tick(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    world = WatchedWorld()
+    monkeypatch.setattr(type(world.manager()), "tick", tick)
+    with pytest.raises(OutOfThreads):
+        world.tick()
+    assert world.alerts() == {}
 
 
 def test_a_pipeline_that_is_no_more_closes_its_alerts() -> None:
