@@ -262,7 +262,9 @@ def _until_done(options: Options, tick: OneTick, sandbox: "Sandbox | None") -> i
         runner = tick.runner(watch.observe, one_generation=True)
 
         def run_tick(orders: Orders) -> Tick:
-            return tick.watch.tick(tick.pipeline, runner, orders)
+            ended = tick.watch.tick(tick.pipeline, runner, orders)
+            watch.ended(ended)
+            return ended
 
         exit_code = until_done(run_tick, options.orders, interval, clock, lambda: stopping.count > 0)
     watch.print_account(sys.stdout, sandbox.bill() if sandbox else None)

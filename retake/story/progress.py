@@ -24,6 +24,7 @@ from retake.output import NotWritten, write
 from retake.story.decision import Act, Action
 from retake.story.documents import IMAGINE, Documents, Step
 from retake.story.settings import Settings
+from retake.ticking.tick import Tick
 
 if TYPE_CHECKING:
     from retake.sandbox import VendorBill
@@ -87,7 +88,8 @@ class Watch:
         self._generation_id: str | None = None
         self._retries: dict[str, int] = {}
         self._events: list[tuple[datetime, str]] = []  # the lines of the summary, with their times
-        self._row: str | None = None
+        self._reached = -1  # the index of the row under way; -1: not known yet, len(ROWS): all are done
+        self._last: Tick | None = None
         self._action = ""
         self._spinner = Spinner("dots")
         console = Console(stderr=True)
@@ -109,15 +111,18 @@ class Watch:
         if documents.gen.generation_id is None and self._generation_id:
             return
         self._generation_id = documents.gen.generation_id
-        self._row = row_of(documents, action.step)
+        row = row_of(documents, action.step)
+        self._reached = len(ROWS) if action.act is Act.FINISH else ROWS.index(row)
         self._action = action.act.value
         if action.act is Act.RETRY:
-            self._retries[self._row] = self._retries.get(self._row, 0) + 1
-        if action.act is Act.FINISH:
-            self._row = None
+            self._retries[row] = self._retries.get(row, 0) + 1
         event = told(documents, action)
         if event:
             self._events.append((self._clock.now(), event))
+
+    def ended(self, tick: Tick) -> None:
+        """Remember how the last tick ended: the summary says why a generation is not finished."""
+        self._last = tick
 
     # --- while it runs ---
 
@@ -126,11 +131,10 @@ class Watch:
         table.add_row(
             "", Text(one_line(f"generation {self._generation_id or '…'}"), style="bold"), Text(self._elapsed())
         )
-        reached = ROWS.index(self._row) if self._row else len(ROWS)
         for number, row in enumerate(ROWS):
-            now = number == reached
-            mark = self._spinner if now else Text("✓", style="green") if number < reached else Text("·", style="dim")
-            table.add_row(mark, Text(row, style="" if number <= reached else "dim"), self._state(row, now))
+            now, done = number == self._reached, number < self._reached
+            mark = self._spinner if now else Text("✓", style="green") if done else Text("·", style="dim")
+            table.add_row(mark, Text(row, style="" if now or done else "dim"), self._state(row, now))
         return table
 
     def _state(self, row: str, now: bool) -> Text:
@@ -158,13 +162,15 @@ class Watch:
             _log.warning("%s", error)
 
     def _print_account(self, console: Console, bill: "VendorBill | None") -> None:
-        about = one_line(self._generation_id or "no generation")
+        about, last = one_line(self._generation_id or "no generation"), self._last
         console.print("\n[bold]What happened[/bold]", Text(f"({about}, {self._elapsed()})"))
         for when, what in self._events:
             first, *rest = what.split("\n")
             console.print(f"  {when:%H:%M:%S}  {one_line(first)}", markup=False)
             for line in rest:
                 console.print(f"            {one_line(line)}", markup=False)
+        if last and last.generation_id and not last.ended:
+            console.print(f"  not finished: {one_line(last.why)}", markup=False)
         self._print_files(console)
         if bill:
             console.print("\n[bold]What the vendors would have billed[/bold]")

@@ -23,7 +23,7 @@ def watched(world: World, ticks: int = 1, *, terminal: bool = False) -> tuple[Wa
     watch = Watch(world.settings, world.bucket, world.clock, terminal=terminal)
     manager = world.manager(observe=watch.observe)
     for _ in range(ticks):
-        manager.tick()
+        watch.ended(manager.tick())
         world.clock.sleep(60)
     stream = io.StringIO()
     watch.print_account(stream, None)
@@ -113,6 +113,7 @@ def test_the_account_of_a_generation_that_went_well() -> None:
         "the video is there: the generation is finished",
     ]
     assert all(f"/666/{ID}.{suffix}  (" in account for suffix in ("json", "png", "mp4"))
+    assert "not finished" not in account
 
 
 def test_the_account_tells_of_failures_and_where_the_dead_letter_lies() -> None:
@@ -122,6 +123,17 @@ def test_the_account_tells_of_failures_and_where_the_dead_letter_lies() -> None:
     assert account.count("upscale failed: upscale: HTTP 500") == 1
     assert "kept in dead_letters/" in account
     assert f"dead_letters/{ID}/{ID}.json" in account
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome", "why"),
+    [("imagine", "key", "imagine: imagine: HTTP 401"), ("fetch", "running", "waiting for Midjourney")],
+)
+def test_the_account_says_why_a_generation_is_not_finished(kind: str, outcome: str, why: str) -> None:
+    world = World()
+    world.vendors.plan(kind, outcome)
+    _, account = watched(world)
+    assert f"not finished: {why}\n" in account
 
 
 def test_the_account_of_nothing() -> None:
@@ -190,6 +202,7 @@ def test_before_anything_is_known_the_view_waits() -> None:
     shown = view(watch)
     assert "generation …" in shown
     assert all(row in shown for row in ROWS)
+    assert "✓" not in shown
 
 
 def test_the_view_stays_with_its_generation_when_the_next_begins() -> None:
