@@ -226,6 +226,7 @@ def nested(key: str, value: Any) -> Any:
         ("API_KEYS.openai.model", "", '""', "text, not empty"),
         ("API_KEYS.openai.model", {"name": "x"}, "an object", "text, not empty"),
         ("STORAGE.url", "bucket", '"bucket"', "file:PATH, b2://"),
+        ("STORAGE.url", "fil:bucket", '"fil:bucket"', "file:PATH, b2://"),
         ("STORAGE.url", "file:", '"file:"', "file:PATH, b2://"),
         ("STORAGE.url", f"file:/{500 * 'a'}", '"file:/…"', "without credentials; 500 characters at most"),
         ("STORAGE.url", "b2://id:secret@bucket", '"b2://…@bucket"', "without credentials"),

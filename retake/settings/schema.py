@@ -145,7 +145,7 @@ def _read_endpoint(value: Any) -> str:
 def _read_bucket_url(value: Any) -> str:
     text = _read_text(value)
     scheme, _, rest = text.partition(":")
-    _require(scheme.isalnum() and rest != "")
+    _require(rest != "" if scheme == "file" else scheme in ("b2", "s3") and rest.startswith("//"))
     return _without_credentials(text)
 
 
