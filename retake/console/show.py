@@ -11,7 +11,7 @@ from retake.console.invocation import console_command
 from retake.operations.attempts import TAKEN_UP, times_taken_up
 from retake.operations.bills import UNSURE, total_usd
 from retake.operations.report import History, history
-from retake.operations.words import ago, code_of, moment, one_line, size, span, usd
+from retake.operations.words import ago, code_of, moment, one_line, size, span, usd, when_due
 from retake.paid.bills import Call, price_of
 from retake.plural import count
 from retake.runs.states import RunStatus
@@ -43,7 +43,7 @@ def _blocks(past: History, now: datetime) -> list[Block]:
         took = span((last.updated_at - start).total_seconds())
         facts.append(("ended", f"{moment(last.updated_at, now)}, after {took}"))
     if last.status is RunStatus.RETRY_SCHEDULED and last.next_retry_at:
-        facts.append(("next retry", f"{moment(last.next_retry_at, now)} ({ago(last.next_retry_at, now)})"))
+        facts.append(("next retry", f"{moment(last.next_retry_at, now)} ({when_due(last.next_retry_at, now)})"))
     if last.worker:
         facts.append(("worker", last.worker))
     if last.error_code:

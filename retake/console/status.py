@@ -9,7 +9,7 @@ from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.exit_codes import ExitCode
 from retake.operations.status import PipelineStatus, day_of, status_report
-from retake.operations.words import ago, code_of, moment, one_line, span, usd
+from retake.operations.words import ago, code_of, moment, one_line, span, usd, when_due
 
 
 @console_command("status")
@@ -59,10 +59,10 @@ def _facts(seen: PipelineStatus, now: datetime) -> list[tuple[str, str | Cell]]:
         facts.append(("step", state.step.words))
     if state.waiting:
         since = state.waiting.since
-        when = f", since {moment(since, now)} ({ago(since, now)})" if since else ""
+        when = f" (since {moment(since, now)}, {ago(since, now)})" if since else ""
         facts.append(("waits for", f"{state.waiting.party}: {state.waiting.what}{when}"))
     if state.next_retry_at:
-        facts.append(("next retry", f"{moment(state.next_retry_at, now)} ({ago(state.next_retry_at, now)})"))
+        facts.append(("next retry", f"{moment(state.next_retry_at, now)} ({when_due(state.next_retry_at, now)})"))
     facts += _error_facts(seen, now)
     if seen.leased:
         facts.append(("lease", _lease(seen, now)))

@@ -44,6 +44,11 @@ def ago(when: datetime, now: datetime) -> str:
     return f"{span((now - when).total_seconds())} ago"
 
 
+def when_due(when: datetime, now: datetime) -> str:
+    """Return how long it is until a moment that is waited for, or that it has come."""
+    return ago(when, now) if when > now else "due now"
+
+
 def usd(amount: float) -> str:
     """Return an amount of US dollars."""
     return f"{amount:.3f} USD"

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from retake.operations.paging import paged
 from retake.operations.status import PipelineStatus, StatusReport, day_of
-from retake.operations.words import ago, code_of, one_line, span
+from retake.operations.words import code_of, one_line, span, when_due
 from retake.web.desk import Desk, PageData, PageNumber
 
 PAGE_SIZE = 100
@@ -80,7 +80,7 @@ def standing(it: PipelineStatus, now: datetime) -> ShownPipeline:
         since = f", {span((now - state.waiting.since).total_seconds())}" if state.waiting.since else ""
         waits = f"{state.waiting.party}: {state.waiting.what}{since}"
     elif state.next_retry_at:
-        waits = f"the next attempt, {ago(state.next_retry_at, now)}"
+        waits = f"the next attempt, {when_due(state.next_retry_at, now)}"
     error = f"{code_of(state.error.code)}: {one_line(state.error.message, 160)}" if state.error.code else ""
     return ShownPipeline(
         label=it.label or "story",

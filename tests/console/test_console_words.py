@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from retake.operations.words import ago, code_of, moment, one_line, read_moment, size, span, usd
+from retake.operations.words import ago, code_of, moment, one_line, read_moment, size, span, usd, when_due
 from retake.plural import count
 
 NOW = datetime(2026, 2, 7, 12, 0, 0, tzinfo=UTC)
@@ -46,6 +46,8 @@ def test_a_moment_of_today_is_a_time_of_day() -> None:
 def test_what_is_to_come_is_told_as_that() -> None:
     assert ago(NOW - timedelta(minutes=4), NOW) == "4 min ago"
     assert ago(NOW + timedelta(minutes=4), NOW) == "in 4 min"
+    assert when_due(NOW + timedelta(minutes=4), NOW) == "in 4 min"
+    assert when_due(NOW, NOW) == when_due(NOW - timedelta(minutes=4), NOW) == "due now"
 
 
 def test_codes_are_told_by_class_and_name() -> None:
