@@ -31,9 +31,9 @@ ACTING = {
     "unlock": "Free a lease whose holder is gone.",
     "dead-letters": "What failed for good: list, show, requeue, drop.",
     "breaker": "The circuit breakers: show, probe, reset.",
-    "alerts": "What is wrong: list, show, ack, close, test, deliver.",
+    "alerts": "What is wrong: list, show, ack, close, test, deliver, report.",
     "mode": "The degraded mode: show, set, auto.",
-    "music": "The music pipelines: list, show, retry, cancel, resolve.",
+    "music": "The music pipelines: list, show, retry, cancel, resolve, serve.",
     "images": "The image-job service: up, api, worker, status, dead.",
 }
 """The commands that change something, under the lease."""

@@ -274,7 +274,7 @@ def _why_never_requeued(store: DocumentStore, generation_id: str) -> str:
     if store.documents.gen.generation_id == generation_id:
         return f"{generation_id} is under way: it need not be requeued"
     if letter is None:
-        return f"it was requeued or dropped, or never was there: {no_letter(generation_id)}"
+        return f"{no_letter(generation_id)}. It may have been requeued or dropped"
     return why_not_requeuable(letter) or why_finished(store.bucket, store.paths, generation_id)
 
 

@@ -72,7 +72,7 @@ class LegNext:
         from urllib.parse import quote as quote_path
 
         url = f"{self._url}/v1/job/{quote_path(task_id, safe='')}"
-        job = self._api.look(f"tell the state of job {task_id}", url, {}, _job)
+        job = self._api.look(f"show the state of job {task_id}", url, {}, _job)
         status = job["status"].lower()
         if status == "failed":
             reasons = joined(reasons_in(as_dict(job.get("error"))))
@@ -92,7 +92,7 @@ class LegNext:
 
     def test_request(self) -> str:
         """See `Healthy.test_request`."""
-        self._api.look_for("tell the state of a job that does not exist", f"{self._url}/v1/job/{NO_TASK}", {}, _job)
+        self._api.look_for("show the state of a job that does not exist", f"{self._url}/v1/job/{NO_TASK}", {}, _job)
         return NO_SUCH_TASK
 
     def _submit(self, what: str, path: str, order: Mapping[str, Any]) -> str:

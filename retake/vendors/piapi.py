@@ -89,7 +89,7 @@ class PiAPI:
 
     def fetch(self, task_id: str) -> TaskState:
         """See `Midjourney.fetch`."""
-        what = f"tell the state of task {task_id}"
+        what = f"show the state of task {task_id}"
         task = self._api.ask(what, self._task_endpoint, {"task_id": task_id}, _task)
         status = str(task["status"]).lower()
         if status in _FAILED:
@@ -119,9 +119,9 @@ class PiAPI:
     def health(self) -> Health:
         """See `Healthy.health`. Reads the account or, at a custom endpoint, a task that does not exist."""
         base = self._base()
-        account = None if base is None else self._api.look_for("tell its account", base + ACCOUNT_PATH, {}, _account)
+        account = None if base is None else self._api.look_for("show its account", base + ACCOUNT_PATH, {}, _account)
         if account is None:
-            self._api.look_for("tell the state of a task that does not exist", f"{self._endpoint}/{NO_TASK}", {}, _task)
+            self._api.look_for("show the state of a task that does not exist", f"{self._endpoint}/{NO_TASK}", {}, _task)
             return self._api.health("it answers and accepts the key; it says nothing about the account")
         name, left = account
         doubts = ("the account is empty: top it up",) if left is not None and left <= 0 else ()
@@ -129,7 +129,7 @@ class PiAPI:
 
     def test_request(self) -> str:
         """See `Healthy.test_request`. Calls the endpoint for polls, which may differ from the one for orders."""
-        what = "tell the state of a task that does not exist"
+        what = "show the state of a task that does not exist"
         self._api.ask_for(what, self._task_endpoint, {"task_id": NO_TASK}, _task)
         return NO_SUCH_TASK
 

@@ -104,7 +104,7 @@ class Runway:
 
     def poll(self, task_id: str) -> TaskState:
         """See `VideoGenerator.poll`."""
-        what = f"tell the state of task {task_id}"
+        what = f"show the state of task {task_id}"
         task = self._api.look(what, self._place("tasks", task_id), {}, _task)
         status = task["status"].upper()
         if status in ("FAILED", "CANCELLED"):
@@ -116,19 +116,19 @@ class Runway:
         leave its rolling window just as a new one is added."""
         try:
             place = self._place("organization")
-            return self._api.look("tell its usage", place, {}, lambda body: _usage(body, self._model))
+            return self._api.look("show its usage", place, {}, lambda body: _usage(body, self._model))
         except VendorError:
             return None
 
     def health(self) -> Health:
         """See `Healthy.health`. Reports the organization's credits, and how many videos of the model it may still make
         today with all of its programs."""
-        body = self._api.look("tell its organization", self._place("organization"), {}, _organization)
+        body = self._api.look("show its organization", self._place("organization"), {}, _organization)
         return self._api.health("it accepts the key", *_account(body, self._model))
 
     def test_request(self) -> str:
         """See `Healthy.test_request`."""
-        self._api.look_for("tell the state of a task that does not exist", self._place("tasks", NO_TASK), {}, _task)
+        self._api.look_for("show the state of a task that does not exist", self._place("tasks", NO_TASK), {}, _task)
         return NO_SUCH_TASK
 
     def _place(self, *names: str) -> str:
