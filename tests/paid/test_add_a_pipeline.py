@@ -1,6 +1,9 @@
 """The pipeline of docs/add-a-pipeline.md as it stands there: a crash at every point, unknown outcomes, cap, breaker."""
 
+import json
+import os
 import re
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -126,6 +129,21 @@ def test_a_song_is_made_and_each_step_is_paid_for_once(song: ModuleType) -> None
     assert studio.tick().ended == "done"
     assert {step: len(calls) for step, calls in studio.shop.billed.items()} == {"lyrics": 1, "track": 1}
     assert studio.booked == studio.cost == 0.26
+
+
+def test_the_page_saved_as_a_program_makes_the_song_and_pays_no_more_when_it_runs_again(tmp_path: Path) -> None:
+    (tmp_path / "song.py").write_text(CODE, "utf-8")
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(PAGE.parent.parent)}
+    for _ in range(2):
+        ran = subprocess.run(
+            [sys.executable, "song.py"], cwd=tmp_path, env=environ, capture_output=True, text=True, timeout=60
+        )
+        assert (ran.returncode, ran.stdout) == (0, "")
+        (line,) = ran.stderr.splitlines()
+        assert json.loads(line)["message"] == "lyrics and track are there"
+    kept = parse((tmp_path / "song" / "song.json").read_bytes())
+    assert kept["results"] == {"lyrics": "the lyrics", "track": "the track"}
+    assert len(kept["paid_calls"]) == 2
 
 
 def operations(song: ModuleType, *plan: str) -> int:
