@@ -23,9 +23,9 @@ from typing import NamedTuple, TypeVar
 
 from retake.bucket import Bucket
 from retake.clock import Clock
-from retake.errors import CapReached, StateError
+from retake.errors import CapReached
 from retake.paid.day_book import DayBook, Fate, Known, Limits, Move, Sums, decoded, encoded, is_day
-from retake.retrying.state_store import BucketStateStore, Raw
+from retake.retrying.state_store import BucketStateStore, Raw, unreadable
 
 CAPS = "caps/"
 """The folder of a bucket that holds the books, YYYY-MM-DD.json each."""
@@ -35,6 +35,10 @@ _MAX_PAUSE_S = 1.0
 
 _MAX_BOOKS_SEARCHED = 31
 """Maximum number of books, the latest ones, that are searched for a reservation that is not in its day's book."""
+
+_REMEDY = (
+    "nothing is paid for until you fix it, or remove it and run `retake check --repair`, which adds up what was paid"
+)
 
 _AFTER_ALL_DAYS = "~"  # sorts after every day
 
@@ -107,8 +111,8 @@ class _Books:
         # Not `random`, which takes longer to import than a book to read.
         shares = (byte / 256 for byte in os.urandom(_MAX_TRIES))
         pauses = tuple(share * min(_MAX_PAUSE_S, 0.02 * 1.3**n) for n, share in enumerate(shares))
-        self._register = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses)
-        self._unsynced = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses, synced=False)
+        self._register = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses, remedy=_REMEDY)
+        self._unsynced = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses, synced=False, remedy=_REMEDY)
 
     def days(self) -> list[str]:
         return [name for name in self._register.names() if is_day(name)]
@@ -182,10 +186,7 @@ class _Books:
         try:
             return decoded(day, raw)
         except ValueError as error:
-            raise StateError(
-                f"{self._register.where(day)}: {error}. It is left as it is, and nothing is paid for; fix it (`spend` "
-                "tells what was paid). Without it the day's sum is what each channel's own document says"
-            ) from error
+            raise unreadable(self._register.where(day), str(error), _REMEDY) from error
 
 
 class Caps:

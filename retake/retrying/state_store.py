@@ -30,6 +30,8 @@ it may be called several times, and only the last call counts."""
 _PAUSES_S = (0.0, 0.01, 0.02, 0.03, 0.05, 0.08, 0.13, 0.21, 0.34, 0.55, 0.89)
 """Seconds between tries while others change the same state, two and a half in all."""
 
+_REMEDY = "fix it or remove it"
+
 
 class StateStore(Protocol):
     """A store of states. Every method may raise StorageError, and ValueError for a name that is not a valid key."""
@@ -85,7 +87,7 @@ class BucketStateStore:
 
     No lease may be taken through a bucket made for `folder` (`Bucket.part`). `pauses_s` are the seconds between tries
     while others change the same state. Unless `synced`, a change may be lost in a power cut (see
-    retake.bucket.contract).
+    retake.bucket.contract). `remedy` is what the error for an invalid document advises.
 
     >>> from retake.bucket.memory import MemoryBucket
     >>> from retake.clock import SystemClock
@@ -97,12 +99,20 @@ class BucketStateStore:
     """
 
     def __init__(
-        self, bucket: Bucket, folder: str, clock: Clock, *, pauses_s: Sequence[float] = _PAUSES_S, synced: bool = True
+        self,
+        bucket: Bucket,
+        folder: str,
+        clock: Clock,
+        *,
+        pauses_s: Sequence[float] = _PAUSES_S,
+        synced: bool = True,
+        remedy: str = _REMEDY,
     ) -> None:
         self._bucket = bucket.part(folder)
         self._folder = folder
         self._clock = clock
         self._pauses_s = pauses_s
+        self._remedy = remedy
         self._write = self._bucket.write if synced else partial(write_unsynced, self._bucket)
 
     def where(self, name: str) -> str:
@@ -138,9 +148,9 @@ class BucketStateStore:
         try:
             value = json.loads(data)
         except (ValueError, RecursionError) as error:
-            raise unreadable(self.where(name), f"not JSON ({error})") from error
+            raise unreadable(self.where(name), f"not JSON ({error})", self._remedy) from error
         if not isinstance(value, dict):
-            raise unreadable(self.where(name), "the whole document is not an object")
+            raise unreadable(self.where(name), "the whole document is not an object", self._remedy)
         return value, version
 
 
@@ -202,9 +212,9 @@ def state_name(kind: str, text: str) -> str:
     return name
 
 
-def unreadable(where: str, what: str) -> StateError:
+def unreadable(where: str, what: str, remedy: str = _REMEDY) -> StateError:
     """Return the error for an invalid document."""
-    return StateError(f"{where}: {what}. It is left as it is; fix it or remove it")
+    return StateError(f"{where}: {what}. It is left as it is; {remedy}")
 
 
 def _key(name: str) -> str:

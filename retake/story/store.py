@@ -350,7 +350,10 @@ def _delete_discarded(store: DocumentStore) -> None:
 def _unreadable(bucket: Bucket | None, key: str, data: bytes, invalid: InvalidDocument) -> StateError:
     """Return the error that names the document and the field. If `bucket` is given, keep a copy of the document
     there."""
-    message = f"{key}: {invalid}. It is left as it is; fix it or remove it, the next tick goes on"
+    message = (
+        f"{key}: {invalid}. It is left as it is; fix it by hand, or put it back from a backup. Do not remove it: what "
+        "was paid for could be paid for again"
+    )
     if bucket is None:
         return StateError(message)
     from hashlib import sha256
