@@ -16,7 +16,14 @@ from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.finding import Finding, Verdict, of_error, ok, warn
 from retake.operations.host_checks import alert_checks, disk_checks, key_checks, settings_checks
 from retake.operations.pipelines import Operations
-from retake.operations.store_checks import bucket_checks, document_checks, error_checks, holder_check, ledger_checks
+from retake.operations.store_checks import (
+    bucket_checks,
+    day_check,
+    document_checks,
+    error_checks,
+    holder_check,
+    ledger_checks,
+)
 from retake.plural import count
 from retake.story.operator_checks import ffmpeg_check, prompts_check, vendor_checks
 from retake.story.settings import SANDBOX_VARIABLE
@@ -111,6 +118,8 @@ def _store_findings(context: CommandContext) -> Iterator[Finding]:
     if len(operations.pipelines) == 1:
         yield holder_check(operations, operations.pipelines[0])
     yield from document_checks(operations)
+    if not context.music_alone:  # music counts in its database
+        yield from day_check(operations)
     yield from ledger_checks(operations)
     yield from error_checks(operations)
     yield from _breakers(operations)

@@ -17,7 +17,7 @@ from retake.operations.finding import Finding, Verdict, fault, named, of_error, 
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline
 from retake.operations.timeline import step_of
-from retake.operations.words import ago, code_of, moment, span
+from retake.operations.words import ago, code_of, moment, span, usd
 from retake.plural import count
 from retake.runs import Ledger
 from retake.runs.ledger import LEDGER_SETTING
@@ -231,6 +231,20 @@ def _count_errors(ledger: Ledger, groups: Counter[tuple[str, str]], most: int) -
         left -= len(records)
         groups.update((ErrorRecord(it).code or "?", step_of(it) or "?") for it in records)
     return [run.status for run in runs if run.status in FINAL]
+
+
+def day_check(operations: Operations) -> Iterator[Finding]:
+    """Check the book of the day, without which nothing is paid for."""
+    try:
+        today = operations.caps.today("")
+    except RetakeError as error:
+        yield of_error("day's book", error)
+        return
+    spent = f"{usd(today.book.spent)} spent on {today.day} by all that pays through this bucket"
+    if today.doubt:
+        yield warn("day's book", f"{spent}, {today.doubt}", "if that day is wrong: spend --latest-day YYYY-MM-DD")
+    else:
+        yield ok("day's book", spent)
 
 
 def document_checks(operations: Operations) -> Iterator[Finding]:

@@ -209,6 +209,22 @@ def test_an_unreadable_document_is_a_fault() -> None:
     assert "config/config_gen.json" in words
 
 
+def test_a_day_book_that_cannot_be_read_is_a_fault() -> None:
+    world = agreed(STATES["pictures next"]())
+    assert found(examined(world), "day's book")[0] == "ok"
+    world.put("caps/2026-01-01.json", b"{")
+    verdict, words = found(examined(world), "day's book")
+    assert (verdict, words.startswith("caps/2026-01-01.json: not JSON")) == ("fault", True)
+    assert "remove it and run `retake check --repair`" in words
+
+
+def test_a_day_counted_on_a_later_one_is_a_warning() -> None:
+    world = agreed(World())
+    world.put("caps/2031-01-01.json", b'{"day": "2031-01-01", "pipelines": {}}')
+    verdict, words = found(examined(world), "day's book")
+    assert (verdict, "spent on 2031-01-01" in words) == ("warn", True)
+
+
 def test_an_error_that_waits_for_a_person_is_a_fault() -> None:
     answer = examined(agreed(STATES["pictures refused for the key"]()))
     assert found(answer, "documents")[0] == "fault"
