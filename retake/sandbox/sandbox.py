@@ -206,8 +206,8 @@ def sandbox_of_command(state: str) -> Iterator[Sandbox]:
         except (OSError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or error
             raise StorageError(
-                f"the sandbox cannot keep its state in {state} ({reason}): make the folder writable, or name another "
-                "place in RETAKE_STORAGE_URL"
+                f"the sandbox cannot keep its state in {state} ({reason}): make the folder writable, free some space, "
+                "or name another place in RETAKE_STORAGE_URL"
             ) from error
         yield sandbox
 
