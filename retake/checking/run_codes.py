@@ -48,7 +48,7 @@ RUN_CODES: dict[str, FindingCode] = {
         Severity.ERROR,
         "A generation has several runs that have not ended: two ledgers were merged, or a run was written without the "
         "ledger.",
-        "cancel all but the last one named: retake cancel RUN_ID; the generation goes on",
+        "cancel all but the last one named: retake cancel RUN_ID; the generation continues",
     ),
     "run-numbers-wrong": FindingCode(
         Severity.WARNING,

@@ -53,7 +53,7 @@ def main(**options: Any) -> None:
 
     \b
     Exit codes:
-        0   a signal ended it; work goes on at the next start
+        0   a signal ended it; work in progress continues at the next start
         75  the port is taken, or database or bucket are unreachable
         65  the database is of another version
         78  settings or a key are missing or wrong

@@ -79,7 +79,7 @@ class JobContext:
     def check(self) -> None:
         """Return if the attempt may continue. Raises Stopped, and StaleRun if another attempt has taken its place."""
         if self.shared.stopping():
-            raise Stopped("the service stops; the step goes on when it starts again")
+            raise Stopped("the service stops; the step continues when it starts again")
         self._handle.check()
 
     def given_up(self) -> bool:

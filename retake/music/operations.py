@@ -115,7 +115,7 @@ class MusicOperations:
         return PipelineState(
             _words(found),
             waiting=None,
-            next_tick="the service goes on with it (retake music serve)" if found.running else "waits",
+            next_tick="the service continues it (retake music serve)" if found.running else "waits",
             idle=not found.running,
             today=own,
             own_book=True,
@@ -215,7 +215,7 @@ class MusicOperations:
         if order.verb is Verb.RETRY:
             row = store.retry(pipeline_id)
             return OrderResult(
-                order, f"{row.task_id} does {row.step} again", "the music service goes on with it", status=row.state
+                order, f"{row.task_id} does {row.step} again", "the music service continues it", status=row.state
             )
         row = store.cancel(pipeline_id)
         return OrderResult(order, f"{row.task_id} is cancelled", "nothing more is paid for", status=row.state)

@@ -99,7 +99,7 @@ def retried(now: Standing, *, again: bool = False) -> MusicStep:
         twice = f"it is uploaded already as {now.youtube_video_id}, and would be published twice"
         raise Refusal(f"{twice} (state={now.state})")
     if named == MusicStep.PUBLISH and again:
-        raise Refusal(f"an upload is not started over: retry goes on with it (state={now.state})")
+        raise Refusal(f"an upload is not started over: retry continues it (state={now.state})")
     return MusicStep(named)
 
 

@@ -96,7 +96,7 @@ class Today(NamedTuple):
             return ""
         if self.doubt:
             return f"{over}; {self.doubt}. If that day is wrong: spend --latest-day YYYY-MM-DD"
-        return f"{over}; goes on at 00:00 UTC"
+        return f"{over}; continues at 00:00 UTC"
 
 
 class _Moved(Exception):

@@ -141,7 +141,7 @@ def interrupt(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, tr
     silent_s = max(0, round((now - seen).total_seconds()))
     who = run.worker or "somebody"
     text = f"{who} had {run.run_id} (task {run.task_id}), and was last heard of at {stamp(seen)}, {silent_s} s ago"
-    _log.warning("%s: it is marked as interrupted, and goes on where somebody takes it up", text)
+    _log.warning("%s: it is marked as interrupted, and continues when a worker takes it up", text)
     record = _record(run, text, now, {"since": stamp(run.updated_at), "last_heard_of": stamp(seen)}, retry_in(0))
     return ledger.move(run, Trigger.PROCESS_RESTART, actor=actor, error=record, trace_id=trace_id)
 

@@ -257,7 +257,7 @@ def requeuable_or_why(store: DocumentStore, generation_id: str) -> tuple[Midjour
     kept, present = kept_document(store, generation_id), store.documents.gen.generation_id
     if kept is None:
         key = _document_of(store, generation_id)
-        return None, f"{key} is not there, and nothing else says how {generation_id} goes on"
+        return None, f"{key} is not there, and nothing else says how far {generation_id} had come"
     if present:
         how = f"requeue {generation_id} when it has ended, or cancel {present} first"
         return None, f"generation {present} is under way, one at a time; {how}"
@@ -287,7 +287,7 @@ def why_not_requeuable(letter: "DeadLetter") -> str:
             f"{DEAD_LETTERS}{name}/, and drop it"
         )
     if name.startswith(NOBODYS):
-        return f"{name} is paid work that belonged to no generation: there is nothing to go on with; {_look(name)}"
+        return f"{name} is paid work that belonged to no generation: there is nothing to continue with; {_look(name)}"
     if letter.kind not in ("", "generation"):
         return f"{name} is a letter of kind {letter.kind}, which is not a generation; {_look(name)}"
     return f"{name} was {letter.ended} before, and these are the remains; {_look(name)}" if letter.ended else ""

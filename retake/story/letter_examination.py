@@ -144,7 +144,7 @@ class StoryLetters(CheckedPart):
         after = transitions.requeued(kept, MidjourneyDocument({}))
         lacking = sorted(it for it in implied_files(after) if f"{name}.{it}" not in letter.files)
         if lacking:
-            what = f"to go on with {after.present_step} it needs {', '.join(f'{name}.{it}' for it in lacking)}"
+            what = f"to continue with {after.present_step} it needs {', '.join(f'{name}.{it}' for it in lacking)}"
             yield found("letter-not-requeuable", part.where(folder), f"{what}, and the letter does not hold that")
         staged = {it: self.files(part, it, name, GROUP) for it in (*self.folders.staged, self.folders.archive)}
         whole = [it for it, there in staged.items() if len(there) == len(GROUP)]

@@ -9,7 +9,7 @@ a person had to fix something (class C)           tried at the next tick     a m
 the same, while a paid call's outcome is unknown  asked at the next tick     refused: a tick asks        ends it
 a paid call whose outcome is not looked up yet     refused: a tick asks       refused: a tick asks        ends it
 the mock is to be made                            refused: a tick makes it   refused: it is the mock     ends it
-it goes on by itself                              refused: nothing failed    refused: nothing failed     ends it
+it continues by itself                            refused: nothing failed    refused: nothing failed     ends it
 it failed for good, or was cancelled              refused: a tick ends it    refused                     refused
 it is finished, but for its id (a crash)          refused: a tick ends it    refused                     refused
 
@@ -44,7 +44,7 @@ class Situation(StrEnum):
     EXHAUSTED = "a step failed, and no attempt is left"
     CRITICAL = "a person had to fix something first"
     MOCK_NEXT = "the vendors were given up on: the mock is next"
-    GOING = "it goes on by itself"
+    GOING = "it continues by itself"
 
 
 class GenerationPlan(NamedTuple):
@@ -212,7 +212,7 @@ def _not_failed(documents: Documents, current: Situation, limits: Workflow, now:
         case _:
             action: Action = decide(documents, limits, now)
             return Refusal(
-                f"{name}: nothing of it has failed ({action.why}); it goes on by itself. Wait for it, {cancel}"
+                f"{name}: nothing of it has failed ({action.why}); it continues by itself. Wait for it, {cancel}"
             )
 
 

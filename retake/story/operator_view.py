@@ -31,7 +31,7 @@ from retake.story.tidy import tidy_plan
 OPERATOR = "the operator"
 
 WORDS: Mapping[Status | None, str] = {
-    None: "it goes on with the next tick",
+    None: "it continues with the next tick",
     Status.WAITING_FOR_IMAGINE: "four pictures are ordered; waiting for Midjourney",
     Status.WAITING_FOR_UPSCALE: "the upscale is ordered; waiting for Midjourney",
     Status.WAITING_FOR_RUNWAY: "the video is ordered; waiting for Runway",

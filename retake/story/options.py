@@ -76,7 +76,7 @@ def content(generation_id: str, channel: str | None) -> None:
     """Write topic, text, sarcasm, script and prompts of generation ID, and save them as 666/ID.json.
 
     With no generation under way, ID is begun. The calls to the chat API are those of config/prompts.json; each answer
-    is saved as it comes, so that a retry goes on with the call that failed.
+    is saved as it comes, so that a retry continues with the call that failed.
     """
     sys.exit(script.write(generation_id, channel))
 

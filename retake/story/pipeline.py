@@ -365,7 +365,7 @@ class ScriptRun:
         elif pays:
             self._settle(known(doc))
         if ended.stopped:
-            return Tick(ExitCode.TRY_LATER, "stopped by a signal; the next tick goes on")
+            return Tick(ExitCode.TRY_LATER, "stopped by a signal; the next tick continues")
         if ended.exit_code == 0 and action.act is Act.FETCH and _same_task(doc, before.midjourney):
             return Tick(ExitCode.OK, "waiting for Midjourney")
         if ended.exit_code == 0 and self._store.documents != before:

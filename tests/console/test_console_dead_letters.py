@@ -174,7 +174,7 @@ def test_a_generation_is_taken_up_at_its_failed_step_with_everything_before_it_k
 
 
 REFUSED = {
-    "before-20260101-0001": "belonged to no generation: there is nothing to go on with; look at it",
+    "before-20260101-0001": "belonged to no generation: there is nothing to continue with; look at it",
     "robot-1": "of kind robot item, which is not a generation; look at it",
 }
 

@@ -51,7 +51,7 @@ def test_an_odd_error_ends_the_try_and_not_the_worker(error: Exception) -> None:
 def test_a_run_that_meets_the_daily_cap_waits_for_the_next_day_and_has_not_failed() -> None:
     def job(handle: RunHandle) -> None:
         if clock.now() < tomorrow:
-            raise CapReached("the daily cap: 1.000 of 1.000 USD are spent; goes on at 00:00 UTC")
+            raise CapReached("the daily cap: 1.000 of 1.000 USD are spent; continues at 00:00 UTC")
 
     clock = FakeClock(datetime(2026, 1, 1, 21, 30, tzinfo=UTC))
     tomorrow = datetime(2026, 1, 2, tzinfo=UTC)
@@ -67,7 +67,7 @@ def test_a_run_that_meets_the_daily_cap_waits_for_the_next_day_and_has_not_faile
     assert waits == [3600, 3600, 1800]
     assert ledger.get(run.run_id).status is RunStatus.SUCCEEDED
     said = [event.payload["text"] for event in ledger.events(run.run_id) if event.kind == "run.note"]
-    assert said == ["the daily cap: 1.000 of 1.000 USD are spent; goes on at 00:00 UTC"] * 3
+    assert said == ["the daily cap: 1.000 of 1.000 USD are spent; continues at 00:00 UTC"] * 3
 
 
 def test_what_a_job_was_told_is_not_called_a_bug() -> None:

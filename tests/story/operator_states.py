@@ -143,7 +143,7 @@ STATES: dict[str, Callable[[], Scripted]] = {
 
 __all__ = ["FOUR", "ID", "STATES"]
 
-WAITS = r"goes on by itself\. Wait for it, or cancel"
+WAITS = r"continues by itself\. Wait for it, or cancel"
 ASKS = r"not known yet; the next tick finds out\. Wait for it, or cancel"
 MOCKS = r"the next tick makes the mock\. Wait for it, or cancel"
 DEAD_LETTERS_IT = r"the next tick moves it to the dead letters; after that, dead-letters requeue"

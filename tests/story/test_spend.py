@@ -299,5 +299,5 @@ def test_a_dry_run_says_that_the_cap_holds_a_call_back() -> None:
     world = capped(PRICE[Step.CONTENT])
     world.ticks(2)
     [line] = world.manager().dry_run()
-    assert "the daily cap: 0.010 of 0.010 USD are spent, 0.045 more are asked for; goes on at 00:00 UTC" in line
+    assert "the daily cap: 0.010 of 0.010 USD are spent, 0.045 more are asked for; continues at 00:00 UTC" in line
     assert "would begin nothing: the daily cap" in "".join(capped(0).manager().dry_run())

@@ -72,7 +72,7 @@ def _up(options: UpOptions, environ: Mapping[str, str]) -> int:
                 supervisor.look()
                 time.sleep(_POLL_S)
             _say("Ending everything; Ctrl-C again kills it.")
-    _say(f"Everything has ended. {folder.path} has the data; the same command goes on from there.")
+    _say(f"Everything has ended. {folder.path} has the data; the same command continues from there.")
     return ExitCode.OK
 
 
