@@ -21,7 +21,7 @@ from retake.story.decision import (
     undecided,
     vendor_of,
 )
-from retake.story.documents import FAILED_STEP, Documents, MidjourneyDocument, Status, Step
+from retake.story.documents import FAILED_STEP, Documents, MidjourneyDocument, PendingCall, Status, Step
 from retake.story.operator_rules import why
 from retake.story.settings import Settings, prefix_of
 from retake.story.spending import known, price_of
@@ -118,6 +118,12 @@ class _View(NamedTuple):
     def waits(self) -> bool:
         return self.action.act is Act.WAIT
 
+    @property
+    def held(self) -> PendingCall | None:
+        """The paid call of unknown outcome that a person has to decide on, if any."""
+        call = self.doc.pending
+        return call if call and self.waits and undecided(call, self.limits) else None
+
     def state(self, today: Today | None, coming: Action, next_tick: str) -> PipelineState:
         """Return the state. `coming` is the action as changed by a degraded mode, `next_tick` the same in words."""
         doc, gen, act = self.doc, self.documents.gen, coming.act
@@ -147,7 +153,7 @@ class _View(NamedTuple):
     def _words(self, waiting: Waiting | None) -> str:
         if self.doc.cancelled:
             return "it was cancelled; the next tick moves it to the dead letters"
-        if self.waits and self.doc.pending:
+        if self.held:
             return "a paid call of unknown outcome is held"
         if self.waits and waiting and waiting.party == OPERATOR:
             return "it waits until a person has fixed something"
@@ -155,8 +161,8 @@ class _View(NamedTuple):
 
     def _waiting(self) -> Waiting | None:
         doc = self.doc
-        if doc.pending and self.waits:
-            return Waiting(OPERATOR, f"what became of the {doc.pending.step} call", doc.pending.requested_at)
+        if call := self.held:
+            return Waiting(OPERATOR, f"what became of the {call.step} call", call.requested_at)
         if self.to_fix:
             return Waiting(OPERATOR, doc.error.advice or "what the error names", doc.error.at)
         if doc.runway_task:
@@ -172,9 +178,9 @@ class _View(NamedTuple):
             mend = f"the last {failed} generations all failed; fix the cause, then run the manager with {options}"
             return [mend] if stopped(self.documents.gen, self.limits) else []
         name = f"{prefix_of(self.channel)}{generation_id}"
-        if doc.pending and undecided(doc.pending, self.limits) and self.waits:
+        if call := self.held:
             return [
-                f"nobody can tell whether the {doc.pending.step} call of {name} was carried out: look at the vendor's "
+                f"nobody can tell whether the {call.step} call of {name} was carried out: look at the vendor's "
                 f"account, then retry {name} (make it again) or skip {name}"
             ]
         return [f"{with_full_stop(doc.error.message)} Then retry {name}.".strip()] if self.to_fix else []

@@ -81,6 +81,15 @@ def test_the_commands_that_status_advises_are_accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TOLD)
+def test_only_a_call_that_a_person_decides_on_is_said_to_be_held(name: str) -> None:
+    operations = operations_of(STATES[name]())
+    [status] = statuses(operations, breaker_states(operations))
+    told = f"{status.state.words}; {status.state.waiting}"
+    assert ("of unknown outcome is held" in told) == ("what became of" in told) == name.endswith("held"), told
+    assert ("until a person has fixed something" in told) == name.endswith("for the key"), told
+
+
+@pytest.mark.parametrize("name", TOLD)
 def test_the_commands_of_alerts_are_accepted(name: str) -> None:
     found = conditions(STATES[name]())
     taken = [command for it in found for command in take_all(name, it.command)]
