@@ -13,6 +13,7 @@ from retake.errors import StateError
 from retake.operations.bills import UNSURE, PaidSums, paid_sums
 from retake.operations.port import Bill, PaidMonth
 from retake.paid.bills import Call, calls_of, day_of, step_of
+from retake.paid.day_book import is_day
 from retake.retrying.kept_counts import CountedFolder, KeptCounts, Row
 from retake.story.generation import SPEND
 
@@ -68,6 +69,8 @@ class BillsKept(NamedTuple):
         for it in [*(sums["days"] or {}).values(), *(sums["steps"] or {}).values()]:
             if not all(type(number) is int for number in PaidSums(*it)):
                 raise ValueError("a sum is not a whole number")
+        if not all(map(is_day, sums["days"] or ())):  # earlier versions took "counted_on" as it is
+            raise ValueError("a sum is of no day")
 
 
 def ended_bills(

@@ -18,6 +18,7 @@ from retake.clock import FakeClock
 from retake.errors import StateError
 from retake.operations.examinations import check_bucket
 from retake.operations.spend import spend_report
+from retake.paid import day_book
 from retake.retrying.kept_counts import KEPT
 from retake.story.operations import open_operations
 from retake.story.settings import Settings
@@ -146,6 +147,21 @@ def test_a_call_that_is_counted_on_no_such_day_counts_once_on_that_of_its_reques
     document = told(books.bucket, books.clock, 3650)
     assert {it["day"]: it["calls"] for it in document["by_day"]} == books.by_day, SEED
     assert invalid_calls(books) == [f"spend/damaged-{number}.json" for number in range(4)]
+
+
+def test_sums_in_which_an_earlier_version_counted_a_call_on_no_such_day_are_made_again(
+    books: Books, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = books.clock.moment
+    books.clock.moment = asked = now - timedelta(days=100)
+    put(books.bucket, asked, [call(asked, counted_on="yesterday")])
+    books.clock.moment = now
+    with monkeypatch.context() as patch:
+        patch.setattr(day_book, "is_day", lambda text: True)
+        assert "yesterday" in {it["day"] for it in told(books.bucket, books.clock, 3650)["by_day"]}
+    books.by_day[f"{asked.date()}"] += 1
+    document = told(books.bucket, books.clock, 3650)
+    assert {it["day"]: it["calls"] for it in document["by_day"]} == books.by_day, SEED
 
 
 def invalid_calls(books: Books) -> list[str]:
