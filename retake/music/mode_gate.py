@@ -3,6 +3,8 @@
 docs/alerts.md, section "Degraded modes": from mode 2 on nothing is paid for, in mode 3 no step begins.
 """
 
+from logging import getLogger
+
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.degraded.mode import EMERGENCY, MINIMAL
@@ -10,6 +12,8 @@ from retake.degraded.store import ModeStore
 from retake.errors import StateError, StorageError
 from retake.music.settings import MusicSettings
 from retake.runs.worker import Postponed
+
+_log = getLogger(__name__)
 
 DEGRADED = "ERR_TEMPORARY_DEGRADED"
 """The error code of an attempt that a degraded mode holds back."""
@@ -45,6 +49,7 @@ class ModeGate:
         try:
             mode = self._store.mode(self._modes, self._timezone)
         except (StateError, StorageError) as error:
+            _log.error("nothing is begun or paid for, since the degraded mode cannot be read: %s", error)
             raise HeldBack(f"the degraded mode cannot be read: {error}") from error
         if mode.mode >= held_from:
             raise HeldBack(f"{mode.title} holds it back")

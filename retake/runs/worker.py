@@ -238,10 +238,9 @@ class Worker:
             self.stop()
             return Outcome(Trigger.PROCESS_RESTART)
         except Postponed as error:
-            return Outcome(Trigger.RETRYABLE_ERROR, error.after_s, notes=(_note_of(error),))
+            return _put_off(handle.run, error)
         except CapReached as error:
-            put_off = until_next_day(error, self._clock.now())
-            return Outcome(Trigger.RETRYABLE_ERROR, put_off.after_s, notes=(_note_of(put_off),))
+            return _put_off(handle.run, until_next_day(error, self._clock.now()))
         except StaleRun as error:  # from `RunHandle.check`
             return Outcome(Trigger.PROCESS_RESTART, notes=(_note_of(error),))
         except Exception as error:  # noqa: BLE001  whatever a job raises must not end the worker
@@ -367,6 +366,12 @@ def until_next_day(error: CapReached, now: datetime) -> Postponed:
     """Return the postponement of a job that hit the daily cap, until the next day in UTC. It uses up no attempt."""
     midnight = now.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
     return Postponed(str(error), min(MAX_CAP_WAIT_S, (midnight - now).total_seconds()))
+
+
+def _put_off(run: Run, error: Postponed) -> Outcome:
+    note = _note_of(error)
+    _log.info("%s (task %s) is put off: %s", run.run_id, run.task_id, note.payload["text"])
+    return Outcome(Trigger.RETRYABLE_ERROR, error.after_s, notes=(note,))
 
 
 def _note_of(error: RetakeError) -> Note:

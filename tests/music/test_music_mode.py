@@ -14,6 +14,7 @@ from retake.degraded.settings import ModeSettings, Scheduled
 from retake.degraded.store import ModeStore
 from retake.errors import StorageError
 from retake.music.mode_gate import LOOK_EVERY_S
+from retake.testing.logs import CapturedLogs
 
 Rigs = Callable[..., Rig]
 
@@ -94,7 +95,10 @@ def test_a_mode_that_cannot_be_read_holds_back_too(rig: Rig, monkeypatch: pytest
         rig.work()
     rig.bucket.write("mode/state.json", b"{", ANY)
     rig.later(seconds=LOOK_EVERY_S)
-    rig.work()
+    with CapturedLogs() as log:
+        rig.work()
+    [told] = [it.getMessage() for it in log.records if it.levelname == "ERROR"]
+    assert told.startswith("nothing is begun or paid for, since the degraded mode cannot be read: mode/state.json: not")
     assert (rig.get(row).state, rig.attempts(row)) == ("meta_running", [])
     rig.bucket.delete("mode/state.json")
     rig.settle()

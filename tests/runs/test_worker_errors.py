@@ -59,15 +59,17 @@ def test_a_run_that_meets_the_daily_cap_waits_for_the_next_day_and_has_not_faile
     run = ledger.create_for_task("t", "t#1", actor="cron")
     worker = Worker(ledger, job, RetryPolicy(max_retries=0), clock, name="host:1")
     waits = []
-    while (done := worker.work_once()) and not done.ended:
-        assert (done.status, done.error_code) == (RunStatus.RETRY_SCHEDULED, None)
-        assert done.next_retry_at
-        waits.append((done.next_retry_at - clock.now()).total_seconds())
-        clock.moment = done.next_retry_at
+    with CapturedLogs() as log:
+        while (done := worker.work_once()) and not done.ended:
+            assert (done.status, done.error_code) == (RunStatus.RETRY_SCHEDULED, None)
+            assert done.next_retry_at
+            waits.append((done.next_retry_at - clock.now()).total_seconds())
+            clock.moment = done.next_retry_at
     assert waits == [3600, 3600, 1800]
     assert ledger.get(run.run_id).status is RunStatus.SUCCEEDED
     said = [event.payload["text"] for event in ledger.events(run.run_id) if event.kind == "run.note"]
     assert said == ["the daily cap: 1.000 of 1.000 USD are spent; continues at 00:00 UTC"] * 3
+    assert [it.getMessage() for it in log.records] == [f"{run.run_id} (task t) is put off: {text}" for text in said]
 
 
 def test_what_a_job_was_told_is_not_called_a_bug() -> None:
