@@ -14,6 +14,7 @@ from retake.images.redis_calls import RedisAway
 from retake.images.store import JobStore
 from retake.operations.port import Refusal
 from retake.rabbit.broker import Broker
+from retake.serving.loop import Loop
 
 if TYPE_CHECKING:
     from retake.images.table import JobTable
@@ -155,13 +156,8 @@ class DeadMessages:
 
     def _pull(self, take: Callable[[bytes], bool]) -> list[bytes]:
         """Call `Broker.pull` while no other command holds the queue."""
-
-        def renewing(body: bytes) -> bool:
-            self._store.renew_lock(_LOCK, _LOCK_S)
-            return take(body)
-
         with self._locked():
-            return self._broker.pull(DEAD_QUEUE, renewing, MAX_EXAMINED)
+            return self._broker.pull(DEAD_QUEUE, take, MAX_EXAMINED)
 
     def _behind(self) -> str:
         """Return what to do about messages beyond the limit, or "".
@@ -176,16 +172,25 @@ class DeadMessages:
     def _locked(self) -> Iterator[None]:
         """Hold the queue, after waiting for others: messages that one command browses are invisible to the others.
 
-        If the holder dies, the lock expires after a moment. Raises LeaseHeld.
+        The lock is renewed from a thread, since a thousand messages may take a minute to arrive from afar. If the
+        holder dies, it expires after a moment. Raises LeaseHeld.
         """
+
+        def renew() -> float:
+            self._store.renew_lock(_LOCK, _LOCK_S)
+            return _LOCK_S / 3
+
         begun = monotonic()
         while not self._store.take_lock(_LOCK, _LOCK_S):
             if monotonic() - begun > _PATIENCE_S:
                 raise LeaseHeld("another command has the dead messages in hand: try again in a moment")
             sleep(_PAUSE_S)
+        renewal = Loop("the lock on the dead messages", renew, error_pause_s=_LOCK_S / 3)
         try:
+            renewal.start()
             yield
         finally:
+            renewal.stop()
             with suppress(RedisAway):  # then it expires
                 self._store.release_lock(_LOCK)
 

@@ -1,9 +1,7 @@
 """`images status` and `images dead`, as an operator calls them, on real servers."""
 
 import json
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -17,11 +15,10 @@ from retake.console.command import main
 from retake.images import scripts
 from retake.images.cleanup import CleanUp
 from retake.images.dead_messages import DeadMessages
-from retake.images.messages import DEAD_QUEUE, TOPOLOGY, message_of
+from retake.images.messages import DEAD_QUEUE, message_of
 from retake.images.presence import Presence, WorkerPresence
 from retake.images.table import JobTable
 from retake.operations.port import Refusal
-from retake.rabbit.broker import Broker
 from retake.sandbox.comfyui import ComfySandbox
 
 ROOT = Path(__file__).parents[2]
@@ -467,30 +464,4 @@ def test_a_requeue_after_one_that_died_says_that_the_job_is_under_way(service_wo
     world.claim(job_id)
     answer = asked(world, "dead", "requeue", job_id)
     assert answer["what"] == f"{job_id} is under way already"
-    wait_for_dead(world, 0)
-
-
-def test_of_two_commands_at_once_each_finds_its_message(service_world: ServiceWorld) -> None:
-    world, second = service_world, Broker(service_world.places.rabbitmq, TOPOLOGY, name="second")
-    jobs = [world.failed("no luck") for _ in range(12)]
-    for it in jobs:
-        dead(world, it)
-    wait_for_dead(world, len(jobs))
-    second.start()
-    first_letters, second_letters = (DeadMessages(world.store, it, None) for it in (world.broker, second))
-    together = Barrier(2, timeout=60)
-
-    def requeue(letters: DeadMessages, names: list[str]) -> None:
-        for name in names:
-            together.wait()
-            letters.requeue(letters.find(name))
-
-    def drop(letters: DeadMessages, names: list[str]) -> list[int]:
-        return [letters.drop(letters.find(name)) for name in names if together.wait() >= 0]
-
-    with ThreadPoolExecutor(2) as pool:
-        requeued, dropped = pool.submit(requeue, first_letters, jobs[:6]), pool.submit(drop, second_letters, jobs[6:])
-        assert (requeued.result(), dropped.result()) == (None, [1] * 6)
-    second.close()
-    assert sorted(world.sent()) == sorted(jobs[:6])
     wait_for_dead(world, 0)

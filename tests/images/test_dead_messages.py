@@ -1,0 +1,63 @@
+"""Several commands on the dead messages at once: what one of them holds, the others wait for."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Semaphore
+from typing import Any
+
+import pytest
+from service_world import ServiceWorld
+from test_images_console import dead, wait_for_dead
+
+from retake.images.dead_messages import DeadMessages
+from retake.images.messages import TOPOLOGY
+from retake.rabbit.broker import Broker
+from retake.rabbit.browsing import held
+
+
+def test_of_two_commands_at_once_each_finds_its_message(service_world: ServiceWorld) -> None:
+    world, second = service_world, Broker(service_world.places.rabbitmq, TOPOLOGY, name="second")
+    jobs = [world.failed("no luck") for _ in range(12)]
+    for it in jobs:
+        dead(world, it)
+    wait_for_dead(world, len(jobs))
+    second.start()
+    first_letters, second_letters = (DeadMessages(world.store, it, None) for it in (world.broker, second))
+    together = Barrier(2, timeout=60)
+
+    def requeue(letters: DeadMessages, names: list[str]) -> None:
+        for name in names:
+            together.wait()
+            letters.requeue(letters.find(name))
+
+    def drop(letters: DeadMessages, names: list[str]) -> list[int]:
+        return [letters.drop(letters.find(name)) for name in names if together.wait() >= 0]
+
+    with ThreadPoolExecutor(2) as pool:
+        requeued, dropped = pool.submit(requeue, first_letters, jobs[:6]), pool.submit(drop, second_letters, jobs[6:])
+        assert (requeued.result(), dropped.result()) == (None, [1] * 6)
+    second.close()
+    assert sorted(world.sent()) == sorted(jobs[:6])
+    wait_for_dead(world, 0)
+
+
+@pytest.mark.parametrize("work", [DeadMessages.all, DeadMessages.drop_gone])
+def test_the_dead_messages_stay_held_while_they_take_long_to_arrive(
+    service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch, work: Callable[[DeadMessages], object]
+) -> None:
+    world, renew, renewed = service_world, service_world.store.renew_lock, Semaphore(0)
+
+    def noted(what: str, seconds: float) -> None:
+        renew(what, seconds)
+        renewed.release()
+
+    async def slow(*given: Any) -> Any:
+        for _ in range(2):
+            assert await asyncio.to_thread(renewed.acquire, timeout=60)
+        return await held(*given)
+
+    monkeypatch.setattr("retake.images.dead_messages._LOCK_S", 0.3)
+    monkeypatch.setattr(world.store, "renew_lock", noted)
+    monkeypatch.setattr("retake.rabbit.broker.held", slow)
+    work(DeadMessages(world.store, world.broker, None))
