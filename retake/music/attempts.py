@@ -59,7 +59,7 @@ class AttemptStore:
         """Begin an attempt of a run that the caller has claimed, or return None if the row has moved on.
 
         An attempt still recorded as running has lost its worker: it is marked as interrupted, and the new one continues
-        it under the same number.
+        it under the same number. One that was put off is begun again.
         """
         pipeline_id, number = pipeline_of_task(run.task_id), _number_of(run)
         if pipeline_id is None or number is None:
@@ -70,7 +70,7 @@ class AttemptStore:
                 return None
             _check_held(cursor, run)
             end_jobs(cursor, row.id, "interrupted", self.clock.now())
-            job = self._insert(cursor, row)
+            job = self._put_off(cursor, row) or self._insert(cursor, row)
             return JobAttempt(self._store.set(cursor, row, {"current_job": job.id}), job, run)
 
     def present(self, attempt: JobAttempt) -> PipelineRow:
@@ -132,6 +132,17 @@ class AttemptStore:
             values = _given_up(now, row.step, shown_reason(error))
             saved = self._store.set(cursor, now, {**values, "current_job": 0})
             self._add_message(cursor, saved, now.current_job or 0)
+
+    def _put_off(self, cursor: Cursor, row: PipelineRow) -> Job | None:
+        """Return the current attempt, running again, if it was put off, or None.
+
+        The cap or a mode may hold a step back for days. A row for each look at them would hide the attempts.
+        """
+        again = {"status": "running", "started_at": self.clock.now(), "finished_at": None, "error": None}
+        interrupted = (pipeline_jobs.c.id == row.current_job) & (pipeline_jobs.c.status == "interrupted")
+        put_off = interrupted & (pipeline_jobs.c.run_number == row.run_number) & pipeline_jobs.c.error_code.is_not(None)
+        found = cursor.row(update(pipeline_jobs).where(put_off).values({**again, "error_code": None}).returning(*JOB))
+        return Job(*found) if found else None
 
     def _insert(self, cursor: Cursor, row: PipelineRow, values: Mapping[str, Any] | None = None) -> Job:
         """Insert the next attempt of the running step; `values` override those of an attempt that has already ended."""
