@@ -129,6 +129,7 @@ def _many(seen: Sequence[PipelineStatus], now: datetime) -> list[Block]:
     what = "channels" if all(it.channel for it in seen) else "pipelines"
     held = sum(it.holder is not None for it in seen)
     shared = [note for note in seen[0].notes if all(note in it.notes for it in seen)]
+    for_all = [need for need in seen[0].needs if all(need in it.needs for it in seen)]
     blocks: list[Block] = [
         Heading(f"{len(seen)} {what}: {busy} with a generation under way, {held} at work now, "
                 f"{len(needing)} need{'s' * (len(needing) == 1)} a person"),
@@ -143,7 +144,9 @@ def _many(seen: Sequence[PipelineStatus], now: datetime) -> list[Block]:
     blocks += [Sentence(f"note: {note}", Tone.WARN) for note in shared]
     if needing:
         blocks.append(Heading("A person is needed"))
-        blocks += [Sentence(f"{it.label}: {need}", Tone.BAD) for it in needing for need in it.needs]
+        blocks += [Sentence(need, Tone.BAD) for need in for_all]
+        own = ((it.label, need) for it in needing for need in it.needs if need not in for_all)
+        blocks += [Sentence(f"{label}: {need}", Tone.BAD) for label, need in own]
     return blocks
 
 

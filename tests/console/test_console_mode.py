@@ -148,6 +148,15 @@ def test_an_invalid_mode_needs_a_person_and_hides_nothing_else() -> None:
     assert "begin a new generation" in answer.document["pipelines"][0]["next_tick"]
 
 
+def test_with_many_channels_an_invalid_mode_is_told_once() -> None:
+    world = WatchedWorld()
+    world.settings = world.settings._replace(channels=("north", "south"))
+    world.put("mode/state.json", b"{")
+    world.put("south/config/config_gen.json", b"{")
+    told = shown(ask(status, context_of(world)))
+    assert (told.count("mode/state.json: "), told.count("south: config/config_gen.json: ")) == (1, 1)
+
+
 def test_an_order_says_what_the_next_tick_does_in_it() -> None:
     world = in_state("pictures failed", 2)
     answer = act(retry, world, run=ID)  # type: ignore[arg-type]
