@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
 from retake.alerts.store import BoardStore
-from retake.errors import RetakeError
+from retake.errors import RetakeError, StateError
 from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
 from retake.operations.status import StatusReport
@@ -146,20 +146,27 @@ def live_routes(live: Live) -> APIRouter:
 
 
 def fingerprint(operations: Operations, status: StatusReport) -> Fingerprint:
-    """Return digests of what the pages show. Raises StorageError, StateError, SettingsError."""
+    """Return digests of what the pages show. Raises StorageError."""
     document = status.document()
     pipelines = document["pipelines"]
-    board = BoardStore(operations.bucket, operations.clock).read()
-    panel = ModePanel(operations)
+    board, panel = BoardStore(operations.bucket, operations.clock), ModePanel(operations)
     return {
         "status": _digest([pipelines, document["caps"]]),
         "runs": _digest([[it["runs"], it["status"], it["attempt"]] for it in pipelines]),
         "dead-letters": _digest([it["dead_letters"] for it in pipelines]),
         "spend": _digest([it["spend_today"] for it in pipelines]),
         "breakers": _digest(document["breakers"]),
-        "alerts": _digest(sorted((it.id, str(it.state)) for it in board.alerts.values())),
-        "mode": _digest(panel.document(panel.state())),
+        "alerts": _digest(_valid(lambda: sorted((it.id, str(it.state)) for it in board.read().alerts.values()))),
+        "mode": _digest(_valid(lambda: panel.document(panel.state()))),
     }
+
+
+def _valid(read: Callable[[], object]) -> object:
+    """Return the result of `read`, or what is wrong with the document."""
+    try:
+        return read()
+    except StateError as error:
+        return str(error)
 
 
 def _digest(value: object) -> str:

@@ -4,9 +4,15 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Mapping
 
+from retake.bucket import ANY
+from retake.bucket.memory import MemoryBucket
+from retake.clock import FakeClock
 from retake.errors import StorageError
+from retake.operations.status import status_report
+from retake.story.operations import open_operations
+from retake.story.settings import Settings
 from retake.web import live as module
-from retake.web.live import Live
+from retake.web.live import Live, fingerprint
 
 
 class Eyes:
@@ -163,3 +169,20 @@ def test_a_viewer_that_does_not_read_costs_nothing_but_old_events() -> None:
         await slow.aclose()  # type: ignore[attr-defined]
 
     asyncio.run(play())
+
+
+def test_an_invalid_document_hides_no_other_change() -> None:
+    bucket, clock = MemoryBucket(), FakeClock()
+    operations = open_operations(Settings(), clock, bucket=bucket)
+
+    def look() -> Mapping[str, str]:
+        return fingerprint(operations, status_report(operations, None))
+
+    before = look()
+    for key, name in (("alerts/state.json", "alerts"), ("mode/state.json", "mode")):
+        bucket.write(key, b"{", ANY)
+        now = look()
+        assert {it for it in now if now[it] != before[it]} >= {name}
+        before = now
+    bucket.write("config/config_gen.json", b"{", ANY)
+    assert look()["status"] != before["status"]
