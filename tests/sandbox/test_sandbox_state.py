@@ -11,7 +11,10 @@ import pytest
 from sandbox_customer import AT_ONCE, Customer
 
 from retake.clock import FakeClock
-from retake.sandbox import Pace, Sandbox, VendorTask
+from retake.sandbox import Pace, Sandbox, VendorTask, billing
+from retake.story.documents import Step
+from retake.story.settings import Settings
+from retake.story.spending import prices
 
 
 def test_a_later_sandbox_with_the_same_state_serves_the_same_links(tmp_path: Path, session) -> None:
@@ -84,9 +87,16 @@ def test_the_bill_counts_and_prices_every_kind(sandbox: Sandbox, customer: Custo
     assert {kind: (line.calls, line.carried_out, line.price) for kind, line in lines.items()} == {
         "imagine": (2, 2, Decimal("0.145")),
         "upscale": (1, 1, Decimal("0.010")),
-        "chat": (2, 1, Decimal("0.002")),
+        "chat": (2, 1, Decimal("0.010")),
     }
-    assert sandbox.bill().total == Decimal("0.157")
+    assert sandbox.bill().total == Decimal("0.165")
+
+
+def test_a_demo_is_billed_what_the_story_counts() -> None:
+    counted = prices(Settings())
+    assert [counted[step] for step in (Step.CONTENT, Step.IMAGINE, Step.UPSCALE)] == [
+        mills / 1000 for mills in (billing.CHAT, billing.IMAGINE["fast"], billing.UPSCALE)
+    ]
 
 
 def test_money_is_taken_at_once_and_given_back_when_the_task_has_failed(session) -> None:
