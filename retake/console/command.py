@@ -26,7 +26,7 @@ READING = {
 ACTING = {
     "retry": "Retry what failed, or a held call, now.",
     "skip": "Go on without a failing step or a held call.",
-    "rollback": "Take a step of the generation again.",
+    "rollback": "Repeat a step of the generation.",
     "cancel": "End the generation under way.",
     "unlock": "Free a lease whose holder is gone.",
     "dead-letters": "What failed for good: list, show, requeue, drop.",

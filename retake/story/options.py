@@ -39,7 +39,7 @@ def main(folder: str, /, **options: Any) -> None:
     """Drive the story pipeline by one tick: text, picture, upscale, video, one generation after another.
 
     Run it every few minutes (see crontab.example). Each tick looks at the documents in the bucket, does what is next,
-    and ends; a failed step is taken again in a later tick, a bounded number of times. Two ticks at once do no harm:
+    and ends; a failed step is repeated in a later tick, a bounded number of times. Two ticks at once do no harm:
     the second finds the pipeline leased and leaves.
 
     \b

@@ -20,7 +20,7 @@ MAX_RETRY_AFTER_S = 3600.0
 """Maximum Retry-After of a vendor that is obeyed, in seconds. A longer one is a mistake, or needs a person."""
 
 _ADVICE = {
-    ErrorClass.TEMPORARY: "no attempt is left: look at its dead letter; --retake takes this step up again",
+    ErrorClass.TEMPORARY: "no attempt is left: look at its dead letter; --retake resumes it at this step",
     ErrorClass.BUSINESS: "look at its dead letter and change the prompt: the same one would fail again",
     ErrorClass.CRITICAL: "fix the cause; --resume tries again at once",
 }
