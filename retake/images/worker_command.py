@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from retake.exit_codes import ExitCode
 from retake.images.process import logs_option, run_process
 from retake.option_values import Seconds
 from retake.ticking.process import StopSignal
@@ -57,6 +58,7 @@ def worker(*, logs: Path | None, **options: Any) -> None:
         75  a service or the bucket did not answer, or the port is taken
         78  settings, a password or a graph are wrong
         70  a bug
+        130 Ctrl-C at the question for --queue or --name
     """
     options["queue"] = options["queue"] or _asked("queue", type=click.Choice(QUEUES), default=QUEUES[0])
     options["name"] = options["name"] or _asked("name", default="Worker-A")
@@ -73,7 +75,11 @@ def worker(*, logs: Path | None, **options: Any) -> None:
 
 
 def _asked(name: str, **how: Any) -> str:
-    """Ask for an option at a terminal. Raises UsageError without one."""
+    """Ask for an option at a terminal. Raises UsageError without one. Ctrl-C, or the end of the input, ends it all."""
     if not sys.stdin.isatty():
         raise click.UsageError(f"Missing option '--{name}'.")
-    return str(click.prompt(name.capitalize(), err=True, **how))
+    try:
+        return str(click.prompt(name.capitalize(), err=True, **how))
+    except click.Abort:
+        click.echo(err=True)
+        sys.exit(ExitCode.INTERRUPTED)

@@ -1,5 +1,8 @@
 """The check at the start: each service is tried, a line for each that is missing, and no password in any of them."""
 
+import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,15 @@ from retake.images.start import ImageServices, ServicesAway, check_services, mem
 from retake.images.store import JobStore
 from retake.settings.shared import StorageSettings
 from retake.testing.logs import CapturedLogs
+
+
+def test_a_worker_whose_question_is_interrupted_says_so_by_its_exit_code() -> None:
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "wb", buffering=0) as terminal, os.fdopen(theirs, "rb") as stdin:
+        terminal.write(b"\x04")
+        command = [sys.executable, "-m", "retake", "images", "worker"]
+        ran = subprocess.run(command, stdin=stdin, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, ran.stderr) == (130, "Queue (TextQueue, OutfitQueue) [TextQueue]: \n")
 
 
 def opened(places: Places, folder: Path, seconds: float = 0.2, *, with_table: bool = True) -> ImageServices:
