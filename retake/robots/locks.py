@@ -165,7 +165,7 @@ class Locks:
         version, others = self._cell(name).change(step)
         if version is not None and others:
             writer = others[0]
-            _log.warning("%s reads %s beside %s, who has been writing since %s", new.owner, name, *writer)
+            _log.warning("%s reads %s while %s is writing, since %s", new.owner, name, *writer)
         return version, others
 
     def _end(self, name: str, token: str) -> None:

@@ -50,7 +50,7 @@ CORRECTED_RETRY_S = 60.0
 """Seconds between a correction and the retry."""
 
 TO_A_PERSON = (
-    FollowUp(Do.TICKET, what="see why this fails, and mend it"),
+    FollowUp(Do.TICKET, what="find out why this fails, and fix it"),
     FollowUp(Do.TELL, recipient="operator", level=Level.ERROR),
 )
 TO_THE_MANAGEMENT = (

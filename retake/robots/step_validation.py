@@ -59,7 +59,7 @@ class StepVerdict(NamedTuple):
         """The error about the given value, with the suggestion; None if the value is right."""
         if self.code is None:
             return None
-        wrong = "lies out of range" if self.code == OUT_OF_RANGE else "is not on the grid"
+        wrong = "is out of range" if self.code == OUT_OF_RANGE else "is not on the grid"
         given = self.value if self.given is None else self.given
         return RobotError(self.code, f"{given} {wrong}; the nearest allowed value is {self.nearest}")
 

@@ -67,7 +67,7 @@ class StoryGroups(CheckedPart):
         staged = self.folders.archive not in places
         if len(places) > 1 and not lacking:
             code = "group-half-moved" if staged else "group-twice"
-            yield found(code, where, f"{name} lies in {' and in '.join(places)}")
+            yield found(code, where, f"{name} is in {' and in '.join(places)}")
         elif folder == self.folders.entrance and len(places) == 1 and self._is_in_letter(part, name, files):
             yield found("letter-copied", where, f"{name} is not under way, and in {DEAD_LETTERS}{name}/ too")
         elif staged or len(places) > 1:
@@ -89,5 +89,5 @@ class StoryGroups(CheckedPart):
             yield found("content-invalid", part.where(key), str(error))
         else:
             if content["generation_id"] != name:
-                what = "its generation_id is another one than its name says"
+                what = "its generation_id differs from its name"
                 yield found("content-invalid", part.where(key), what)

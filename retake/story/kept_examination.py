@@ -69,7 +69,7 @@ class KeptExamination(CheckedPart):
                 KeptCounts(store.bucket, self.clock, self.kind).forget(name)
         except StateError:
             return []  # an invalid document is a finding of its own
-        return [f"the counts of {self.prefix}{self.kind.folder} were dropped: whoever looks next counts again"]
+        return [f"the counts of {self.prefix}{self.kind.folder} were dropped: the next look counts them again"]
 
     def _name(self, subject: str) -> str:
         return subject.removeprefix(f"{self.prefix}{self.place}").removesuffix(".json")

@@ -149,7 +149,7 @@ class StoryLetters(CheckedPart):
         staged = {it: self.files(part, it, name, GROUP) for it in (*self.folders.staged, self.folders.archive)}
         whole = [it for it, there in staged.items() if len(there) == len(GROUP)]
         if whole:
-            yield found("letter-outlived", part.where(folder), f"{name} is finished since: it lies in {whole[0]}")
+            yield found("letter-outlived", part.where(folder), f"{name} was finished since: it is in {whole[0]}")
         elif staged[self.folders.entrance] and self.loaded(part).documents.gen.generation_id == name:
             yield found("letter-outlived", part.where(folder), f"{name} is under way again")
 

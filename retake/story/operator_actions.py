@@ -69,7 +69,7 @@ class OperatorActions:
         with self._locked() as (store, lease):
             chosen = self._plan(verb, generation_id, store.documents, step)
             if chosen.lost and chosen.lost != agreed:
-                raise Refusal(f"{generation_id} has moved on meanwhile: it would now lose {chosen.lost}. Ask again")
+                raise Refusal(f"{generation_id} has moved on meanwhile: now it would lose {chosen.lost}. Ask again")
             if chosen.doc == store.documents.midjourney:
                 return chosen, store.documents
             mirror = self._mirror(lease)
@@ -111,7 +111,7 @@ class OperatorActions:
                 raise Refusal(no_letter(generation_id))
             if agreed is not None and (lost := lost_with(letter)) not in ("", agreed):
                 raise Refusal(
-                    f"the dead letter {generation_id} is another meanwhile: it would now lose {lost}. Ask again"
+                    f"the dead letter {generation_id} is a different one by now: it would lose {lost}. Ask again"
                 )
             documents = store.documents
             if documents.gen.generation_id == generation_id and documents.midjourney.status is _ENDING:

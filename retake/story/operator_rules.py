@@ -129,7 +129,7 @@ def _skip(documents: Documents, limits: Workflow, now: datetime, by: str) -> Gen
         )
     if doc.pending and current is Situation.CRITICAL:
         unknown = f"what became of the {step} call is not known yet"
-        raise Refusal(f"{name}: {unknown}; fix what the last error says, then retry {name}, or cancel {name}")
+        raise Refusal(f"{name}: {unknown}; fix what the last error names, then retry {name}, or cancel {name}")
     if current not in (Situation.FAILED, Situation.EXHAUSTED, Situation.CRITICAL):
         raise _not_failed(documents, current, limits, now)
     if step is Step.MOCK:

@@ -65,7 +65,7 @@ def main(folder: str, /, **options: Any) -> None:
 # --- the scripts ----------------------------------------------------------------------------------------------
 
 _channel = click.option(
-    "--channel", metavar="NAME", callback=not_empty, help="Which one of the CHANNELS; RETAKE_CHANNEL says it too."
+    "--channel", metavar="NAME", callback=not_empty, help="One of the CHANNELS; default: RETAKE_CHANNEL."
 )
 
 

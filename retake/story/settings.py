@@ -79,8 +79,8 @@ class FilePaths(NamedTuple):
     archive_folder: str = field(FOLDER, "where published files go", default="archive/")
     prompts: str | None = field(
         TEXT,
-        "file (not in the bucket) of the prompts; null is prompts.json beside the settings file, else the one "
-        "beside the code",
+        "file (not in the bucket) of the prompts; null is prompts.json next to the settings file, else the one "
+        "next to the code",
         default=None,
     )
 

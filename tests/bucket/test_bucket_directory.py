@@ -38,7 +38,7 @@ def test_a_current_folder_that_was_removed_is_told(tmp_path: Path, monkeypatch: 
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(StorageError, match="the current folder, which is not there any more"):
+    with pytest.raises(StorageError, match="the current folder, which no longer exists"):
         open_bucket("file:bucket")
 
 

@@ -251,7 +251,7 @@ def test_what_has_grown_since_it_was_shown_is_not_dropped() -> None:
     world = STATES["dead_lettered"]()
     letter = find_letter(context_of(world).operations, ID)
     world.put(f"dead_letters/{ID}/{ID}.mp4", "the video")  # requeued, and failed once more
-    with pytest.raises(Refusal, match=rf"another meanwhile: it would now lose .*{ID}\.mp4.*Ask again"):
+    with pytest.raises(Refusal, match=rf"a different one by now: it would lose .*{ID}\.mp4.*Ask again"):
         letter.drop()
     assert f"{ID}.mp4" in letters(world)[0]["files"]
     find_letter(context_of(world).operations, ID).drop()

@@ -32,7 +32,7 @@ class RobotProtocol(NamedTuple):
 
 
 A_PERSON: list[Action] = [  # «create_support_ticket(), notify_human_operator()»
-    {"action": "TICKET", "what": "see why this fails, and mend it"},
+    {"action": "TICKET", "what": "find out why this fails, and fix it"},
     {"action": "TELL", "recipient": "operator", "level": "error"},
 ]
 THE_MANAGEMENT: list[Action] = [  # «trigger_incident_response(), switch_to_backup_system(), escalate_to_management()»

@@ -27,7 +27,7 @@ from retake.robots.step_validation import grid
 A_DAY = 24 * 3600
 
 
-A_PERSON = ("ticket see why this fails, and mend it", "tell operator")
+A_PERSON = ("ticket find out why this fails, and fix it", "tell operator")
 THE_MANAGEMENT = ("incident", "backup_system", "escalate management see to the incident")
 
 

@@ -68,7 +68,7 @@ def test_the_nearest_allowed_value_is_proposed_the_lower_of_two(value: float, ne
 
 
 def test_the_refusal_says_which_value_is_allowed() -> None:
-    with pytest.raises(RobotError, match=r"^112\.5 lies out of range; the nearest allowed value is 100$"):
+    with pytest.raises(RobotError, match=r"^112\.5 is out of range; the nearest allowed value is 100$"):
         validate(112.5, GRID, STRICT).passed()
     with pytest.raises(RobotError, match=r"^12\.5 is not on the grid; the nearest allowed value is 10$"):
         validate(12.5, GRID, STRICT).passed()

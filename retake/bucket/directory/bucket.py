@@ -121,7 +121,7 @@ class DirectoryBucket(DirectoryWrites):
             root = os.path.abspath(path)  # a later chdir must not move the bucket
         except FileNotFoundError as error:
             raise StorageError(
-                f"file:{path} lies in the current folder, which is not there any more: change to one that is"
+                f"file:{path} is in the current folder, which no longer exists: change to one that does"
             ) from error
         tree = Tree(root, folder_mode=0o777 & ~umask, follow_links=follow_links)
         super().__init__(f"file:{path}", tree, clock, file_mode)
