@@ -332,20 +332,20 @@ def _work(documents: Documents) -> Action:
     """Return what comes next if nothing has failed: rows 12, 13 and 15 to 20."""
     doc, results = documents.midjourney, documents.midjourney.results
     if documents.complete:
-        return Action(Act.FINISH, Step.RUNWAY, "text, picture and video are there")
+        return Action(Act.FINISH, Step.RUNWAY, "text, picture and video are ready")
     if doc.runway_task:
         return Action(Act.POLL_VIDEO, Step.RUNWAY_POLL, f"task {doc.runway_task.task_id} is in flight")
     if doc.task:
         return Action(Act.FETCH, Step.FETCH, f"{doc.task.task_type} task {doc.task.task_id}")
     if results and results.task_type == IMAGINE:
-        return Action(Act.ORDER_UPSCALE, Step.UPSCALE, "the pictures are there")
+        return Action(Act.ORDER_UPSCALE, Step.UPSCALE, "the pictures are ready")
     if results:
-        return Action(Act.ORDER_VIDEO, Step.RUNWAY, "the upscaled picture is there")
+        return Action(Act.ORDER_VIDEO, Step.RUNWAY, "the upscaled picture is ready")
     if "json" not in documents.files:
         return Action(Act.WRITE, Step.CONTENT, "there is no text yet")
     if doc.generation:
-        return Action(Act.ORDER_IMAGINE, Step.IMAGINE, "the text is there")
-    return Action(Act.RAISE_FLAG, Step.IMAGINE, "the text is there, and nothing else")
+        return Action(Act.ORDER_IMAGINE, Step.IMAGINE, "the text is ready")
+    return Action(Act.RAISE_FLAG, Step.IMAGINE, "the text is ready, and nothing else")
 
 
 def awaits_fix(documents: Documents, limits: Workflow, now: datetime) -> bool:

@@ -77,7 +77,7 @@ def fetch(context: StepContext) -> None:
     if state.result is not None:
         delivered = transitions.picture_delivered(doc, state.result)
         context.store.save_midjourney(delivered, synced=False)  # lost in a power cut, the task is polled again
-        _log.info("the %s is there", task.task_type, extra=about)
+        _log.info("the %s is ready", task.task_type, extra=about)
         return
     awaited = transitions.picture_still_awaited(doc, context.clock.now())
     context.store.save_midjourney(awaited, synced=False)

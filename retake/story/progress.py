@@ -66,13 +66,13 @@ def told(documents: Documents, action: Action) -> str | None:
         case Act.DEAD_LETTER:
             return "the generation failed for good: kept in dead_letters/"
         case Act.ORDER_UPSCALE if not doc.retries_of(Step.UPSCALE):
-            return "the four pictures are there"
+            return "the four pictures are ready"
         case Act.ORDER_IMAGINE if not doc.retries_of(Step.IMAGINE):
-            return "the text is there"
+            return "the text is ready"
         case Act.ORDER_VIDEO if not doc.retries_of(Step.RUNWAY):
-            return "the upscaled picture is there"
+            return "the upscaled picture is ready"
         case Act.FINISH:
-            return "the video is there: the generation is finished"
+            return "the video is ready: the generation is finished"
         case _:
             return None
 

@@ -109,11 +109,11 @@ def facts(documents: Documents, known: Container[str]) -> Iterator[Note]:
         text = f"rolled back to {step} by the {entry.get('by')}; what was given up is in dead_letters/{letter}/"
         yield _remark(_ROLLED_BACK, text, step=step, at_utc=at)
     if "json" in documents.files:
-        yield _done(Step.CONTENT, "the text is there")
+        yield _done(Step.CONTENT, "the text is ready")
     if results and results.task_type == IMAGINE:
-        yield _done(Step.IMAGINE, "the pictures are there", task_id=results.task_id)
+        yield _done(Step.IMAGINE, "the pictures are ready", task_id=results.task_id)
     elif results:
-        yield _done(Step.UPSCALE, "the upscaled picture is there", task_id=results.task_id)
+        yield _done(Step.UPSCALE, "the upscaled picture is ready", task_id=results.task_id)
     yield from _doubtful_calls(doc)
     for entry in doc.skipped:
         at, step = entry.get("at_utc"), entry.get("step")
@@ -124,7 +124,7 @@ def facts(documents: Documents, known: Container[str]) -> Iterator[Note]:
         yield _remark("mock_failed", f"the mock failed {times} times", times=times)
     if "mp4" in documents.files:
         mock = doc.status is Status.TIMED_OUT_MOCK_NEEDED or identity(REMARK, {"code": _MOCK}) in known
-        yield _done(Step.MOCK, "the mock is made") if mock else _done(Step.RUNWAY, "the video is there")
+        yield _done(Step.MOCK, "the mock is made") if mock else _done(Step.RUNWAY, "the video is ready")
 
 
 def _doubtful_calls(doc: MidjourneyDocument) -> Iterator[Note]:

@@ -127,7 +127,7 @@ def test_a_letter_is_shown_with_its_report_its_error_its_files_and_what_requeue_
     answer = act(show_letter, world, letter_id=ID)
     assert world.everything() == before
     assert answer.document["report"] == world.json(f"dead_letters/{ID}/report.json")
-    then = "possible; the next tick: order the upscale (the pictures are there)"
+    then = "possible; the next tick: order the upscale (the pictures are ready)"
     assert answer.document["requeue"] == {"possible": True, "then": then}
     text = papers(answer)
     for piece in ("dead letter", "retries", "upscale: 3", "A UNAVAILABLE: HTTP 500", '"error_class": "A"', then):

@@ -31,7 +31,7 @@ def test_in_each_state_it_is_done_or_refused_with_a_way_on(name: str) -> None:
 def test_what_it_says_will_happen_next_is_what_the_next_tick_does() -> None:
     world = STATES["pictures failed"]()
     answer = act(retry, world, run=ID)
-    assert answer.document["next_tick"] == "the next tick: order the pictures (the text is there)"
+    assert answer.document["next_tick"] == "the next tick: order the pictures (the text is ready)"
     world.tick()
     assert world.vendors.billed["imagine"] == 1
 

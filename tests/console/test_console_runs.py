@@ -204,15 +204,15 @@ def test_a_timeline_tells_failures_repeats_results_and_the_end() -> None:
     assert told == [
         "created",
         "work began",
-        "the text is there",
+        "the text is ready",
         "imagine failed, to be tried again",
         "tried again",
         "the imagine call of 2026-01-01T00:02:00Z may have been carried out, and is asked again",
         "imagine failed, to be tried again",
         "tried again",
-        "the pictures are there",
-        "the upscaled picture is there",
-        "the video is there",
+        "the pictures are ready",
+        "the upscaled picture is ready",
+        "the video is ready",
         "done",
     ]
     text = shown(ask(show, world, run="20260101-0000"))

@@ -48,7 +48,7 @@ def test_a_generation_with_two_failures_from_topic_to_video(fresh: Machine) -> N
     assert re.search(r"total +0\.\d+ USD", run.out)
     assert fresh.read(PUBLIC)["processing_lock"] is False
     told = run.out.partition("To look closer\n")[2].split("\n")
-    for line, expected in zip(told, ("No generation is under way", "the upscaled picture is there"), strict=False):
+    for line, expected in zip(told, ("No generation is under way", "the upscaled picture is ready"), strict=False):
         command, env = ["/bin/sh", "-c", line], {"PATH": os.environ["PATH"]}
         looked = subprocess.run(command, cwd=fresh.cwd, env=env, capture_output=True, text=True, check=False)
         assert looked.returncode == 0, (line, looked.stderr)

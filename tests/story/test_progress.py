@@ -107,10 +107,10 @@ def test_the_account_of_a_generation_that_went_well() -> None:
     lines = [line.strip() for line in account.splitlines() if line.strip()]
     assert lines[0].startswith(f"What happened ({ID}, 1:00")
     assert [line.partition("  ")[2] for line in lines[1:5]] == [
-        "the text is there",
-        "the four pictures are there",
-        "the upscaled picture is there",
-        "the video is there: the generation is finished",
+        "the text is ready",
+        "the four pictures are ready",
+        "the upscaled picture is ready",
+        "the video is ready: the generation is finished",
     ]
     assert all(f"/666/{ID}.{suffix}  (" in account for suffix in ("json", "png", "mp4"))
     assert "not finished" not in account
