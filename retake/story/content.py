@@ -172,6 +172,17 @@ def load_prompts(path: str) -> list[Prompt]:
     return prompts
 
 
+def unknown_references(prompts: list[Prompt]) -> list[str]:
+    """Return a message for each "$name" in the prompts that stands for no answer of an earlier call. It would be sent
+    to the writer as it is."""
+    known, found = {"used_topics"}, []
+    for prompt in prompts:
+        names = {name for text in (prompt.system, prompt.user) for name in Template(text).get_identifiers()}
+        found += [f"call {prompt.name!r}: no earlier call answers ${name}" for name in sorted(names - known)]
+        known.update(prompt.keys)
+    return found
+
+
 def _calls(raw: Any) -> list[Any]:
     calls = raw.get("calls") if isinstance(raw, dict) else None
     if not isinstance(calls, list):

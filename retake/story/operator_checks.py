@@ -13,9 +13,10 @@ from retake.errors import RetakeError, SettingsError
 from retake.keys import Keys
 from retake.operations.finding import Finding, fault, named, of_error, ok, warn
 from retake.operations.vendor_checks import PATIENCE_S, health_check, tried_check
+from retake.plural import count
 from retake.settings.schema import PictureSize
 from retake.story.clients import LocalMedia, RealVendors
-from retake.story.content import KEYS, checked, load_prompts, prompts_file
+from retake.story.content import KEYS, checked, load_prompts, prompts_file, unknown_references
 from retake.story.documents import Documents
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
@@ -24,9 +25,12 @@ from retake.story.store import DocumentStore
 def prompts_check(settings: Settings) -> Finding:
     path = prompts_file(settings)
     try:
-        return ok("prompts", f"{path}: {len(load_prompts(path))} calls to the writer")
+        prompts = load_prompts(path)
     except SettingsError as error:
         return of_error("prompts", error, "fix the file, or name another in FILE_PATHS.prompts")
+    if unknown := unknown_references(prompts):
+        return warn("prompts", f"{path}: {'; '.join(unknown)}", "correct the name; it is sent to the writer as it is")
+    return ok("prompts", f"{path}: {count(len(prompts), 'call')} to the writer")
 
 
 def ffmpeg_check(settings: Settings) -> Finding:

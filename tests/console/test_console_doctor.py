@@ -31,6 +31,7 @@ from retake.operations import host_checks
 from retake.runs import open_ledger
 from retake.sandbox import Pace, Sandbox
 from retake.settings.shared import StorageSettings
+from retake.story.content import KEYS as CONTENT_KEYS
 from retake.story.settings import Settings, sandboxed
 
 
@@ -128,6 +129,25 @@ def test_a_missing_key_is_a_fault_and_no_key_is_ever_shown() -> None:
     assert found(answer, "key runway")[0] == "ok"
     assert "key midjourney: put MIDJOURNEY_API_KEY in the environment\n" in shown(answer)
     assert "very-secret" not in shown(answer) + json.dumps(answer.document)
+
+
+def test_a_reference_in_the_prompts_that_stands_for_nothing_is_a_warning(tmp_path: Path) -> None:
+    def call(user: str, *keys: str) -> dict[str, object]:
+        return {"name": "/".join(keys), "keys": keys, "system": "$used_topics for $$5 or $5", "user": user}
+
+    world, file = World(), tmp_path / "prompts.json"
+    world.settings = world.settings._replace(paths=world.settings.paths._replace(prompts=str(file)))
+    calls = [
+        call("Find one.", "topic", "short_topic"),
+        call("About ${topic}.", *(key for key in CONTENT_KEYS if "topic" not in key)),
+    ]
+    file.write_text(json.dumps({"calls": calls}))
+    assert found(examined(world), "prompts") == ("ok", f"{file}: 2 calls to the writer")
+    calls[0]["user"] = "Find a $short_topic, not $topci."
+    file.write_text(json.dumps({"calls": calls}))
+    verdict, words = found(examined(world), "prompts")
+    assert (verdict, words.count("no earlier call answers $")) == ("warn", 2)
+    assert "call 'topic/short_topic': no earlier call answers $topci" in words
 
 
 def test_prompts_that_are_not_there_are_a_fault() -> None:
