@@ -111,6 +111,7 @@ class _Person:
             _say(f"a pipeline begins: #{self._number}, from demo.wav")
             while (shown := self._settled())["state"] != "published":
                 self._answer(shown["state"])
+            _until(lambda: any("youtu.be" in it["text"] for it in self._phone.messages()), "the last message")
             return shown
 
     def _answer(self, state: str) -> None:
@@ -149,7 +150,7 @@ def _account(shown: dict[str, Any], sandbox: Sandbox, config: Path) -> None:
     for job in shown["jobs"]:
         line = f"  {job['started_at'][11:19]}  {job['step']:<8} attempt {job['attempt']}  {job['status']}"
         print(f"{line}  {job['error_code'] or ''}".rstrip())  # noqa: T201
-    print("\nWhat Telegram was told")  # noqa: T201
+    print("\nWhat was sent to Telegram")  # noqa: T201
     for message in sandbox.telegram.messages():
         print(f"  {one_line(message['text'].partition(chr(10))[0])}"[:79])  # noqa: T201
     print("\nHow it was uploaded")  # noqa: T201

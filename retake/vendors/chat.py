@@ -45,7 +45,7 @@ class OpenAIChat:
         if "json" not in f"{system} {user}".lower():  # the API rejects JSON mode unless a message mentions JSON
             system = f"{system}\n\nAnswer with one JSON object.".lstrip()
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
-        return self._complete("write", messages, temperature, max_tokens)
+        return self._complete("write a text", messages, temperature, max_tokens)
 
     def choose(self, question: str, images: Sequence[str]) -> int:
         """See `ChatModel.choose`."""
