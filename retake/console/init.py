@@ -158,4 +158,7 @@ def _next_steps(folder: Path, program: str) -> str:
         ("crontab -e", "paste crontab.example"),
     ]
     told = "\n".join(f"  {step}{f'  # {why}' if why else ''}" for step, why in steps)
-    return f"{told}\n\nWhat the channel is about is in config/prompts.json; settings are in config/config.json."
+    return (
+        f"{told}\n\nWhat the channel is about is in config/prompts.json (docs/prompts.md); settings are in "
+        "config/config.json (docs/settings.md)."
+    )
