@@ -65,7 +65,7 @@ class Running:
 
     def wait_until_ready(self) -> None:
         end = time.monotonic() + START_S
-        while "Ctrl-C ends everything" not in self.told():
+        while "Ctrl-C stops everything" not in self.told():
             assert self.process.poll() is None, self.told()
             assert time.monotonic() < end, self.told()
             time.sleep(0.1)

@@ -71,8 +71,8 @@ def _up(options: UpOptions, environ: Mapping[str, str]) -> int:
             while not stopping.count:
                 supervisor.look()
                 time.sleep(_POLL_S)
-            _say("Ending everything; Ctrl-C again kills it.")
-    _say(f"Everything has ended. {folder.path} has the data; the same command continues from there.")
+            _say("Stopping everything; press Ctrl-C again to kill it.")
+    _say(f"Everything has stopped. The data are in {folder.path};\nthe same command continues from there.")
     return ExitCode.OK
 
 
@@ -112,7 +112,7 @@ class Machine:
         self._add_bucket_and_keys()
         self._folder.export({name: it for name, it in self._environ.items() if self._given.get(name) != it})
         mask(secret for secret in (self.key, *self._passwords()) if secret)
-        _say(f"Starting {', '.join(command.name for command in [*first, *others])}: some seconds.")
+        _say(f"Starting {', '.join(command.name for command in [*first, *others])} …")
         for stage in (first, others):
             if not supervisor.wait_until_ready(supervisor.start(stage), SERVERS_S, stopping):
                 return False
@@ -188,7 +188,7 @@ def introduction(url: str, user: str, key: str | None, folder: Path) -> str:
     return f"""
 The image-job service is ready: {url} (/docs explains it).
 The key of the user {user}: {key or "as in IMAGES_KEYS"}
-What each part writes is in {folder / "logs"}
+The output of each part is in {folder / "logs"}
 
 Order a picture, ask for it, and save it:
 
@@ -203,5 +203,5 @@ See how it stands:
 
   (. {quote(str(folder / "environment"))}; {quote(os.path.relpath(sys.executable))} -m retake images status)
 
-Ctrl-C ends everything.
+Ctrl-C stops everything.
 """
