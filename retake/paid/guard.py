@@ -294,7 +294,7 @@ class PaidCallGuard:
         step = self._journal.pending
         answer = self._journal.find()
         if answer is not None:
-            _log.info("the vendor knows the %s call: task %s", step, answer, extra={"step": step})
+            _log.info("the %s call was carried out: the vendor has task %s", step, answer, extra={"step": step})
             self._journal.accepted(answer)
             return
         if self._on_unknown == HOLD:

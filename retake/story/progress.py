@@ -58,7 +58,9 @@ def told(documents: Documents, action: Action) -> str | None:
     message = doc.error.message
     match action.act:
         case Act.RETRY:
-            return f"{action.step} failed: {message}\n{action.why}: retried"
+            twice = any(call.get("possible_duplicate") for call in doc.paid_calls[-1:])
+            again = "retried, perhaps paid for twice" if twice else "retried"
+            return f"{action.step} failed: {message}\n{action.why}: {again}"
         case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT | Act.MOCK_VIDEO:
             return f"{action.act}: {action.why}\n{message}".rstrip()
         case Act.RECONCILE:

@@ -76,6 +76,14 @@ def test_a_retry_is_told_with_its_reason() -> None:
     assert what == "upscale failed: HTTP 500\nattempt 1/3 for status upscale_trigger_failed: retried"
 
 
+def test_a_retry_that_may_pay_twice_is_told_as_such() -> None:
+    asked = {"step": "runway", "outcome": "unknown", "possible_duplicate": True}
+    documents = shaped(last_error={"message": "cut"}, paid_calls=[asked])
+    assert str(told(documents, action(Act.RETRY, Step.RUNWAY))).endswith("because: retried, perhaps paid for twice")
+    later = shaped(paid_calls=[asked, {"step": "runway", "outcome": "accepted"}])
+    assert "twice" not in str(told(later, action(Act.RETRY, Step.RUNWAY_POLL)))
+
+
 def test_giving_up_is_told_with_its_reason() -> None:
     documents = shaped(last_error={"message": "HTTP 500"})
     for act in (Act.FAIL, Act.SUBSTITUTE, Act.TIME_OUT):
