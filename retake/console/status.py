@@ -67,7 +67,7 @@ def _facts(seen: PipelineStatus, now: datetime) -> list[tuple[str, str | Cell]]:
     if seen.leased:
         facts.append(("lease", _lease(seen, now)))
         facts.append(("next tick", seen.next_tick))
-    facts.append(("spent today", _spent(seen)))
+    facts.append(("spent today", spent_today(seen)))
     if seen.counts:
         shown = ", ".join(f"{n} {status}" for status, n in seen.counts.items() if n)
         facts.append(("runs", shown or "none yet"))
@@ -97,10 +97,12 @@ def _lease(seen: PipelineStatus, now: datetime) -> str:
     return f"held by {holder.owner}{since}{until}"
 
 
-def _spent(seen: PipelineStatus) -> str:
+def spent_today(seen: PipelineStatus) -> str:
     """Return what the pipeline has spent today, and how much of the caps is used."""
     today, sums = seen.today, seen.sums
     if today is None or sums is None:
+        if seen.state.own_book:
+            return "not known: its database cannot be read"
         what = "the day's book" if today is None else "the pipeline's document"
         return f"not known: {what} cannot be read"
     cap, own_cap = today.limits.bucket_usd, today.limits.pipeline_usd
@@ -140,7 +142,7 @@ def _many(seen: Sequence[PipelineStatus], now: datetime) -> list[Block]:
         of = f" of {usd(day.limits.bucket_usd)}" if day.limits.bucket_usd is not None else ""
         doubt = f"; {day.doubt}" if day.doubt else ""
         blocks.append(Sentence(f"spent today by all channels: {day.book.spent:.3f}{of}{doubt}"))
-    blocks += [Sentence(f"spent today by {it.label}: {_spent(it)}") for it in seen if it.state.own_book]
+    blocks += [Sentence(f"spent today by {it.label}: {spent_today(it)}") for it in seen if it.state.own_book]
     blocks += [Sentence(f"note: {note}", Tone.WARN) for note in shared]
     if needing:
         blocks.append(Heading("A person is needed"))

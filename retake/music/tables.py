@@ -229,7 +229,7 @@ Index("ix_pipeline_messages_message", messages.c.message_id)
 MAX_ID = 2**31 - 1
 
 SCHEMA = TableSchema(
-    ("0001",), "retake_music_schema", Path(__file__).parent / "migrations", metadata, "the music pipelines"
+    ("0001",), "retake_music_schema", Path(__file__).parent / "migrations", metadata, "the music database"
 )
 
 __all__ = ["MAX_ID", "SCHEMA", "leases", "messages", "paid_calls", "pipeline_jobs", "pipelines", "updates"]

@@ -80,7 +80,7 @@ def for_reading(database: Database, schema: TableSchema | None = None) -> Databa
         return empty
     if found != schema.newest:
         raise StateError(
-            f"{schema.whose} at {database.name} has tables of version {found}, older than {schema.newest}: "
+            f"{schema.whose} at {database.name}: its tables are of version {found}, older than {schema.newest}: "
             "a tick migrates them, and so does every command that changes something"
         )
     return database
@@ -115,8 +115,8 @@ def version(database: Database, schema: TableSchema | None = None) -> str | None
         row = cursor.fetchone()
     if row and row[0] not in schema.revisions:
         raise StateError(
-            f"{schema.whose} at {database.name} has tables of version {row[0]}, and this Retake knows versions up to "
-            f"{schema.newest}: a newer Retake created them. Use it here too; nothing was changed"
+            f"{schema.whose} at {database.name}: its tables are of version {row[0]}, and this Retake knows versions up "
+            f"to {schema.newest}: a newer Retake created them. Use it here too; nothing was changed"
         )
     return str(row[0]) if row else None
 

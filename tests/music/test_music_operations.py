@@ -8,6 +8,7 @@ import pytest
 from rows_world import Rows
 from schemas import check
 
+from retake.console.status import spent_today
 from retake.music.operations import NEEDS_SHOWN, open_operations
 from retake.music.states import MusicStep
 from retake.music.store import UnknownPipeline
@@ -85,7 +86,9 @@ def test_a_database_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     state = rows.operations.state(None, off)
     assert not state.readable
     assert "its database cannot be read" in state.needs[0]
-    [told] = status.status_report(open_operations(rows.settings, rows.clock, rows.bucket), 5.0).document()["pipelines"]
+    report = status.status_report(open_operations(rows.settings, rows.clock, rows.bucket), 5.0)
+    assert spent_today(report.pipelines[0]) == "not known: its database cannot be read"
+    [told] = report.document()["pipelines"]
     assert told["needs"][0] == state.needs[0]
     assert set(told["spend_today"].values()) == {None}, "the cap of 5 USD is that of other pipelines"
     assert [it.verdict for it in rows.operations.check()] == [Verdict.FAULT]

@@ -250,7 +250,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(
         filled(url, clock)
     monkeypatch.setattr(schema, "REVISIONS", known)
     for read_only in (False, True):
-        with pytest.raises(StateError, match=r"tables of version 9002.*a newer Retake created them"):
+        with pytest.raises(StateError, match=r"tables are of version 9002.*a newer Retake created them"):
             open_sql_ledger(url, clock, read_only=read_only)
     assert colours(url) == ["blue"]
 
