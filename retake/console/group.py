@@ -9,6 +9,7 @@ import click
 
 from retake.console.answer import Answer
 from retake.console.rendering import show
+from retake.exit_codes import ExitCode
 
 AS_JSON = "retake.json"
 CHANNEL = "retake.channel"
@@ -37,7 +38,8 @@ class CommandGroup(click.Group):
 
 
 class RootGroup(CommandGroup):
-    """The outermost group, which answers usage errors in JSON too if --json was given."""
+    """The outermost group. It answers usage errors in JSON too if --json was given, and ends with 130 at Ctrl-C (click
+    would end with 1)."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -49,8 +51,14 @@ class RootGroup(CommandGroup):
         return context
 
     def invoke(self, ctx: click.Context) -> Any:
-        with usage_errors(as_json=bool(ctx.meta.get("retake.usage_in_json"))):
-            return super().invoke(ctx)
+        try:
+            with usage_errors(as_json=bool(ctx.meta.get("retake.usage_in_json"))):
+                return super().invoke(ctx)
+        except KeyboardInterrupt:  # while the command is loaded; commands handle it themselves
+            sys.exit(ExitCode.INTERRUPTED)
+        except click.Abort:  # Ctrl-C, or the end of the input, at a question
+            click.echo(err=True)
+            sys.exit(ExitCode.INTERRUPTED)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 import click
 
-from retake.exit_codes import ExitCode
 from retake.images.process import logs_option, run_process
 from retake.option_values import Seconds
 from retake.ticking.process import StopSignal
@@ -75,11 +74,7 @@ def worker(*, logs: Path | None, **options: Any) -> None:
 
 
 def _asked(name: str, **how: Any) -> str:
-    """Ask for an option at a terminal. Raises UsageError without one. Ctrl-C, or the end of the input, ends it all."""
+    """Ask for an option at a terminal. Raises UsageError without one, and Abort at Ctrl-C or the end of the input."""
     if not sys.stdin.isatty():
         raise click.UsageError(f"Missing option '--{name}'.")
-    try:
-        return str(click.prompt(name.capitalize(), err=True, **how))
-    except click.Abort:
-        click.echo(err=True)
-        sys.exit(ExitCode.INTERRUPTED)
+    return str(click.prompt(name.capitalize(), err=True, **how))

@@ -43,6 +43,15 @@ else:
 def test_ctrl_c_while_a_command_loads_is_a_clean_130(machine: Machine, command: list[str], module: str) -> None:
     if "--help" in command and module != "retake.errors":
         pytest.skip("help loads no bucket")
+    interrupted_at(machine, command, module)
+
+
+@pytest.mark.parametrize("module", ["retake.console.status", "retake.console.layout", "retake.operations.status"])
+def test_ctrl_c_while_the_console_looks_for_its_command_is_a_clean_130(machine: Machine, module: str) -> None:
+    interrupted_at(machine, ["-m", "retake", "status"], module)
+
+
+def interrupted_at(machine: Machine, command: list[str], module: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, module, *command],
         cwd=CHECKOUT,
@@ -54,6 +63,7 @@ def test_ctrl_c_while_a_command_loads_is_a_clean_130(machine: Machine, command: 
     )
     assert ended.returncode == 130, ended.stderr
     assert "Traceback" not in ended.stderr
+    assert "Aborted" not in ended.stderr
 
 
 def test_ctrl_c_while_something_is_waited_for_is_a_clean_130(machine: Machine) -> None:
