@@ -92,7 +92,8 @@ def _words(command: click.Command, text: str) -> list[str]:
 
 
 def _option(command: click.Command, name: str) -> click.Option | None:
-    options = (it for it in command.get_params(click.Context(command)) if isinstance(it, click.Option))
+    # Not `get_params`, by which the command would keep the help option of this context: without -h, for ever.
+    options = (it for it in command.params if isinstance(it, click.Option))
     return next((it for it in options if name in it.opts), None)
 
 
