@@ -362,10 +362,11 @@ _COLOURS = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logg
 
 
 def _for_people(record: logging.LogRecord, colour: bool) -> str:
-    """Return "12:31:05  imagine   message" in local time. The level is named from WARNING on, and details follow on
-    further lines."""
+    """Return "12:31:05  imagine   message" in local time, with the channel, if any, before the step. The level is named
+    from WARNING on, and details follow on further lines."""
     fields = vars(record)
     what = str(fields.get("step") or record.name.rpartition(".")[2])
+    what = f"{fields['channel']}/{what}" if fields.get("channel") else what
     word = f"{record.levelname.lower()}: " if record.levelno >= logging.WARNING else ""
     told = [word + str(record.msg), *(str(fields[name]) for name in ("error", "traceback", "stack") if name in fields)]
     text = "\n          ".join(line for part in told for line in part.rstrip().split("\n"))

@@ -320,13 +320,13 @@ def test_what_json_has_no_word_for_becomes_text(stream: io.StringIO) -> None:
     assert stream.getvalue().encode()
 
 
-def test_a_person_sees_time_step_and_message() -> None:
+def test_a_person_sees_time_channel_step_and_message() -> None:
     stream = human({})
-    with bind(step="imagine", generation_id="20260101-0000"):
+    with bind(step="imagine", channel="en"):
         log.info("ordered four pictures")
     log.warning("two\nlines\n")
     first, second, third = stream.getvalue().splitlines()
-    assert re.fullmatch(r"\d\d:\d\d:\d\d  imagine   ordered four pictures", first)
+    assert re.fullmatch(r"\d\d:\d\d:\d\d  en/imagine  ordered four pictures", first)
     assert re.fullmatch(r"\d\d:\d\d:\d\d  media     warning: two", second)
     assert third == "          lines"
 
@@ -335,8 +335,8 @@ def test_a_person_sees_what_went_wrong_below_the_message() -> None:
     stream = human({})
     log.error("failed", exc_info=Refused(Code.NETWORK, "no connection"))
     log.error("failed", exc_info=KeyError("k"))
-    assert "failed\n          Refused: no connection\n" in stream.getvalue()
-    assert "failed\n          KeyError: 'k'\n" in stream.getvalue()
+    for error in ("Refused: no connection", "KeyError: 'k'"):
+        assert f"failed\n          {error}\n" in stream.getvalue()
 
 
 def test_a_message_cannot_control_the_terminal() -> None:
