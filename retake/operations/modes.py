@@ -58,7 +58,7 @@ class ModePanel:
         """Return what was done. `verb` is "set" or "auto", `state` its result."""
         mode = self.mode(state)
         until = f", until {mode.until}" if mode.until else ""
-        what = f"mode {mode.mode} holds{until}: {mode.words}"
+        what = f"mode {mode.mode} is in force{until}: {mode.words}"
         return OrderDone({**self.document(state), "done": verb, "what": what}, what, "it applies from the next tick")
 
     def document(self, state: ModeState) -> dict[str, Any]:

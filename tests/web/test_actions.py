@@ -147,7 +147,7 @@ def test_while_somebody_is_at_work_nothing_is_done(verb: str) -> None:
 def test_the_mode_is_set_once_however_often_it_is_tapped() -> None:
     world = STATES["no generation"]()
     with dashboard(world) as site:
-        assert done(site.press("mode", id="2")) == "mode 2 holds: nothing is begun or paid for"
+        assert done(site.press("mode", id="2")) == "mode 2 is in force: nothing is begun or paid for"
         first = world.json("mode/state.json")
         world.later(seconds=5)
         document = site.order("mode", id="2").json()
