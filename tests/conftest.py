@@ -31,6 +31,14 @@ QUICK = "RETAKE_QUICK" in os.environ
 """Few examples of each property: `make check` runs on each save."""
 
 
+def pytest_configure() -> None:
+    if Path(__file__).parents[1].joinpath("music/music.sqlite3").exists():
+        raise pytest.UsageError(
+            "music/music.sqlite3 is in this checkout, so that every command under test would find music in use: "
+            "move it away meanwhile, or test in another clone"
+        )
+
+
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
     """`make check` does not even load what it leaves out."""
     left_out = SEARCHES | PROCESSES | PROCESS_FOLDERS | LONG
