@@ -131,6 +131,19 @@ def test_a_change_shows_without_loading_the_page_anew(page: Page, board: Dashboa
     assert page.evaluate("window.same") is True
 
 
+def test_what_is_being_filled_in_is_kept_and_the_page_catches_up(page: Page, board: Dashboard) -> None:
+    signed_in(page, board, "/mode")
+    page.get_by_role("radio").nth(3).check()
+    page.locator("h1").click()  # nothing has the focus
+    command(board, "mode", "set", "2", "--why", "a test of the dashboard")
+    expect(page.locator("#live")).to_contain_text("something has changed")
+    expect(page.get_by_role("radio").nth(3)).to_be_checked()
+    page.get_by_role("radio", name="auto").check()  # as it was
+    page.locator("h1").click()
+    expect(page.locator("#parts")).to_contain_text("a test of the dashboard")
+    expect(page.locator("#live")).to_be_empty()
+
+
 def test_a_dashboard_that_is_gone_is_told_and_one_that_is_back_too(
     context: BrowserContext, page: Page, board: Dashboard
 ) -> None:

@@ -4,17 +4,26 @@
   const AGAIN_MS = 3000;
   let source = null;
   let lost = false;
+  let missed = false;  // whether something has changed that the page does not show yet
 
   const say = (text) => {
     const at = document.getElementById("live");
     if (at && at.textContent !== text) at.textContent = text;
   };
-  const tell = () => say(lost ? "· connection lost" : "");
+  const WAITS = "· something has changed, and shows once the form is sent or left unchanged";
+  const tell = () => say(lost ? "· connection lost" : missed ? WAITS : "");
   const lose = () => { lost = true; tell(); };
+  const isEdited = (it) => it.tagName === "SELECT"
+    ? [...it.options].some((option) => option.selected !== option.defaultSelected)
+    : it.tagName === "INPUT" && (it.checked !== it.defaultChecked || it.value !== it.defaultValue);
+  const isBusy = () => document.activeElement?.closest("#parts form")
+    || [...document.querySelectorAll("#parts form")].some((form) => [...form.elements].some(isEdited));
   const refresh = () => {
-    const busy = document.activeElement && document.activeElement.closest("#parts form");  // being filled in
-    if (!busy) htmx.trigger(document.body, "changed");
+    missed = Boolean(isBusy());
+    tell();
+    if (!missed) htmx.trigger(document.body, "changed");
   };
+  const catchUp = () => setTimeout(() => { if (missed) refresh(); });  // later: the focus is still on its way
 
   const connect = () => {
     source = new EventSource("/events");
@@ -35,6 +44,7 @@
     if (!event.detail.serverResponse.includes('id="parts"')) event.detail.shouldSwap = false;
   });
   document.body.addEventListener("htmx:afterSwap", tell);
+  for (const name of ["focusout", "change", "input", "reset"]) document.body.addEventListener(name, catchUp);
   document.body.addEventListener("htmx:responseError", lose);
   document.body.addEventListener("htmx:sendError", lose);
   addEventListener("online", () => { source.close(); connect(); });
