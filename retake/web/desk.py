@@ -175,6 +175,7 @@ class Desk:
             "csrf": self.sessions.csrf(session) if session else "",
             "read_only": self.read_only,
             "done": done,
+            "changing": _changing(request.method, status),
         }
         response = HTMLResponse(self._templates.get_template(template).render({**common, **values}), status)
         if done:
@@ -189,6 +190,14 @@ def status_of(error: RetakeError) -> int:
     if isinstance(error, Refusal) or error.exit_code == ExitCode.BAD_STATE:
         return 409
     return 503 if error.exit_code in (ExitCode.TRY_LATER, ExitCode.CONFIG) else 500
+
+
+def _changing(method: str, status: int) -> str:
+    """Return the selector of what a page fetches again at each change; "" for nothing. The answer to a form cannot be
+    fetched again, and a refusal stays one; after an error of the server all of the page differs, its heading too."""
+    if method == "POST" or 400 <= status < 500:
+        return ""
+    return "#main" if status >= 500 else "#parts"
 
 
 def query_of(chosen: Mapping[str, str | Sequence[str]]) -> str:

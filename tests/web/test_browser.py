@@ -144,6 +144,40 @@ def test_what_is_being_filled_in_is_kept_and_the_page_catches_up(page: Page, boa
     expect(page.locator("#live")).to_be_empty()
 
 
+def test_a_page_that_asks_or_refuses_is_not_fetched_again(page: Page, board: Dashboard) -> None:
+    """A GET of an action is refused, which counted as a lost connection."""
+    signed_in(page, board, "/dead-letters")
+    page.get_by_role("checkbox").first.check()
+    page.get_by_role("button", name="Drop").click()
+    expect(page.get_by_role("button", name="Confirm")).to_be_visible()
+    assert not fetched_again(page)
+    page.goto(f"{board.url}/runs/nothing")
+    assert not fetched_again(page)
+    page.goto(f"{board.url}/runs")
+    assert fetched_again(page)
+
+
+def fetched_again(page: Page) -> bool:
+    """Return whether the page is fetched again when it is told that something has changed."""
+    asked: list[str] = []
+    page.on("request", lambda it: asked.append(it.url))
+    page.evaluate("document.body.dispatchEvent(new CustomEvent('changed'))")
+    page.evaluate("fetch('/healthz').then((it) => it.status)")  # requests are told in their order
+    return page.url in asked
+
+
+def test_a_page_without_a_bucket_shows_all_of_itself_once_the_bucket_is_back(page: Page, board: Dashboard) -> None:
+    signed_in(page, board)
+    bucket, away = board.folder / "bucket", board.folder / "away"
+    bucket.rename(away)
+    bucket.write_text("not a folder")
+    page.goto(f"{board.url}/runs")
+    expect(page.locator("h1")).to_have_text("Not now")
+    bucket.unlink()
+    away.rename(bucket)
+    expect(page.locator("h1")).to_have_text("Runs")
+
+
 def test_a_dashboard_that_is_gone_is_told_and_one_that_is_back_too(
     context: BrowserContext, page: Page, board: Dashboard
 ) -> None:
