@@ -162,9 +162,10 @@ class Desk:
         return self.page(request, template, {"document": seen.document, **seen.more, "at": at}, seen.status)
 
     def page(self, request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
-        """Render a template. What the last action did is shown once."""
+        """Render a template. What the last action did is shown once, and not by a page that only updates its parts."""
         session = request.scope.get("retake.session", "")
-        done = one_line(unquote(request.cookies.get(DONE_COOKIE, "")))[:400]
+        updates = "hx-request" in request.headers
+        done = "" if updates else one_line(unquote(request.cookies.get(DONE_COOKIE, "")))[:400]
         common = {
             "at": self.now,
             "now": self.now,

@@ -366,6 +366,8 @@ def test_a_worker_run_that_is_retried_twice_at_once_is_queued_once() -> None:
 def test_what_was_done_is_told_once() -> None:
     with dashboard(STATES["pictures failed"]()) as site:
         what = done(site.press("retry", id=ID))
+        other_tab = site.browser.get("/", headers={**PAGE, "HX-Request": "true"})  # it updates its parts meanwhile
+        assert "Done:" not in other_tab.text
         assert f"Done: {what}" in site.browser.get("/", headers=PAGE).text
         assert "Done:" not in site.browser.get("/", headers=PAGE).text
 
