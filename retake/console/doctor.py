@@ -23,6 +23,7 @@ from retake.operations.store_checks import (
     error_checks,
     holder_check,
     ledger_checks,
+    shared_checks,
 )
 from retake.plural import count
 from retake.story.operator_checks import ffmpeg_check, prompts_check, vendor_checks
@@ -120,6 +121,7 @@ def _store_findings(context: CommandContext) -> Iterator[Finding]:
     yield from document_checks(operations)
     if not context.music_alone:  # music counts in its database
         yield from day_check(operations)
+    yield from shared_checks(operations)
     yield from ledger_checks(operations)
     yield from error_checks(operations)
     yield from _breakers(operations)

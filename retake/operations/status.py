@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
-from logging import getLogger
 from typing import Any, NamedTuple
 
 from retake.alerts.board import Alert
@@ -19,8 +18,6 @@ from retake.paid.day_book import Sums
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.run import Run
 from retake.runs.states import FINAL, RunStatus
-
-_log = getLogger(__name__)
 
 MAX_ENDED = 5
 """Number of the last ended runs that are shown."""
@@ -94,14 +91,14 @@ def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineSt
     today = _today(operations)
     off = vendor_off(operations, breakers)
     ended = MAX_ENDED if len(operations.pipelines) == 1 else 0
-    (mode, invalid), alerts = _mode(operations), _open_alerts(operations)
+    (mode, invalid), (alerts, silent) = _mode(operations), _open_alerts(operations)
     for pipeline in operations.writers():
         if operations.ledger_url(pipeline):
             _runs(operations, pipeline, 0)  # opens a shared ledger once, here, rather than in each thread
     found = operations.each(
         lambda pipeline: _status(operations, pipeline, today, off, ended, [*mode, *_alert_notes(alerts, pipeline)])
     )
-    return [it._replace(needs=(*it.needs, *invalid)) for it in found]
+    return [it._replace(needs=(*it.needs, *invalid, *silent)) for it in found]
 
 
 def _today(operations: Operations) -> Today | StateError:
@@ -119,13 +116,13 @@ def _mode(operations: Operations) -> tuple[list[str], list[str]]:
         return [], [str(error)]
 
 
-def _open_alerts(operations: Operations) -> list[Alert]:
+def _open_alerts(operations: Operations) -> tuple[list[Alert], list[str]]:
+    """Return the open alerts, and what a person has to fix before any is raised or sent again."""
     try:
         board = BoardStore(operations.bucket, operations.clock).read()
     except StateError as error:
-        _log.warning("alerts are not shown: %s", error)
-        return []
-    return [it for it in board.alerts.values() if it.active]
+        return [], [f"no alert is raised or sent: {error}"]
+    return [it for it in board.alerts.values() if it.active], []
 
 
 def _alert_notes(alerts: Sequence[Alert], pipeline: OperatedPipeline) -> list[str]:

@@ -10,10 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from retake.alerts.store import BoardStore
 from retake.bucket import ANY, Bucket, this_process
 from retake.clock import Clock
 from retake.errors import ErrorRecord, LeaseHeld, RetakeError, StateError
 from retake.operations.finding import Finding, Verdict, fault, named, of_error, ok, warn
+from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline
 from retake.operations.timeline import step_of
@@ -245,6 +247,21 @@ def day_check(operations: Operations) -> Iterator[Finding]:
         yield warn("day's book", f"{spent}, {today.doubt}", "if that day is wrong: spend --latest-day YYYY-MM-DD")
     else:
         yield ok("day's book", spent)
+
+
+def shared_checks(operations: Operations) -> Iterator[Finding]:
+    """Check what all pipelines share besides money: the alerts, and the degraded mode."""
+    panel = ModePanel(operations)
+    try:
+        mode = panel.mode(panel.state())
+        yield ok("mode", f"{mode.mode}: {mode.words}")
+    except RetakeError as error:
+        yield of_error("mode", error)
+    try:
+        board = BoardStore(operations.bucket, operations.clock).read()
+        yield ok("open alerts", f"{sum(it.active for it in board.alerts.values())} open")
+    except RetakeError as error:
+        yield of_error("open alerts", error)
 
 
 def document_checks(operations: Operations) -> Iterator[Finding]:

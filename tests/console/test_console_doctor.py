@@ -238,6 +238,15 @@ def test_a_day_book_that_cannot_be_read_is_a_fault() -> None:
     assert "remove it and run `retake check --repair`" in words
 
 
+@pytest.mark.parametrize(("key", "check"), [("alerts/state.json", "open alerts"), ("mode/state.json", "mode")])
+def test_alerts_or_a_mode_that_cannot_be_read_are_a_fault(key: str, check: str) -> None:
+    world = agreed(World())
+    assert found(examined(world), check)[0] == "ok"
+    world.put(key, b"{")
+    verdict, words = found(examined(world), check)
+    assert (verdict, f"{key}: not JSON" in words) == ("fault", True)
+
+
 def test_a_day_counted_on_a_later_one_is_a_warning() -> None:
     world = agreed(World())
     world.put("caps/2031-01-01.json", b'{"day": "2031-01-01", "pipelines": {}}')
