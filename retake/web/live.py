@@ -12,6 +12,7 @@ from logging import getLogger
 from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 
+from retake.alerts.board import encoded
 from retake.alerts.store import BoardStore
 from retake.errors import RetakeError, StateError
 from retake.operations.modes import ModePanel
@@ -156,13 +157,14 @@ def fingerprint(operations: Operations, status: StatusReport) -> Fingerprint:
         "dead-letters": _digest([it["dead_letters"] for it in pipelines]),
         "spend": _digest([it["spend_today"] for it in pipelines]),
         "breakers": _digest(document["breakers"]),
-        "alerts": _digest(_valid(lambda: sorted((it.id, str(it.state)) for it in board.read().alerts.values()))),
-        "mode": _digest(_valid(lambda: panel.document(panel.state()))),
+        "alerts": _digest(_found_or_fault(lambda: encoded(board.read()))),
+        "mode": _digest(_found_or_fault(lambda: panel.document(panel.state()))),
     }
 
 
-def _valid(read: Callable[[], object]) -> object:
-    """Return the result of `read`, or what is wrong with the document."""
+def _found_or_fault(read: Callable[[], object]) -> object:
+    """Return what is read, or what is wrong with its document: that is a change like any other, not a bucket that is
+    away."""
     try:
         return read()
     except StateError as error:

@@ -4,13 +4,13 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Mapping
 
-from retake.bucket import ANY
-from retake.bucket.memory import MemoryBucket
-from retake.clock import FakeClock
+import pytest
+from dashboard import Board, World
+
+from retake.alerts.board import Alert
+from retake.alerts.store import BoardStore
 from retake.errors import StorageError
 from retake.operations.status import status_report
-from retake.story.operations import open_operations
-from retake.story.settings import Settings
 from retake.web import live as module
 from retake.web.live import Live, fingerprint
 
@@ -171,18 +171,27 @@ def test_a_viewer_that_does_not_read_costs_nothing_but_old_events() -> None:
     asyncio.run(play())
 
 
-def test_an_invalid_document_hides_no_other_change() -> None:
-    bucket, clock = MemoryBucket(), FakeClock()
-    operations = open_operations(Settings(), clock, bucket=bucket)
+def seen(world: World) -> Mapping[str, str]:
+    operations = Board(world).context.operations
+    return fingerprint(operations, status_report(operations, None))
 
-    def look() -> Mapping[str, str]:
-        return fingerprint(operations, status_report(operations, None))
 
-    before = look()
-    for key, name in (("alerts/state.json", "alerts"), ("mode/state.json", "mode")):
-        bucket.write(key, b"{", ANY)
-        now = look()
-        assert {it for it in now if now[it] != before[it]} >= {name}
-        before = now
-    bucket.write("config/config_gen.json", b"{", ANY)
-    assert look()["status"] != before["status"]
+@pytest.mark.parametrize(("key", "name"), [("alerts/state.json", "alerts"), ("mode/state.json", "mode")])
+def test_an_invalid_document_is_a_change_and_hides_no_other(key: str, name: str) -> None:
+    world = World()
+    before = seen(world)
+    world.put(key, b"{")
+    broken = seen(world)
+    assert broken[name] != before[name]
+    world.put("breakers/runway.json", b"{")
+    assert seen(world)["breakers"] != broken["breakers"]
+
+
+def test_an_alert_that_recurs_is_a_change() -> None:
+    world, at = World(), "2026-01-01T00:00:00Z"
+    alert = Alert("a-1", "key", "step_failing", "warning", "upscale fails", 2, {"story": at}, at, at)
+    store = BoardStore(world.bucket, world.clock)
+    store.change(lambda board: (board._replace(alerts={alert.key: alert}), None))
+    before = seen(world)
+    store.change(lambda board: (board._replace(alerts={alert.key: alert._replace(occurrences=3)}), None))
+    assert seen(world)["alerts"] != before["alerts"]
