@@ -16,6 +16,12 @@ from retake.exit_codes import ExitCode
 OF_A_TICK = frozenset({"state_unreadable", "bug"})
 """The codes of conditions that follow from a tick's exit code alone."""
 
+MISCONFIGURED = "refused/settings"
+"""The key of the condition of a tick that lacks a key, or whose settings are wrong."""
+
+ONLY_A_TICK_KNOWS = frozenset({"bug", MISCONFIGURED})
+"""The keys of conditions that need a person, and that the documents of a pipeline do not show."""
+
 OF_A_PIPELINE = OF_A_TICK | {
     "step_failing",
     "generation_failed",
@@ -268,7 +274,7 @@ def _misconfigured(end: TickEnd) -> Condition:
     return Condition(
         "refused",
         "critical",
-        "refused/settings",
+        MISCONFIGURED,
         "A key or a setting is missing or wrong",
         end.at,
         message=end.why,

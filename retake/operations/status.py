@@ -5,6 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.alerts.board import Alert
+from retake.alerts.conditions import ONLY_A_TICK_KNOWS
 from retake.alerts.store import BoardStore
 from retake.bucket import Holder
 from retake.clock import stamp
@@ -13,6 +14,7 @@ from retake.operations.breakers import BreakerStates, breaker_states, open_break
 from retake.operations.modes import mode_notes
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline, PipelineState
+from retake.operations.words import one_line
 from retake.paid.caps import Today
 from retake.paid.day_book import Sums
 from retake.retrying.dead_letters import DeadLetters
@@ -98,7 +100,8 @@ def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineSt
     found = operations.each(
         lambda pipeline: _status(operations, pipeline, today, off, ended, [*mode, *_alert_notes(alerts, pipeline)])
     )
-    return [it._replace(needs=(*it.needs, *invalid, *silent)) for it in found]
+    wanting = [_alert_needs(alerts, pipeline) for pipeline in operations.pipelines]
+    return [it._replace(needs=(*it.needs, *invalid, *silent, *wants)) for it, wants in zip(found, wanting, strict=True)]
 
 
 def _today(operations: Operations) -> Today | StateError:
@@ -129,6 +132,12 @@ def _alert_notes(alerts: Sequence[Alert], pipeline: OperatedPipeline) -> list[st
     """Return a note for each alert of a pipeline."""
     own = [it for it in alerts if pipeline.name in it.pipelines]
     return [f"alert {it.id} is {it.state} ({it.level}): {it.title}" for it in own]
+
+
+def _alert_needs(alerts: Sequence[Alert], pipeline: OperatedPipeline) -> list[str]:
+    """Return what a person has to fix although the state of the pipeline is well, as its last tick found."""
+    own = [it for it in alerts if pipeline.name in it.pipelines and it.key in ONLY_A_TICK_KNOWS]
+    return [f"{': '.join(filter(None, (it.title, one_line(it.message, 400))))}; alerts show {it.id}" for it in own]
 
 
 def _status(

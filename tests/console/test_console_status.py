@@ -174,6 +174,20 @@ def test_the_open_alerts_of_a_pipeline_are_told() -> None:
     assert [it for it in told["notes"] if "alert" in it] == ["alert a1 is open (critical): A tick ended with a bug"]
 
 
+@pytest.mark.parametrize("key", ["refused/settings", "bug"])
+def test_what_only_a_tick_can_know_needs_a_person_until_a_tick_is_well(key: str) -> None:
+    world = World()
+    at = "2026-01-01T00:00:00Z"
+    alert = {"id": "a1", "key": key, "code": key.partition("/")[0], "level": "critical", "title": "A key is missing"}
+    seen = {"occurrences": 1, "first_at": at, "last_at": at, "seen": {"story": at}, "message": "OPENAI_API_KEY"}
+    world.put("alerts/state.json", {"alerts": [{**alert, **seen}]})
+    answer = ask(status, world)
+    assert answer.exit_code == 69
+    assert answer.document["pipelines"][0]["needs"] == ["A key is missing: OPENAI_API_KEY; alerts show a1"]
+    world.put("alerts/state.json", {"alerts": [{**alert, **seen, "state": "resolved"}]})
+    assert ask(status, world).exit_code == 0
+
+
 def test_what_the_next_tick_does_knows_of_an_open_breaker() -> None:
     world = World()
     world.settings = world.settings._replace(breaker=world.settings.breaker._replace(failures=3))
