@@ -252,8 +252,8 @@ def _read_channels(value: Any) -> tuple[str, ...]:
 
 CHANNELS = Field(
     Rule(
-        'list of different names (letters, digits, "-", "_", "."), other than "alerts", "breakers", "caps", "kpi", '
-        '"mode" and "music"',
+        'list of different names (letters, digits, "-", "_", "."; at most 64 characters, the first not "."), other '
+        'than "alerts", "breakers", "caps", "kpi", "mode" and "music"',
         _read_channels,
     ),
     "the pipelines that one tick serves",
