@@ -19,8 +19,11 @@ OF_A_TICK = frozenset({"state_unreadable", "bug"})
 MISCONFIGURED = "refused/settings"
 """The key of the condition of a tick that lacks a key, or whose settings are wrong."""
 
-ONLY_A_TICK_KNOWS = frozenset({"bug", MISCONFIGURED})
-"""The keys of conditions that need a person, and that the documents of a pipeline do not show."""
+UNREADABLE = "state_unreadable"
+"""The key of the condition of a tick that found an invalid document."""
+
+ONLY_A_TICK_KNOWS = frozenset({"bug", MISCONFIGURED, UNREADABLE})
+"""The keys of conditions that need a person, and that the state of a pipeline may not show."""
 
 OF_A_PIPELINE = OF_A_TICK | {
     "step_failing",
@@ -147,7 +150,7 @@ def _end_conditions(end: TickEnd) -> Iterator[Condition]:
         yield Condition(
             "state_unreadable",
             "critical",
-            "state_unreadable",
+            UNREADABLE,
             "A state document is invalid",
             now,
             message=why,

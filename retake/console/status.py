@@ -23,7 +23,8 @@ def command(context: CommandContext) -> Answer:
     seen, now = found.pipelines, found.at
     blocks = _many(seen, now) if len(seen) > 1 else _one(seen[0], now)
     for it in found.breakers:
-        told = f"breaker {it['name']} is {it['phase']}, since {it['opened_at']}: {it['code']}"
+        since = f", since {it['opened_at']}" if it["opened_at"] else ""
+        told = f"breaker {it['name']} is {it['phase']}{since}: {it['code']}"
         blocks.append(Sentence(told, Tone.WARN))
     return Answer(found.document(), blocks, ExitCode.OK if found.healthy else ExitCode.FAILED)
 

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.alerts.board import Alert
-from retake.alerts.conditions import ONLY_A_TICK_KNOWS
+from retake.alerts.conditions import ONLY_A_TICK_KNOWS, UNREADABLE
 from retake.alerts.store import BoardStore
 from retake.bucket import Holder
 from retake.clock import stamp
@@ -100,8 +100,11 @@ def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineSt
     found = operations.each(
         lambda pipeline: _status(operations, pipeline, today, off, ended, [*mode, *_alert_notes(alerts, pipeline)])
     )
-    wanting = [_alert_needs(alerts, pipeline) for pipeline in operations.pipelines]
-    return [it._replace(needs=(*it.needs, *invalid, *silent, *wants)) for it, wants in zip(found, wanting, strict=True)]
+    return [
+        it._replace(needs=(*needs, *_alert_needs(alerts, pipeline, needs)))
+        for it, pipeline in zip(found, operations.pipelines, strict=True)
+        for needs in [(*it.needs, *invalid, *silent)]
+    ]
 
 
 def _today(operations: Operations) -> Today | StateError:
@@ -134,10 +137,12 @@ def _alert_notes(alerts: Sequence[Alert], pipeline: OperatedPipeline) -> list[st
     return [f"alert {it.id} is {it.state} ({it.level}): {it.title}" for it in own]
 
 
-def _alert_needs(alerts: Sequence[Alert], pipeline: OperatedPipeline) -> list[str]:
-    """Return what a person has to fix although the state of the pipeline is well, as its last tick found."""
+def _alert_needs(alerts: Sequence[Alert], pipeline: OperatedPipeline, known: Sequence[str]) -> list[str]:
+    """Return what a person has to fix as the last tick of the pipeline found, beside what is `known` to need one, which
+    names an invalid document better."""
     own = [it for it in alerts if pipeline.name in it.pipelines and it.key in ONLY_A_TICK_KNOWS]
-    return [f"{': '.join(filter(None, (it.title, one_line(it.message, 400))))}; alerts show {it.id}" for it in own]
+    more = [it for it in own if not known or it.key != UNREADABLE]
+    return [f"{': '.join(filter(None, (it.title, one_line(it.message, 200))))}; alerts show {it.id}" for it in more]
 
 
 def _status(

@@ -159,7 +159,8 @@ def test_an_open_breaker_is_told() -> None:
     world.put("breakers/chat.json", b"[]")
     told = ask(status, world).document["breakers"]
     assert [(it["name"], it["phase"]) for it in told] == [("chat", "unreadable"), ("piapi", "open")]
-    assert "breaker piapi is open" in shown(ask(status, world))
+    assert f"breaker piapi is open, since {stamp(world.clock.now())}: ERR_X" in shown(ask(status, world))
+    assert "breaker chat is unreadable: breakers/chat.json" in shown(ask(status, world))
 
 
 def test_the_open_alerts_of_a_pipeline_are_told() -> None:
@@ -174,7 +175,7 @@ def test_the_open_alerts_of_a_pipeline_are_told() -> None:
     assert [it for it in told["notes"] if "alert" in it] == ["alert a1 is open (critical): A tick ended with a bug"]
 
 
-@pytest.mark.parametrize("key", ["refused/settings", "bug"])
+@pytest.mark.parametrize("key", ["refused/settings", "bug", "state_unreadable"])
 def test_what_only_a_tick_can_know_needs_a_person_until_a_tick_is_well(key: str) -> None:
     world = World()
     at = "2026-01-01T00:00:00Z"
@@ -184,6 +185,10 @@ def test_what_only_a_tick_can_know_needs_a_person_until_a_tick_is_well(key: str)
     answer = ask(status, world)
     assert answer.exit_code == 69
     assert answer.document["pipelines"][0]["needs"] == ["A key is missing: OPENAI_API_KEY; alerts show a1"]
+    world.put("config/config_gen.json", b"{")
+    needs = ask(status, world).document["pipelines"][0]["needs"]
+    assert ("OPENAI_API_KEY" in needs[-1]) == (key != "state_unreadable")  # status names the document itself
+    world.put("config/config_gen.json", {})
     world.put("alerts/state.json", {"alerts": [{**alert, **seen, "state": "resolved"}]})
     assert ask(status, world).exit_code == 0
 
