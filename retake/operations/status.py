@@ -8,6 +8,7 @@ from retake.alerts.board import Alert
 from retake.alerts.conditions import ONLY_A_TICK_KNOWS, UNREADABLE
 from retake.alerts.store import BoardStore
 from retake.bucket import Holder
+from retake.bucket.scanning import is_there
 from retake.clock import stamp
 from retake.errors import RetakeError, StateError
 from retake.operations.breakers import BreakerStates, breaker_states, open_breakers, vendor_off
@@ -94,11 +95,12 @@ def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineSt
     off = vendor_off(operations, breakers)
     ended = MAX_ENDED if len(operations.pipelines) == 1 else 0
     (mode, invalid), (alerts, silent) = _mode(operations), _open_alerts(operations)
+    shared = [*_absence(operations), *mode]
     for pipeline in operations.writers():
         if operations.ledger_url(pipeline):
             _runs(operations, pipeline, 0)  # opens a shared ledger once, here, rather than in each thread
     found = operations.each(
-        lambda pipeline: _status(operations, pipeline, today, off, ended, [*mode, *_alert_notes(alerts, pipeline)])
+        lambda pipeline: _status(operations, pipeline, today, off, ended, [*shared, *_alert_notes(alerts, pipeline)])
     )
     return [
         it._replace(needs=(*needs, *_alert_needs(alerts, pipeline, needs)))
@@ -112,6 +114,16 @@ def _today(operations: Operations) -> Today | StateError:
         return operations.caps.today("")
     except StateError as error:
         return error
+
+
+def _absence(operations: Operations) -> list[str]:
+    """Return a note if there is no bucket yet, which looks like an empty one."""
+    if is_there(operations.bucket):
+        return []
+    return [
+        f"{operations.bucket.url} does not exist, and the next tick makes it. If there was one: is its disk there, and "
+        "does STORAGE.url or RETAKE_STORAGE_URL name the bucket of the ticks?"
+    ]
 
 
 def _mode(operations: Operations) -> tuple[list[str], list[str]]:

@@ -2,12 +2,14 @@
 
 import json
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from operator_states import STATES
 from reading_world import World, ask, clear, context_of, shown
 
 from retake.bucket import ANY
+from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.wrappers import CountingBucket
 from retake.clock import stamp
@@ -25,6 +27,14 @@ def test_an_empty_bucket_is_well_and_says_what_comes_next() -> None:
     assert answer.document["healthy"]
     assert shown(answer).startswith("No generation is under way\n")
     assert "begin a new generation" in shown(answer)
+
+
+def test_a_bucket_that_does_not_exist_is_told_from_an_empty_one(tmp_path: Path) -> None:
+    world = World()
+    answer = ask(status, context_of(world, DirectoryBucket(f"{tmp_path}/bucket")))
+    assert answer.exit_code == 0
+    assert f"file:{tmp_path}/bucket does not exist" in shown(answer)
+    assert "does not exist" not in shown(ask(status, context_of(world, DirectoryBucket(str(tmp_path)))))
 
 
 def test_a_generation_under_way_is_told_with_its_step_its_attempt_and_what_it_waits_for() -> None:
