@@ -14,6 +14,8 @@ from retake.runs.states import FINAL, OPEN, RunStatus
 
 MODE = 0o644
 
+_LEVELS = ("warning", "error", "critical")  # of alerts
+
 Labels = Mapping[str, str]
 Sample = tuple[str, Labels, float | int]
 """The suffix of the metric's name ("_sum", usually ""), the labels, the value."""
@@ -26,8 +28,8 @@ class Metrics(NamedTuple):
     figures: Figures
     dead_letters: Mapping[str, int] = {}  # by pipeline
     breakers: Mapping[str, bool] = {}  # by vendor: whether its breaker is not closed
-    alerts: Mapping[str, int] = {}  # unresolved alerts, by level
-    mode: int = 0
+    alerts: Mapping[str, int] | None = {}  # unresolved alerts, by level; None: not known
+    mode: int | None = 0
 
 
 def render(metrics: Metrics) -> str:
@@ -81,7 +83,7 @@ _KINDS = {
 
 
 def _samples(metrics: Metrics) -> dict[str, list[Sample]]:
-    totals, figures = metrics.totals, metrics.figures.pipelines
+    totals, figures, alerts = metrics.totals, metrics.figures.pipelines, metrics.alerts
     names = sorted({cell[1] for cell in totals} | {it.pipeline for it in figures})
     return {
         "retake_runs_total": _by_status(totals, "ended", names, sorted(FINAL)),
@@ -93,9 +95,9 @@ def _samples(metrics: Metrics) -> dict[str, list[Sample]]:
         "retake_success_ratio": _known({it.pipeline: it.success_rate for it in figures}),
         "retake_retry_ratio": _known({it.pipeline: it.retry_rate for it in figures}),
         "retake_dead_letters": _known(metrics.dead_letters),
-        "retake_alerts": [("", {"level": it}, metrics.alerts.get(it, 0)) for it in ("warning", "error", "critical")],
+        "retake_alerts": [] if alerts is None else [("", {"level": it}, alerts.get(it, 0)) for it in _LEVELS],
         "retake_breaker_open": [("", {"vendor": it}, int(opened)) for it, opened in sorted(metrics.breakers.items())],
-        "retake_mode": [("", {}, metrics.mode)],
+        "retake_mode": [] if metrics.mode is None else [("", {}, metrics.mode)],
     }
 
 

@@ -11,6 +11,7 @@ from zlib import crc32
 from retake.alerts.settings import LEVELS
 from retake.alerts.store import BoardStore
 from retake.bucket import Bucket, NotFound
+from retake.errors import StateError
 from retake.kpi.facts import Cell, CountedItem, Fact, RunSource, Source, micros
 from retake.kpi.figures import Figures, PipelineFigures, each_pipeline, pipeline_figures
 from retake.kpi.metrics import Metrics, render, replace_file
@@ -122,12 +123,7 @@ class KpiReader:
             it.name: DeadLetters(it.bucket, operations.clock, counted=True).count() for it in operations.pipelines
         }
         breakers = {name: name in not_closed for name in states}
-        active = [
-            it.level for it in BoardStore(operations.bucket, operations.clock).read().alerts.values() if it.active
-        ]
-        alerts, panel = {level: active.count(level) for level in LEVELS}, ModePanel(operations)
-        mode = panel.mode(panel.state()).mode
-        return render(Metrics(totals, figures, letters, breakers, alerts, mode))
+        return render(Metrics(totals, figures, letters, breakers, _open_alerts(operations), _mode(operations)))
 
     def write_textfile(self, sums: KpiSums | None = None) -> None:
         """Replace `KPI.textfile`, if it is set. `sums` are those of `metrics`. Raises like `report`."""
@@ -176,6 +172,27 @@ def _stopped(operations: Operations) -> list[str]:
     """Return the names of the pipelines that begin nothing until a person acts, as far as their documents are valid."""
     states = operations.each(lambda pipeline: pipeline.state(None, lambda vendor: ""))
     return [it.name for it, state in zip(operations.pipelines, states, strict=True) if state.stopped]
+
+
+def _open_alerts(operations: Operations) -> Mapping[str, int] | None:
+    """Return the number of open alerts of each level, or None if they cannot be read."""
+    try:
+        board = BoardStore(operations.bucket, operations.clock).read()
+    except StateError as error:
+        _log.warning("%s; the metrics lack the alerts", error)
+        return None
+    active = [it.level for it in board.alerts.values() if it.active]
+    return {level: active.count(level) for level in LEVELS}
+
+
+def _mode(operations: Operations) -> int | None:
+    """Return the degraded mode, or None if it cannot be read."""
+    panel = ModePanel(operations)
+    try:
+        return panel.mode(panel.state()).mode
+    except StateError as error:
+        _log.warning("%s; the metrics lack the mode", error)
+        return None
 
 
 def _before(now: datetime, window_s: float) -> datetime:

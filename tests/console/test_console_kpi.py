@@ -155,6 +155,17 @@ def test_counters_survive_lost_snapshots_and_dropped_letters(tmp_path: Path) -> 
     assert before["retake_runs_total", "story", "succeeded"] == 2
 
 
+@pytest.mark.parametrize(("key", "name"), [("alerts/state.json", "retake_alerts"), ("mode/state.json", "retake_mode")])
+def test_the_metrics_are_without_what_cannot_be_read(tmp_path: Path, key: str, name: str) -> None:
+    world, path = World(), str(tmp_path / "retake.prom")
+    finish(world)
+    world.put(key, b"{")
+    ask(kpi, world, prometheus=path)
+    families = parsed(Path(path).read_text())
+    assert [it.value for it in families["retake_runs_total"].samples] == [0, 0, 1]
+    assert families[name].samples == []
+
+
 @pytest.mark.parametrize("content", [b"[]", b'"spent"', b"{", b'{"pipelines": 7}'])
 def test_the_metrics_are_without_a_day_whose_book_makes_no_sense(content: bytes) -> None:
     world = World()
