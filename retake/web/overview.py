@@ -52,11 +52,16 @@ def overview_routes(desk: Desk) -> APIRouter:
 
 
 def _more(found: StatusReport, page: int, sought: str) -> dict[str, Any]:
-    rows = [standing(it, found.at) for it in found.pipelines]
+    shared = _shared_needs(found.pipelines)
+    rows = [
+        it._replace(needs=tuple(need for need in it.needs if need not in shared))
+        for it in (standing(it, found.at) for it in found.pipelines)
+    ]
     needing = [it for it in rows if it.needs]
     others = [it for it in rows if not it.needs and sought.lower() in f"{it.label} {it.item}".lower()]
     shown, pages = paged(others, page, PAGE_SIZE)
     return {
+        "shared_needs": shared,
         "needing": needing[:PAGE_SIZE],
         "needing_more": max(0, len(needing) - PAGE_SIZE),
         "shown": shown,
@@ -120,6 +125,14 @@ def _spend(seen: Sequence[PipelineStatus]) -> dict[str, Any] | None:
         return None
     cap = today.limits.bucket_usd
     return {"day": today.day, "spent": today.book.spent, "cap": cap, "doubt": today.doubt or ""}
+
+
+def _shared_needs(seen: Sequence[PipelineStatus]) -> list[str]:
+    """Return what all of several pipelines need, which is shown once. They stay in the table if they need nothing
+    else."""
+    if len(seen) < 2:
+        return []
+    return [need for need in dict.fromkeys(seen[0].needs) if all(need in it.needs for it in seen)]
 
 
 def _shared_notes(seen: Sequence[PipelineStatus]) -> list[str]:

@@ -13,6 +13,7 @@ from dashboard import TOKEN, Board, busy_world, in_directory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from story_world import World
+from test_console_ledgers import with_channels
 
 from retake.alerts.board import Alert
 from retake.alerts.store import BoardStore
@@ -412,6 +413,18 @@ def test_a_document_that_makes_no_sense_breaks_no_page(key: str) -> None:
         found: dict[str, Any] = {path: board.page(path).status_code for path in PATHS}
     assert set(found.values()) <= {200, 409, 503}, found
     assert found["/"] == found["/runs"] == 200
+
+
+def test_what_all_channels_need_is_shown_once_and_they_stay_in_the_table() -> None:
+    world = with_channels("north", "south")
+    world.put("mode/state.json", b"{")
+    world.put("south/config/config_gen.json", b"{")
+    with Board(world).serving() as board:
+        above, table = board.page("/").text.split('<h2 id="pipelines">')
+    assert above.count("mode/state.json: not JSON") == 1
+    assert "config/config_gen.json: " in above
+    assert ("north</th>" in table, "south</th>" in table) == (True, False)
+    assert "needs a person" in table
 
 
 def test_a_run_that_makes_no_sense_is_named_beside_the_others() -> None:
