@@ -16,12 +16,13 @@ from retake.degraded.mode import encoded as encoded_mode
 from retake.degraded.store import FOLDER as MODE
 from retake.degraded.store import ModeStore
 from retake.kpi.facts import Source, micros
-from retake.kpi.sheet import Index, decode_index, decode_sheet
+from retake.kpi.sheet import Index, Sheet, decode_index, decode_sheet, parts_of, summed
 from retake.kpi.snapshots import KPI, KpiSnapshots
 from retake.plural import count
 from retake.retrying.breaker import BREAKERS, BreakerState, breakers_of, released
 from retake.retrying.breaker import decoded as decoded_breaker
 from retake.retrying.breaker import encoded as encoded_breaker
+from retake.runs.history import together
 
 _DAY = timedelta(days=1)
 _BOARD = f"{ALERTS}{BOARD}.json"
@@ -183,34 +184,44 @@ class KpiExamination(Examination):
         return key.startswith(KPI) and name.endswith(".json") and "/" not in name
 
     def _sheets(self, view: CheckView, subject: str, index: Index) -> Iterator[CheckFinding]:
-        for segment, kept in index.segments.items():
-            key = f"{KPI}{_ledger(subject)}.{segment}.json"
-            where, entry = view.where(key), view.entry(key)
-            if entry is None:
+        for part, kept in index.segments.items():
+            stem = f"{KPI}{_ledger(subject)}.{part}"
+            of_days = view.entries(f"{stem}-")  # if it is a month
+            entries = [*view.find(f"{stem}.json", [""]), *of_days]
+            where = view.where(f"{stem}.json")
+            if not entries:
                 yield found("snapshot-wrong", where, f"{view.where(subject)} has sums of it, but it does not exist")
                 continue
-            if entry.size > MAX_DOCUMENT_BYTES:
+            if any(it.size > MAX_DOCUMENT_BYTES for it in entries):
                 continue  # too many runs: only those who need the figures read them
+            sheets = list[Sheet]()
             try:
-                sheet = decode_sheet(view.bucket.read(key)[0])
+                for it in entries:
+                    where = view.where(it.key)
+                    sheets.append(decode_sheet(view.bucket.read(it.key)[0]))
             except NotFound:
                 continue
             except _INVALID as error:
                 yield found("snapshot-unreadable", where, str(error))
                 continue
-            if sheet.fingerprint == kept.fingerprint and sheet.sums() != kept:
+            sums = summed(it.sums() for it in sheets)
+            if sums.fingerprint == kept.fingerprint and sums != kept:
+                where = where if len(entries) == 1 else view.where(stem)
                 yield found("snapshot-wrong", where, f"the sums of its runs are not those in {view.where(subject)}")
 
     def _age(self, view: CheckView, subject: str, index: Index) -> Iterator[CheckFinding]:
         """Yield a finding for an old snapshot. Reading the figures updates it, so nobody has read them."""
-        age_us = micros(view.scope.clock.now()) - (index.taken_at or 0)
+        moment = view.scope.clock.now()
+        age_us = micros(moment) - (index.taken_at or 0)
         if index.taken_at is None or age_us <= _DAY.total_seconds() * 1e6:
             return
         for name, source in self._sources():
             if name != _ledger(subject):
                 continue
-            now = source.segments()
-            kept = {segment: it.fingerprint for segment, it in index.segments.items()}
+            now, kept = (
+                {part: together(several[it] for it in names) for part, names in parts_of(several, moment).items()}
+                for several in (source.segments(), {name: it.fingerprint for name, it in index.segments.items()})
+            )
             new = [it for it in now if it not in kept or not kept[it].agrees(now[it])]
             if new or kept.keys() - now.keys():
                 what = f"it is more than a day old, and the ledger has changed since in {len(new)} of {len(now)} parts"

@@ -1,18 +1,26 @@
 """The facts of one segment's runs, and their stored form in a snapshot."""
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.bucket.contract import is_key
 from retake.kpi.facts import PARTS, Cell, Fact, Source
-from retake.runs.history import Fingerprint, fingerprint
+from retake.runs.history import Fingerprint, fingerprint, together
 
 _MAX_NUMBER = 2**100  # in a valid document; larger ones could not be converted to figures
 
 VERSION = 1
 """The version of the documents and of how facts are made. Snapshots of another version are made again."""
+
+
+RECENT_S = 31 * 86_400.0
+"""Seconds for which the index has the sums of each day, at least."""
+
+_OF_A_DAY = re.compile(r"\d{4}-\d\d-\d\d(\.\d+)?")
 
 
 class SegmentSums(NamedTuple):
@@ -22,6 +30,35 @@ class SegmentSums(NamedTuple):
     first: int
     last: int
     totals: Mapping[Cell, int]
+
+
+def parts_of(segments: Iterable[str], now: datetime, recent_s: float = RECENT_S) -> dict[str, list[str]]:
+    """Return the segments of each part of an index, in order: what its sums are of.
+
+    Days are parts until their month ended `recent_s` ago; from then on their month is one, so that the index, which
+    each tick with something to do reads, grows by twelve parts a year. Any other segment is a part of its own.
+    """
+    try:
+        first_month = (now - timedelta(seconds=recent_s)).strftime("%Y-%m")
+    except OverflowError:
+        first_month = ""
+    found: dict[str, list[str]] = {}
+    for name in sorted(segments):
+        old = name[:7] < first_month and _OF_A_DAY.fullmatch(name)
+        found.setdefault(name[:7] if old else name, []).append(name)
+    return found
+
+
+def summed(several: Iterable[SegmentSums]) -> SegmentSums:
+    """Return the sums of several segments together."""
+    each = [*several]
+    if len(each) == 1:
+        return each[0]
+    totals: Counter[Cell] = Counter()
+    for it in each:
+        totals.update(it.totals)
+    first, last = ([getattr(it, name) for it in each if it.totals] for name in ("first", "last"))
+    return SegmentSums(together(it.fingerprint for it in each), min(first, default=0), max(last, default=0), totals)
 
 
 class Sheet:

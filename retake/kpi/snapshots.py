@@ -1,6 +1,7 @@
 """Snapshots: the facts counted so far, kept in `kpi/` at the bucket's root, so that only new runs are read.
 
-    kpi/LEDGER.json            the index: the sums of each segment of the ledger, and when the snapshot was taken
+    kpi/LEDGER.json            the index: the sums of each segment of the ledger, of old days by month (`parts_of`), and
+                               when the snapshot was taken
     kpi/LEDGER.SEGMENT.json    the facts of the segment's runs (retake.runs.history)
 
 A snapshot is derived from the ledger. Each segment has the fingerprint of the runs that it was made from, and each run
@@ -12,7 +13,7 @@ ends before that loses nothing: the next one counts again from the ledger.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from logging import getLogger
 from typing import TypeVar
 
@@ -20,7 +21,8 @@ from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, NotFound
 from retake.clock import Clock
 from retake.errors import StorageError
 from retake.kpi.facts import Cell, Fact, Source, micros
-from retake.kpi.sheet import Index, SegmentSums, Sheet, decode_index, decode_sheet
+from retake.kpi.sheet import RECENT_S, Index, SegmentSums, Sheet, decode_index, decode_sheet, parts_of, summed
+from retake.runs.history import together
 
 KPI = "kpi/"
 """The folder of a bucket that holds the snapshots."""
@@ -34,39 +36,45 @@ T = TypeVar("T")
 
 
 class CountedRuns:
-    """All facts of one ledger, as of the moment when this was made. `sheets` are the segments already read; `load`
-    returns any other one."""
+    """All facts of one ledger, as of the moment when this was made. `parts` are those of the index, `sheets` the sheets
+    of the parts already read; `load` returns those of any other one."""
 
     def __init__(
-        self, segments: Mapping[str, SegmentSums], sheets: Mapping[str, Sheet], load: Callable[[str], Sheet]
+        self,
+        parts: Mapping[str, SegmentSums],
+        sheets: Mapping[str, Sequence[Sheet]],
+        load: Callable[[str], Sequence[Sheet]],
     ) -> None:
-        self._segments, self._sheets, self._load = segments, dict(sheets), load
+        self._parts, self._sheets, self._load = parts, dict(sheets), load
 
     def totals(self) -> Counter[Cell]:
         """Return the sums of all facts since the ledger began."""
-        return _summed(it.totals for it in self._segments.values())
+        return _summed(it.totals for it in self._parts.values())
 
     def between(self, since: int, until: int) -> Counter[Cell]:
         """Return the sums of the facts from `since` to `until` (microseconds), both included. Raises StorageError."""
-        return _summed(
-            it.totals if since <= it.first and it.last <= until else self._sheet(name).between(since, until)
-            for name, it in self._segments.items()
-            if it.first <= until and it.last >= since
-        )
+        total: Counter[Cell] = Counter()
+        for name, it in self._parts.items():
+            if since <= it.first and it.last <= until:
+                total.update(it.totals)
+            elif it.first <= until and it.last >= since:
+                total.update(_summed(sheet.between(since, until) for sheet in self._of(name)))
+        return total
 
     def facts(self, since: int, until: int) -> Iterator[Fact]:
         """Yield the facts from `since` to `until`, in no particular order. Raises StorageError."""
-        for name, it in self._segments.items():
+        for name, it in self._parts.items():
             if it.first <= until and it.last >= since:
-                yield from (fact for fact in self._sheet(name).facts() if since <= fact.at <= until)
+                for sheet in self._of(name):
+                    yield from (fact for fact in sheet.facts() if since <= fact.at <= until)
 
-    def _sheet(self, name: str) -> Sheet:
-        if name not in self._sheets:
-            self._sheets[name] = self._load(name)
-        return self._sheets[name]
+    def _of(self, part: str) -> Sequence[Sheet]:
+        if part not in self._sheets:
+            self._sheets[part] = self._load(part)
+        return self._sheets[part]
 
 
-def _summed(counts: Iterator[Mapping[Cell, int]]) -> Counter[Cell]:
+def _summed(counts: Iterable[Mapping[Cell, int]]) -> Counter[Cell]:
     total: Counter[Cell] = Counter()
     for each in counts:
         total.update(each)
@@ -75,10 +83,19 @@ def _summed(counts: Iterator[Mapping[Cell, int]]) -> Counter[Cell]:
 
 class KpiSnapshots:
     """The snapshots in `bucket`, which is the whole bucket, taken every `every_s` seconds. With `read_only` they stay
-    in memory."""
+    in memory. `recent_s` is how far back windows usually go (`parts_of`)."""
 
-    def __init__(self, bucket: Bucket, clock: Clock, *, every_s: float = EVERY_S, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        bucket: Bucket,
+        clock: Clock,
+        *,
+        every_s: float = EVERY_S,
+        recent_s: float = RECENT_S,
+        read_only: bool = False,
+    ) -> None:
         self._bucket, self._clock, self._every_s, self._read_only = bucket, clock, every_s, read_only
+        self._recent_s = recent_s
         self._versions: dict[str, str | Expect] = {}  # of the documents that were read
         self._buffer: dict[str, bytes] = {}  # documents that are still to be written
         self._warned = False
@@ -90,30 +107,40 @@ class KpiSnapshots:
         read. Trouble with the snapshots is only logged.
         """
         index = Index() if rebuild else self._read(f"{ledger}.json", decode_index) or Index()
-        segments: dict[str, SegmentSums] = {}
-        sheets: dict[str, Sheet] = {}
+        found, now = source.segments(), self._clock.now()
+        parts = parts_of(found, now, self._recent_s)
+        kept = {
+            part: summed(index.segments[name] for name in names)
+            for part, names in parts_of(index.segments, now, self._recent_s).items()
+        }
+        sums: dict[str, SegmentSums] = {}
+        sheets: dict[str, list[Sheet]] = {}
 
         def stored(name: str) -> Sheet:
             return (None if rebuild else self._read(f"{ledger}.{name}.json", decode_sheet)) or Sheet()
 
-        def load(name: str) -> Sheet:
+        def fresh(name: str) -> Sheet:
             sheet = stored(name)
-            agrees = sheet.fingerprint == segments[name].fingerprint
-            return sheet if agrees else sheet.updated(name, source)
+            return sheet if sheet.fingerprint == found[name] else sheet.updated(name, source)
 
-        for name, found in sorted(source.segments().items()):
-            kept = index.segments.get(name)
-            if kept and kept.fingerprint.agrees(found):
-                segments[name] = kept
+        def load(part: str) -> list[Sheet]:
+            several = [stored(name) for name in parts[part]]
+            agrees = together(it.fingerprint for it in several) == sums[part].fingerprint
+            return several if agrees else [*map(fresh, parts[part])]
+
+        for part, names in parts.items():
+            if part in kept and kept[part].fingerprint.agrees(together(found[name] for name in names)):
+                sums[part] = kept[part]
             else:
-                sheets[name] = stored(name).updated(name, source)
-                segments[name] = sheets[name].sums()
-        if (self._due(index) or self._buffer) and (segments or index.segments):
-            gone = [name for name in index.segments if name not in segments]
-            self._save(ledger, Index(micros(self._clock.now()), segments), sheets, gone, overwrite=rebuild)
+                sheets[part] = [*map(fresh, names)]
+                sums[part] = summed(sheet.sums() for sheet in sheets[part])
+        if (self._due(index) or self._buffer) and (sums or index.segments):
+            new = {name: it for part in sheets for name, it in zip(parts[part], sheets[part], strict=True)}
+            gone = [name for name in index.segments if name not in sums and name not in found]
+            self._save(ledger, Index(micros(now), sums), new, gone, overwrite=rebuild)
         if not self._buffer:
             self._versions.clear()  # to save memory, for 10,000 ledgers; the next call reads the documents again
-        return CountedRuns(segments, sheets, load)
+        return CountedRuns(sums, sheets, load)
 
     def _due(self, index: Index) -> bool:
         if index.taken_at is None:

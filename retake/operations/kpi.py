@@ -15,6 +15,7 @@ from retake.errors import StateError
 from retake.kpi.facts import Cell, CountedItem, Fact, RunSource, Source, micros
 from retake.kpi.figures import Figures, PipelineFigures, each_pipeline, pipeline_figures
 from retake.kpi.metrics import Metrics, render, replace_file
+from retake.kpi.sheet import RECENT_S
 from retake.kpi.snapshots import CountedRuns, KpiSnapshots
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.modes import ModePanel
@@ -66,8 +67,13 @@ class KpiReader:
     ) -> None:
         self._operations, self._progress = operations, progress
         self._terms = operations.terms.kpi
-        every_s = self._terms.snapshot_seconds
-        self._snapshots = KpiSnapshots(operations.bucket, operations.clock, every_s=every_s, read_only=read_only)
+        self._snapshots = KpiSnapshots(
+            operations.bucket,
+            operations.clock,
+            every_s=self._terms.snapshot_seconds,
+            recent_s=max(RECENT_S, self._terms.window_seconds),
+            read_only=read_only,
+        )
 
     def report(
         self, window_s: float | None = None, *, until: datetime | None = None, rebuild: bool = False

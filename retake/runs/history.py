@@ -101,6 +101,13 @@ def fingerprint(marks: Iterable[int]) -> Fingerprint:
     return Fingerprint(len(found), sum(found))
 
 
+def together(fingerprints: Iterable[Fingerprint]) -> Fingerprint:
+    """Return the fingerprint of several segments as one."""
+    each = [*fingerprints]
+    marks = [it.marks for it in each if it.marks is not None]
+    return Fingerprint(sum(it.runs for it in each), sum(marks) if len(marks) == len(each) else None)
+
+
 def up_to_the_end(events: Iterable[Event], status: RunStatus) -> list[Event]:
     """Return the step results and errors among `events`, whose kinds are HISTORY_KINDS; of an ended run, only those up
     to its last transition, with the error that led to it, which follows it in the same write."""

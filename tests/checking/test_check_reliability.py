@@ -163,6 +163,26 @@ def test_what_is_healthy_has_no_finding_and_each_object_is_known(site: Site) -> 
     assert found.looked_at["breakers"] == 1
 
 
+def test_a_month_of_days_is_compared_with_their_sheets() -> None:
+    world = paid_world()
+    KpiReader(Site(world).context().operations).metrics()
+    world.later(days=100)
+
+    def of_figures() -> list[tuple[str, str]]:
+        found = Site(world).check().findings
+        return [(it.code, it.where) for it in found if it.where.startswith("kpi/") and it.code != "snapshot-old"]
+
+    assert Site(world).check().looked_at["snapshots"]
+    assert not [it for it in Site(world).check().findings if it.code == "snapshot-old"], "nothing has changed since"
+    KpiReader(Site(world).context().operations).metrics()
+    assert "2026-01" in world.json(STORY)["segments"]
+    assert of_figures() == []
+    day = "kpi/story.2026-01-01.json"
+    sheet = world.json(day)
+    world.put(day, {**sheet, "amounts": [it + 1 for it in sheet["amounts"]]})
+    assert of_figures() == [("snapshot-wrong", "kpi/story.2026-01-01.json")]
+
+
 def test_a_channel_that_the_settings_no_longer_have_is_told(site: Site) -> None:
     waited(site)
     [it] = [it for it in site.check().findings if it.code == "messages-waiting"]

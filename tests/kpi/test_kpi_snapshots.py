@@ -85,7 +85,7 @@ class Life:
 
     def time(self) -> None:
         """Mostly forward, sometimes to another day, and sometimes the clock is set back."""
-        seconds = self.random.choice([0.001, 1, 60, 3600, 40_000, 86_400, -30, -50_000])
+        seconds = self.random.choice([0.001, 1, 60, 3600, 40_000, 86_400, 3_000_000, -30, -50_000])
         self.place.clock.moment += timedelta(seconds=seconds)
 
     def snapshot(self) -> None:
@@ -159,6 +159,38 @@ def test_with_a_snapshot_no_run_that_has_ended_is_read_again(place: Place) -> No
     counting.counts.clear()
     assert place.counted(KpiSnapshots(kpi, place.clock)).totals()["ended", "story", "succeeded"] == 21
     assert counting.counts["read"] == 2
+
+
+def a_run_a_day(place: Place, days: int, kpi: Bucket) -> None:
+    for _ in range(days):
+        lived(place, 1)
+        place.clock.moment += timedelta(days=1)
+        place.counted(KpiSnapshots(kpi, place.clock))
+
+
+def test_the_index_that_each_tick_reads_has_old_days_by_month(place: Place) -> None:
+    kpi = MemoryBucket()
+    a_run_a_day(place, 130, kpi)
+    parts = json.loads(kpi.read(f"{KPI}ledger.json")[0])["segments"]
+    assert [it for it in parts if len(it) == 7] == ["2026-01", "2026-02", "2026-03"]
+    assert 31 <= len([it for it in parts if len(it) == 10]) <= 62
+    kept, anew, now = place.counted(KpiSnapshots(kpi, place.clock)), place.counted(), place.clock.now()
+    assert kept.totals() == anew.totals()
+    for days in (1, 40, 100):
+        window = (micros(now - timedelta(days=days)), micros(now - timedelta(days=days // 3)))
+        assert kept.between(*window) == anew.between(*window)
+        assert sorted(kept.facts(*window)) == sorted(anew.facts(*window))
+
+
+def test_when_days_become_a_month_their_sums_are_added_up_and_no_sheet_is_read(place: Place) -> None:
+    kpi = CountingBucket(MemoryBucket())
+    a_run_a_day(place, 59, kpi)
+    assert "2026-01" not in json.loads(kpi.read(f"{KPI}ledger.json")[0])["segments"]
+    place.clock.moment += timedelta(days=5)
+    kpi.counts.clear()
+    place.counted(KpiSnapshots(kpi, place.clock))
+    assert "2026-01" in json.loads(kpi.bucket.read(f"{KPI}ledger.json")[0])["segments"]
+    assert kpi.counts == {"read": 1, "write": 1}
 
 
 def test_a_snapshot_is_taken_when_its_time_has_come(place: Place) -> None:
