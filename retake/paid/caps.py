@@ -10,7 +10,7 @@ document adds up what is billed of it, and the book is updated once, at the end 
 
 The day is that of the store's own clock if it has one, else of this machine's, but never before the latest day that has
 a book. So a clock that was set back, or two machines whose clocks differ at midnight, do not start with nothing spent.
-Only the latest book is read, however many there are.
+Only the latest book is read, and only the names of days after that of the clock are looked for, however many there are.
 
 Reserved amounts count against the caps like settled ones, so the sum is never too small.
 """
@@ -114,12 +114,13 @@ class _Books:
         self._register = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses, remedy=_REMEDY)
         self._unsynced = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses, synced=False, remedy=_REMEDY)
 
-    def days(self) -> list[str]:
-        return [name for name in self._register.names() if is_day(name)]
+    def days(self, after: str = "") -> list[str]:
+        """Return the days after `after` that have a book, in order."""
+        return [name for name in self._register.names(after) if is_day(name)]
 
-    def latest(self) -> str:
-        """Return the latest day that has a book, or ""."""
-        return max(self.days(), default="")
+    def latest(self, at_least: str = "") -> str:
+        """Return the latest day that has a book, or `at_least` if that is later."""
+        return max(self.days(at_least), default=at_least)
 
     def read(self, day: str) -> DayBook:
         return self._decoded(day, self._register.read(day))
@@ -202,7 +203,7 @@ class Caps:
     def today(self, pipeline: str, known: Known = Known()) -> Today:  # noqa: B008  immutable
         """Return the current day, with the pipeline's sums updated to what its document says."""
         clock_day, of_store = _clock_day(self._bucket, self._clock)
-        while (book := self._books.read(max(self._books.latest(), clock_day))).moved:
+        while (book := self._books.read(self._books.latest(clock_day))).moved:
             self._books.finish_move(book.day)
         return Today(book, clock_day, of_store, pipeline, self._limits).seen_by(pipeline, known)
 
@@ -226,7 +227,7 @@ class Caps:
             return (before, over) if over else (before.with_sums(pipeline, sums), "")
 
         while True:
-            day = max(self._books.latest(), clock_day)
+            day = self._books.latest(clock_day)
             if known.account and known.day != day:
                 self.settle(pipeline, known)
                 self._settle_between(known.day or "", day, pipeline, known)  # in case `heal` did not run
@@ -248,7 +249,7 @@ class Caps:
         same as for `reserve`.
         """
         account = known.account or _nonce()
-        day = max(self._books.latest(), self.clock_day())
+        day = self._books.latest(self.clock_day())
         if known.billed_usd is not None and known.name and known.day == day:
             return Reservation(account, known.name, day, round(known.billed_usd + usd, 6), deferred=True)
         self.heal(pipeline, known)
@@ -267,10 +268,7 @@ class Caps:
 
     def later(self, day: str) -> list[DayBook]:
         """Return the books of the days after `day`."""
-        return [self._books.read(it) for it in self._after(day)]
-
-    def _after(self, day: str) -> list[str]:
-        return [it for it in sorted(self._books.days()) if it > day]
+        return [self._books.read(it) for it in self._books.days(day)]
 
     def finish_move(self, day: str) -> None:
         """Finish a move of the day's book to an earlier day, if one was begun."""
@@ -281,9 +279,9 @@ class Caps:
 
         After a crash, the next read finishes a move that was begun, and calling this again moves the rest.
         """
-        for it in reversed(self._after(day)):
+        for it in reversed(self._books.days(day)):
             self._books.finish_move(it)  # its target still exists, and may be moved itself below
-        for it in self._after(day):
+        for it in self._books.days(day):
             self._books.move(it, day)
 
     def mend(self, day: str, step: Callable[[DayBook], DayBook]) -> None:
@@ -301,8 +299,8 @@ class Caps:
     def _settle_between(self, after: str, before: str, pipeline: str, known: Known) -> None:
         """Settle in the books of the days between the two (exclusive): in the latest book of all, and in those that
         have something reserved for the pipeline or are being moved."""
-        recent = sorted(self._books.days())[-_MAX_BOOKS_SEARCHED:]
-        for day in (it for it in reversed(recent) if after < it < before):
+        recent = self._books.days(after)[-_MAX_BOOKS_SEARCHED:]
+        for day in (it for it in reversed(recent) if it < before):
             if day == recent[-1] or (book := self._books.read(day)).moved or book.of(pipeline).open:
                 self._settle(day, pipeline, known)
 

@@ -16,6 +16,7 @@ from retake import strict_json
 from retake.attempts import attempts
 from retake.bucket import ABSENT, Bucket, Conflict, Expect, NotFound, check_key
 from retake.bucket.contract import is_key, write_unsynced
+from retake.bucket.scanning import scan
 from retake.clock import Clock
 from retake.errors import StateError
 
@@ -118,9 +119,10 @@ class BucketStateStore:
     def where(self, name: str) -> str:
         return f"{self._folder}{name}.json"
 
-    def names(self) -> list[str]:
-        keys = (entry.key for entry in self._bucket.list(""))
-        return [key.removesuffix(".json") for key in keys if key.endswith(".json") and "/" not in key]
+    def names(self, after: str = "") -> list[str]:
+        """Return the names of all states, or of those that sort after `after`, which cost less the fewer they are."""
+        keys = (entry.key for entry in scan(self._bucket, "", _key(after) if after else ""))
+        return sorted(key.removesuffix(".json") for key in keys if key.endswith(".json") and "/" not in key)
 
     def read(self, name: str) -> Raw | None:
         return self._look(name)[0]

@@ -17,7 +17,7 @@ from payer import pay
 from s3_server import KEYS, moto_server, new_bucket
 from s3_zoo import Animal, ignores_conditions, refuses_conditions, tame, zoo
 
-from retake.bucket import ANY, Bucket
+from retake.bucket import ANY, Bucket, Entry
 from retake.bucket.b2.bucket import open_b2
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
@@ -411,3 +411,28 @@ def test_other_files_in_the_folder_are_no_days() -> None:
     for name in ("notes.json", "2026-13-01.json", "20260102.json", "2027-01-01.txt", "old/2027-01-01.json"):
         bucket.write(f"caps/{name}", b"x", ANY)
     assert caps(bucket).reserve("story", 0.3, Known()).day == TODAY
+
+
+class Counted(DirectoryBucket):
+    """Counts the objects that it lists."""
+
+    listed = 0
+
+    def scan(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        for entry in super().scan(prefix, after):
+            self.listed += 1
+            yield entry
+
+
+def test_a_payment_looks_at_no_book_of_an_earlier_day(tmp_path: Path) -> None:
+    bucket, clock = Counted(str(tmp_path)), FakeClock()
+    for day in range(1, 100):
+        bucket.write(f"caps/{clock.now() - timedelta(days=day):%Y-%m-%d}.json", b"{}", ANY)
+    books = caps(bucket, clock)
+    reserved = books.reserve("story", 0.1, Known())
+    known = Known(reserved.account, reserved.name, reserved.day, Fate.BILLED)
+    books.settle("story", known)
+    books.heal("story", known)
+    assert books.today("story", known).day == TODAY
+    assert books.later(TODAY) == []
+    assert bucket.listed == 0
