@@ -31,6 +31,10 @@ FOLDER = Path(__file__).parent
 WATCHED_S = 60.0
 """Seconds after the last request for a list during which it is read again at each change, rather than on request."""
 
+AGAIN_S = 3
+"""Seconds after which a page that could not be read is fetched again: the bucket may be back before the look for
+changes has noticed that it was away."""
+
 DONE_COOKIE = "retake_done"
 """The cookie that tells the page to which the browser returns what the last action did."""
 
@@ -177,6 +181,7 @@ class Desk:
             "read_only": self.read_only,
             "done": done,
             "changing": _changing(request.method, status),
+            "again_s": AGAIN_S if status == 503 and request.method != "POST" else 0,
         }
         response = HTMLResponse(self._templates.get_template(template).render({**common, **values}), status)
         if done:

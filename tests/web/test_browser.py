@@ -166,16 +166,23 @@ def fetched_again(page: Page) -> bool:
     return page.url in asked
 
 
-def test_a_page_without_a_bucket_shows_all_of_itself_once_the_bucket_is_back(page: Page, board: Dashboard) -> None:
-    signed_in(page, board)
-    bucket, away = board.folder / "bucket", board.folder / "away"
-    bucket.rename(away)
-    bucket.write_text("not a folder")
-    page.goto(f"{board.url}/runs")
-    expect(page.locator("h1")).to_have_text("Not now")
-    bucket.unlink()
-    away.rename(bucket)
-    expect(page.locator("h1")).to_have_text("Runs")
+def test_a_page_without_a_bucket_shows_all_of_itself_once_the_bucket_is_back(page: Page, tmp_path: Path) -> None:
+    """Even if no look for changes has seen it away."""
+    in_directory(busy_world(), tmp_path / "bucket")
+    bucket, away = tmp_path / "bucket", tmp_path / "away"
+    with serving(tmp_path, WEB={"look_seconds": 3600}) as board:
+        signed_in(page, board)
+        bucket.rename(away)
+        bucket.write_text("not a folder")
+        page.goto(f"{board.url}/runs")
+        expect(page.locator("h1")).to_have_text("Not now")
+        with page.expect_response(f"{board.url}/runs"):
+            pass  # it asks again, in vain
+        expect(page.locator("h1")).to_have_text("Not now")
+        expect(page.locator("#live")).not_to_contain_text("connection lost")
+        bucket.unlink()
+        away.rename(bucket)
+        expect(page.locator("h1")).to_have_text("Runs")
 
 
 def test_a_dashboard_that_is_gone_is_told_and_one_that_is_back_too(

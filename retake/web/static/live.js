@@ -43,9 +43,14 @@
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     if (!event.detail.serverResponse.includes('id="parts"')) event.detail.shouldSwap = false;
   });
-  document.body.addEventListener("htmx:afterSwap", tell);
+  document.body.addEventListener("htmx:afterSwap", () => {
+    lost = lost && source.readyState !== EventSource.OPEN;  // an update that failed is made up for
+    tell();
+  });
   for (const name of ["focusout", "change", "input", "reset"]) document.body.addEventListener(name, catchUp);
-  document.body.addEventListener("htmx:responseError", lose);
+  document.body.addEventListener("htmx:responseError", (event) => {
+    if (event.detail.elt.getAttribute("hx-target") !== "#main") lose();  // else the page itself says so
+  });
   document.body.addEventListener("htmx:sendError", lose);
   addEventListener("online", () => { source.close(); connect(); });
   connect();
