@@ -16,7 +16,7 @@ A bucket maps keys (see `check_key`) to whole byte strings, and hands out leases
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from enum import Enum
@@ -338,22 +338,24 @@ def lease_and_look(
 
 
 @runtime_checkable
-class RangedReads(Protocol):
-    """An optional capability of a bucket, for files that are too large to be read whole.
+class Scans(Protocol):
+    """An optional capability of a bucket: listing more objects than fit into memory, or only the last ones."""
 
-    part = read_range(bucket, key, 0, 2**20 - 1)
-    """
+    def scan(self, prefix: str, after: str = "") -> Iterator[Entry]:
+        """Yield every object whose key begins with `prefix` and sorts after `after`, in any order, as the store lists
+        them.
 
-    def read_range(self, key: str, first: int, last: int) -> bytes:
-        """Return the bytes `first` to `last`, both included; fewer, or none, where the object ends. Raises NotFound."""
+        Memory does not grow with their number. An object that is moved meanwhile may be missed, or yielded twice. B2
+        and S3 list nothing that sorts before `after`; a directory reads those names, but does not stat their files.
+        """
         ...
 
 
-def read_range(bucket: Bucket, key: str, first: int, last: int) -> bytes:
-    """Return a part of an object (see `RangedReads`); without ranged reads it is read whole. Raises NotFound."""
-    if isinstance(bucket, RangedReads):
-        return bucket.read_range(key, first, last)
-    return bucket.read(key)[0][first : last + 1]
+def scan(bucket: Bucket, prefix: str, after: str = "") -> Iterator[Entry]:
+    """Yield the objects below `prefix` (see `Scans`). A bucket without scans is listed."""
+    if not isinstance(bucket, Scans):
+        return (entry for entry in bucket.list(prefix) if entry.key > after)
+    return bucket.scan(prefix, after) if after else bucket.scan(prefix)
 
 
 CHUNK_SIZE = 2**20

@@ -3,8 +3,7 @@
 from collections.abc import Callable, Iterable
 from io import BytesIO
 
-from retake.bucket.contract import Entry, Expect, FileWrites, Objects, Room, check_key
-from retake.bucket.scanning import Scans
+from retake.bucket.contract import Entry, Expect, FileWrites, Objects, Room, Scans, check_key
 
 
 class NoDisk:

@@ -5,7 +5,8 @@ from itertools import zip_longest
 from typing import Protocol, runtime_checkable
 
 from retake.bucket import Bucket, check_key
-from retake.bucket.contract import CHUNK_SIZE, read_range
+from retake.bucket.contract import CHUNK_SIZE
+from retake.bucket.scanning import read_range
 from retake.errors import StorageError
 
 

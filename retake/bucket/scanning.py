@@ -1,34 +1,29 @@
-"""Optional capabilities of a bucket for looking through all of it, as `retake check` does."""
+"""Optional capabilities of a bucket for looking through all of it, and into its files, as `retake check` does."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
-from retake.bucket.contract import Bucket, Entry
+from retake.bucket.contract import Bucket
 
 
 @runtime_checkable
-class Scans(Protocol):
-    """Listing more objects than fit into memory.
+class RangedReads(Protocol):
+    """An optional capability of a bucket, for files that are too large to be read whole.
 
-    for entry in scan(bucket, "archive/"): ...
+    part = read_range(bucket, key, 0, 2**20 - 1)
     """
 
-    def scan(self, prefix: str, after: str = "") -> Iterator[Entry]:
-        """Yield every object whose key begins with `prefix` and sorts after `after`, in any order, as the store lists
-        them.
-
-        Memory does not grow with their number. An object that is moved meanwhile may be missed, or yielded twice. B2
-        and S3 list nothing that sorts before `after`; a directory reads those names, but does not stat their files.
-        """
+    def read_range(self, key: str, first: int, last: int) -> bytes:
+        """Return the bytes `first` to `last`, both included; fewer, or none, where the object ends. Raises NotFound."""
         ...
 
 
-def scan(bucket: Bucket, prefix: str, after: str = "") -> Iterator[Entry]:
-    """Yield the objects below `prefix` (see `Scans`). A bucket without scans is listed."""
-    if not isinstance(bucket, Scans):
-        return (entry for entry in bucket.list(prefix) if entry.key > after)
-    return bucket.scan(prefix, after) if after else bucket.scan(prefix)
+def read_range(bucket: Bucket, key: str, first: int, last: int) -> bytes:
+    """Return a part of an object (see `RangedReads`); without ranged reads it is read whole. Raises NotFound."""
+    if isinstance(bucket, RangedReads):
+        return bucket.read_range(key, first, last)
+    return bucket.read(key)[0][first : last + 1]
 
 
 @runtime_checkable

@@ -13,14 +13,14 @@ from retake.bucket.contract import (
     NewFolders,
     make_folders,
     mark,
-    read_range,
+    scan,
     shared_writes,
     write_and_delete,
     write_file,
     write_unsynced,
 )
 from retake.bucket.moves import Moves, copy_and_delete, move
-from retake.bucket.scanning import Remnant, clear, remains, scan
+from retake.bucket.scanning import Remnant, clear, read_range, remains
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from retake import strict_json
 from retake.bucket import Bucket, Entry, NotFound
-from retake.bucket.scanning import scan
+from retake.bucket.contract import scan
 from retake.clock import Clock
 
 MAX_DOCUMENT_BYTES = 16_000_000

@@ -8,7 +8,7 @@ from retake.console.answer import RUN_TONES, Answer, Block, Cell, Facts, Heading
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.exit_codes import ExitCode
-from retake.operations.status import PipelineStatus, day_of, status_report
+from retake.operations.status import PipelineStatus, day_of, status_report, told_by_all
 from retake.operations.words import ago, code_of, moment, one_line, span, usd, when_due
 
 
@@ -131,8 +131,7 @@ def _many(seen: Sequence[PipelineStatus], now: datetime) -> list[Block]:
     busy = sum(it.state.item_id is not None or not (it.leased or it.state.idle) for it in seen)
     what = "channels" if all(it.channel for it in seen) else "pipelines"
     held = sum(it.holder is not None for it in seen)
-    shared = [note for note in seen[0].notes if all(note in it.notes for it in seen)]
-    for_all = [need for need in seen[0].needs if all(need in it.needs for it in seen)]
+    shared, for_all = told_by_all([it.notes for it in seen]), told_by_all([it.needs for it in seen])
     blocks: list[Block] = [
         Heading(f"{len(seen)} {what}: {busy} with a generation under way, {held} at work now, "
                 f"{len(needing)} need{'s' * (len(needing) == 1)} a person"),

@@ -7,7 +7,8 @@ from random import Random
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from retake.bucket import ANY, Bucket, NotFound
-from retake.bucket.contract import is_key, read_range, write_file
+from retake.bucket.contract import is_key, write_file
+from retake.bucket.scanning import read_range
 from retake.clock import Clock
 from retake.errors import Code, PollFailed, Stopped
 from retake.music.attempts import AttemptStore, JobAttempt

@@ -89,6 +89,11 @@ def status_report(operations: Operations, cap_usd: float | None) -> StatusReport
     return StatusReport(now, seen, open_breakers(breakers, now), cap_usd)
 
 
+def told_by_all(each: Sequence[Sequence[str]]) -> list[str]:
+    """Return what each of several pipelines tells, which is to be shown once, in the order of the first one."""
+    return [text for text in dict.fromkeys(each[0]) if all(text in it for it in each)] if len(each) > 1 else []
+
+
 def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineStatus]:
     """Return the status of each pipeline. Raises SettingsError, StorageError."""
     today = _today(operations)

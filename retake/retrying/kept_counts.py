@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from retake.attempts import attempts, countdown
 from retake.bucket import ABSENT, Bucket, Conflict, Entry, Expect, NotFound
-from retake.bucket.scanning import scan
+from retake.bucket.contract import scan
 from retake.clock import Clock
 from retake.errors import StateError, StorageError
 

@@ -15,8 +15,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from retake import strict_json
 from retake.attempts import attempts
 from retake.bucket import ABSENT, Bucket, Conflict, Expect, NotFound, check_key
-from retake.bucket.contract import is_key, write_unsynced
-from retake.bucket.scanning import scan
+from retake.bucket.contract import is_key, scan, write_unsynced
 from retake.clock import Clock
 from retake.errors import StateError
 

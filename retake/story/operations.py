@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from retake.bucket import Bucket, Entry
-from retake.bucket.scanning import scan
+from retake.bucket.contract import scan
 from retake.clock import Clock
 from retake.degraded.mode import Mode
 from retake.errors import RetakeError, StateError

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from retake.operations.paging import paged
-from retake.operations.status import PipelineStatus, StatusReport, day_of
+from retake.operations.status import PipelineStatus, StatusReport, day_of, told_by_all
 from retake.operations.words import code_of, one_line, span, when_due
 from retake.web.desk import Desk, PageData, PageNumber
 
@@ -52,7 +52,7 @@ def overview_routes(desk: Desk) -> APIRouter:
 
 
 def _more(found: StatusReport, page: int, sought: str) -> dict[str, Any]:
-    shared = _shared_needs(found.pipelines)
+    shared = told_by_all([it.needs for it in found.pipelines])
     rows = [
         it._replace(needs=tuple(need for need in it.needs if need not in shared))
         for it in (standing(it, found.at) for it in found.pipelines)
@@ -125,14 +125,6 @@ def _spend(seen: Sequence[PipelineStatus]) -> dict[str, Any] | None:
         return None
     cap = today.limits.bucket_usd
     return {"day": today.day, "spent": today.book.spent, "cap": cap, "doubt": today.doubt or ""}
-
-
-def _shared_needs(seen: Sequence[PipelineStatus]) -> list[str]:
-    """Return what all of several pipelines need, which is shown once. They stay in the table if they need nothing
-    else."""
-    if len(seen) < 2:
-        return []
-    return [need for need in dict.fromkeys(seen[0].needs) if all(need in it.needs for it in seen)]
 
 
 def _shared_notes(seen: Sequence[PipelineStatus]) -> list[str]:

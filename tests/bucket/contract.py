@@ -25,9 +25,8 @@ from hypothesis import strategies as st
 from together import at_once
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Lease, NotFound, check_key
-from retake.bucket.contract import shared_writes, write_file
+from retake.bucket.contract import scan, shared_writes, write_file
 from retake.bucket.moves import move
-from retake.bucket.scanning import scan
 from retake.errors import LeaseHeld, LeaseLost, StorageError
 
 Connect = Callable[[], Bucket]
