@@ -424,4 +424,5 @@ def test_a_bug_is_answered_without_its_details(api: ApiWorld, monkeypatch: pytes
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr(api.store, "get", broken)
-    assert "secret" not in refused(api.get(1), 500)
+    # The server drops the connection after a bug, perhaps as the next test asks its question.
+    assert "secret" not in refused(api.get(1, headers={"Connection": "close"}), 500)
