@@ -6,7 +6,7 @@ from typing import Protocol, runtime_checkable
 
 from retake.bucket import Bucket, check_key
 from retake.bucket.contract import CHUNK_SIZE
-from retake.bucket.scanning import read_range
+from retake.bucket.ranged_reads import read_range
 from retake.errors import StorageError
 
 

@@ -1,29 +1,10 @@
-"""Optional capabilities of a bucket for looking through all of it, and into its files, as `retake check` does."""
+"""Optional capabilities of a bucket for looking through all of it, as `retake check` does."""
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 from retake.bucket.contract import Bucket
-
-
-@runtime_checkable
-class RangedReads(Protocol):
-    """An optional capability of a bucket, for files that are too large to be read whole.
-
-    part = read_range(bucket, key, 0, 2**20 - 1)
-    """
-
-    def read_range(self, key: str, first: int, last: int) -> bytes:
-        """Return the bytes `first` to `last`, both included; fewer, or none, where the object ends. Raises NotFound."""
-        ...
-
-
-def read_range(bucket: Bucket, key: str, first: int, last: int) -> bytes:
-    """Return a part of an object (see `RangedReads`); without ranged reads it is read whole. Raises NotFound."""
-    if isinstance(bucket, RangedReads):
-        return bucket.read_range(key, first, last)
-    return bucket.read(key)[0][first : last + 1]
 
 
 @runtime_checkable

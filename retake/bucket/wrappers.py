@@ -20,7 +20,8 @@ from retake.bucket.contract import (
     write_unsynced,
 )
 from retake.bucket.moves import Moves, copy_and_delete, move
-from retake.bucket.scanning import Remnant, clear, read_range, remains
+from retake.bucket.ranged_reads import read_range
+from retake.bucket.scanning import Remnant, clear, remains
 
 T = TypeVar("T")
 

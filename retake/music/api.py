@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 
 from retake.bucket import Bucket
 from retake.bucket.contract import NotFound
-from retake.bucket.scanning import read_range
+from retake.bucket.ranged_reads import read_range
 from retake.errors import RetakeError, in_words
 from retake.exit_codes import ExitCode
 from retake.music import api_schema as schema

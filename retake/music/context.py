@@ -8,7 +8,7 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from retake.bucket import ANY, Bucket, NotFound
 from retake.bucket.contract import is_key, write_file
-from retake.bucket.scanning import read_range
+from retake.bucket.ranged_reads import read_range
 from retake.clock import Clock
 from retake.errors import Code, PollFailed, Stopped
 from retake.music.attempts import AttemptStore, JobAttempt

@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from retake.bucket import Entry, NotFound, this_process
-from retake.bucket.scanning import read_range
+from retake.bucket.ranged_reads import read_range
 from retake.checking import CheckFinding, CheckView, found
 from retake.checking.view import Unparsable
 from retake.clock import Clock

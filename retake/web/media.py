@@ -9,7 +9,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from retake.bucket import Bucket, Entry, NotFound
-from retake.bucket.scanning import read_range
+from retake.bucket.ranged_reads import read_range
 from retake.operations.port import OperatedPipeline
 from retake.serving.file_answer import file_answer
 from retake.web.desk import Desk

@@ -10,7 +10,7 @@ from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
 from retake.bucket.contract import shared_writes
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
-from retake.bucket.scanning import read_range
+from retake.bucket.ranged_reads import read_range
 from retake.bucket.wrappers import CountingBucket, LeasedBucket
 from retake.errors import LeaseLost, StorageError
 

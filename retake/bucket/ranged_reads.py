@@ -1,0 +1,24 @@
+"""The optional capability of a bucket to read a part of an object. An idle tick loads it, and nothing it need not."""
+
+from typing import Protocol, runtime_checkable
+
+from retake.bucket.contract import Bucket
+
+
+@runtime_checkable
+class RangedReads(Protocol):
+    """An optional capability of a bucket, for files that are too large to be read whole.
+
+    part = read_range(bucket, key, 0, 2**20 - 1)
+    """
+
+    def read_range(self, key: str, first: int, last: int) -> bytes:
+        """Return the bytes `first` to `last`, both included; fewer, or none, where the object ends. Raises NotFound."""
+        ...
+
+
+def read_range(bucket: Bucket, key: str, first: int, last: int) -> bytes:
+    """Return a part of an object (see `RangedReads`); without ranged reads it is read whole. Raises NotFound."""
+    if isinstance(bucket, RangedReads):
+        return bucket.read_range(key, first, last)
+    return bucket.read(key)[0][first : last + 1]
