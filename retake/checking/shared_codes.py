@@ -58,7 +58,7 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "day-book-invalid": FindingCode(
         Severity.ERROR,
-        "The book of a day is invalid. While it is the current day's, nothing is paid for.",
+        "The book of a day is invalid. Payments stop at it, without a cap when its day is over.",
         "fix it, or remove it: retake check --repair rebuilds it from the documents and paid calls",
     ),
     "day-book-missing": FindingCode(

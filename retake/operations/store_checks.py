@@ -236,7 +236,7 @@ def _count_errors(ledger: Ledger, groups: Counter[tuple[str, str]], most: int) -
 
 
 def day_check(operations: Operations) -> Iterator[Finding]:
-    """Check the book of the day, without which nothing is paid for."""
+    """Check the book of the day, without which a cap lets nothing be paid for."""
     try:
         today = operations.caps.today("")
     except RetakeError as error:

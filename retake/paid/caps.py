@@ -37,7 +37,8 @@ _MAX_BOOKS_SEARCHED = 31
 """Maximum number of books, the latest ones, that are searched for a reservation that is not in its day's book."""
 
 _REMEDY = (
-    "nothing is paid for until you fix it, or remove it and run `retake check --repair`, which adds up what was paid"
+    "payments stop at it, without a cap when its day is over. Fix it, or remove it and run `retake check --repair`, "
+    "which adds up what was paid"
 )
 
 _AFTER_ALL_DAYS = "~"  # sorts after every day

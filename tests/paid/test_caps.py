@@ -406,6 +406,19 @@ def test_a_book_that_makes_no_sense_stops_payments_and_is_named(data: bytes) -> 
     assert bucket.read(f"caps/{TODAY}.json")[0] == data
 
 
+def test_without_a_cap_a_book_that_makes_no_sense_stops_payments_only_when_its_day_is_over() -> None:
+    bucket, clock = MemoryBucket(), FakeClock()
+    uncapped = caps(bucket, clock, cap=None)
+    first = uncapped.defer("story", 0.3, Known("a"))
+    billed = Known("a", first.name, first.day, Fate.BILLED, billed_usd=0.3)
+    uncapped.settle("story", billed)
+    bucket.write(f"caps/{TODAY}.json", b"{", ANY)
+    assert uncapped.defer("story", 0.2, billed).usd == 0.5
+    clock.sleep(86_400)
+    with pytest.raises(StateError, match="payments stop at it, without a cap when its day is over"):
+        uncapped.defer("story", 0.2, billed)
+
+
 def test_other_files_in_the_folder_are_no_days() -> None:
     bucket = MemoryBucket()
     for name in ("notes.json", "2026-13-01.json", "20260102.json", "2027-01-01.txt", "old/2027-01-01.json"):
