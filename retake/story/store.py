@@ -351,8 +351,8 @@ def _unreadable(bucket: Bucket | None, key: str, data: bytes, invalid: InvalidDo
     """Return the error that names the document and the field. If `bucket` is given, keep a copy of the document
     there."""
     message = (
-        f"{key}: {invalid}. It is left as it is; fix it by hand, or put it back from a backup. Do not remove it: what "
-        "was paid for could be paid for again"
+        f"{key}: {invalid}. It is left as it is; fix it by hand, or put its last version back. Do not remove it, nor "
+        "put an older one back: what was paid for since could be paid for again"
     )
     if bucket is None:
         return StateError(message)

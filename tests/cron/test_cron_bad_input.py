@@ -48,7 +48,7 @@ def test_a_document_without_sense_is_kept_as_it_is_and_copied_and_nothing_is_don
     before = machine.snapshot()
     tick = machine.tick()
     assert tick.exit_code == 65
-    assert in_order(tick.error, key, field, "fix it by hand", "Do not remove it", "unreadable/")
+    assert in_order(tick.error, key, field, "fix it by hand", "Do not remove it, nor put an older one", "unreadable/")
     copy = f"unreadable/{Path(key).name}.{sha256(content).hexdigest()[:16]}"
     assert besides_alerts(machine) == {**before, copy: content}
     assert machine.calls() == []
