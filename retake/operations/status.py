@@ -104,13 +104,11 @@ def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineSt
     for pipeline in operations.writers():
         if operations.ledger_url(pipeline):
             _runs(operations, pipeline, 0)  # opens a shared ledger once, here, rather than in each thread
-    found = operations.each(
-        lambda pipeline: _status(operations, pipeline, today, off, ended, [*shared, *_alert_notes(alerts, pipeline)])
-    )
+    found = operations.each(lambda pipeline: _status(operations, pipeline, today, off, ended, shared))
     return [
-        it._replace(needs=(*needs, *_alert_needs(alerts, pipeline, needs)))
+        _with_alerts(it._replace(needs=(*it.needs, *invalid, *silent)), own)
         for it, pipeline in zip(found, operations.pipelines, strict=True)
-        for needs in [(*it.needs, *invalid, *silent)]
+        for own in [[alert for alert in alerts if pipeline.name in alert.pipelines]]
     ]
 
 
@@ -148,18 +146,13 @@ def _open_alerts(operations: Operations) -> tuple[list[Alert], list[str]]:
     return [it for it in board.alerts.values() if it.active], []
 
 
-def _alert_notes(alerts: Sequence[Alert], pipeline: OperatedPipeline) -> list[str]:
-    """Return a note for each alert of a pipeline."""
-    own = [it for it in alerts if pipeline.name in it.pipelines]
-    return [f"alert {it.id} is {it.state} ({it.level}): {it.title}" for it in own]
-
-
-def _alert_needs(alerts: Sequence[Alert], pipeline: OperatedPipeline, known: Sequence[str]) -> list[str]:
-    """Return what a person has to fix as the last tick of the pipeline found, beside what is `known` to need one, which
-    names an invalid document better."""
-    own = [it for it in alerts if pipeline.name in it.pipelines and it.key in ONLY_A_TICK_KNOWS]
-    more = [it for it in own if not known or it.key != UNREADABLE]
-    return [f"{': '.join(filter(None, (it.title, one_line(it.message, 200))))}; alerts show {it.id}" for it in more]
+def _with_alerts(seen: PipelineStatus, alerts: Sequence[Alert]) -> PipelineStatus:
+    """Return the status with the pipeline's alerts: a need for what a person has to fix as its last tick found, unless
+    a need is known that names an invalid document better, and a note for each of the others."""
+    needing = [it for it in alerts if it.key in ONLY_A_TICK_KNOWS and not (seen.needs and it.key == UNREADABLE)]
+    needs = [f"{': '.join(filter(None, (it.title, one_line(it.message, 200))))}; alerts show {it.id}" for it in needing]
+    notes = [f"alert {it.id} is {it.state} ({it.level}): {it.title}" for it in alerts if it not in needing]
+    return seen._replace(needs=(*seen.needs, *needs), notes=(*seen.notes, *notes))
 
 
 def _status(

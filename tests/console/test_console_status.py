@@ -194,7 +194,9 @@ def test_what_only_a_tick_can_know_needs_a_person_until_a_tick_is_well(key: str)
     world.put("alerts/state.json", {"alerts": [{**alert, **seen}]})
     answer = ask(status, world)
     assert answer.exit_code == 69
-    assert answer.document["pipelines"][0]["needs"] == ["A key is missing: OPENAI_API_KEY; alerts show a1"]
+    [told] = answer.document["pipelines"]
+    assert told["needs"] == ["A key is missing: OPENAI_API_KEY; alerts show a1"]
+    assert told["notes"] == [], "it is told once"
     world.put("config/config_gen.json", b"{")
     needs = ask(status, world).document["pipelines"][0]["needs"]
     assert ("OPENAI_API_KEY" in needs[-1]) == (key != "state_unreadable")  # status names the document itself
