@@ -114,7 +114,7 @@ class KpiSnapshots:
             for part, names in parts_of(index.segments, now, self._recent_s).items()
         }
         sums: dict[str, SegmentSums] = {}
-        sheets: dict[str, list[Sheet]] = {}
+        sheets: dict[str, Sheet] = {}
 
         def stored(name: str) -> Sheet:
             return (None if rebuild else self._read(f"{ledger}.{name}.json", decode_sheet)) or Sheet()
@@ -124,23 +124,29 @@ class KpiSnapshots:
             return sheet if sheet.fingerprint == found[name] else sheet.updated(name, source)
 
         def load(part: str) -> list[Sheet]:
-            several = [stored(name) for name in parts[part]]
+            names = [part] if part in found else parts[part]
+            several = [stored(name) for name in names]
             agrees = together(it.fingerprint for it in several) == sums[part].fingerprint
-            return several if agrees else [*map(fresh, parts[part])]
+            return several if agrees else [*map(fresh, names)]
 
         for part, names in parts.items():
-            if part in kept and kept[part].fingerprint.agrees(together(found[name] for name in names)):
-                sums[part] = kept[part]
-            else:
-                sheets[part] = [*map(fresh, names)]
-                sums[part] = summed(sheet.sums() for sheet in sheets[part])
+            whole = kept.get(part)
+            if whole and whole.fingerprint.agrees(together(found[name] for name in names)):
+                sums[part] = whole
+                continue
+            for name in names:  # a month of which a day has changed is kept by day until it agrees again
+                day = index.segments.get(name)
+                if day and day.fingerprint.agrees(found[name]):
+                    sums[name] = day
+                else:
+                    sheets[name] = fresh(name)
+                    sums[name] = sheets[name].sums()
         if (self._due(index) or self._buffer) and (sums or index.segments):
-            new = {name: it for part in sheets for name, it in zip(parts[part], sheets[part], strict=True)}
-            gone = [name for name in index.segments if name not in sums and name not in found]
-            self._save(ledger, Index(micros(now), sums), new, gone, overwrite=rebuild)
+            gone = [name for name in index.segments if name not in found and name not in parts]
+            self._save(ledger, Index(micros(now), sums), sheets, gone, overwrite=rebuild)
         if not self._buffer:
             self._versions.clear()  # to save memory, for 10,000 ledgers; the next call reads the documents again
-        return CountedRuns(sums, sheets, load)
+        return CountedRuns(sums, {name: [sheet] for name, sheet in sheets.items()}, load)
 
     def _due(self, index: Index) -> bool:
         if index.taken_at is None:

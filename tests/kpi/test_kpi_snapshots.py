@@ -23,6 +23,7 @@ from retake.paid.day_book import DayBook, Move, Sums, encoded
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.history import UNFINISHED, open_history
 from retake.runs.run import STEP_DONE, Run
+from retake.runs.run_document import run_key
 from retake.runs.states import Trigger
 
 SEEDS = range(max(8, int(os.environ.get("RETAKE_SEEDS", "0")) // 20))
@@ -191,6 +192,22 @@ def test_when_days_become_a_month_their_sums_are_added_up_and_no_sheet_is_read(p
     place.counted(KpiSnapshots(kpi, place.clock))
     assert "2026-01" in json.loads(kpi.bucket.read(f"{KPI}ledger.json")[0])["segments"]
     assert kpi.counts == {"read": 1, "write": 1}
+
+
+@pytest.mark.parametrize("place", ["bucket"], indirect=True)
+def test_of_an_old_month_with_a_damaged_run_only_the_day_of_that_run_is_read(place: Place) -> None:
+    kpi = CountingBucket(MemoryBucket())
+    damaged = place.begun("a")
+    place.end(damaged, Trigger.COMPLETED)
+    place.bucket.write(run_key(damaged.run_id), b"{", ANY)
+    a_run_a_day(place, 100, kpi)
+    kpi.counts.clear()
+    counted = place.counted(KpiSnapshots(kpi, place.clock))
+    assert counted.totals()["ended", "story", "succeeded"] == 100
+    assert kpi.counts["read"] == 2  # the index, and the sheet of that day
+    parts = json.loads(kpi.bucket.read(f"{KPI}ledger.json")[0])["segments"]
+    assert "2026-01" not in parts
+    assert "2026-02" in parts
 
 
 def test_a_snapshot_is_taken_when_its_time_has_come(place: Place) -> None:
