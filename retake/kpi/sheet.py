@@ -21,6 +21,7 @@ RECENT_S = 31 * 86_400.0
 """Seconds for which the index has the sums of each day, at least."""
 
 _OF_A_DAY = re.compile(r"\d{4}-\d\d-\d\d(\.\d+)?")
+_OF_A_MONTH = re.compile(r"\d{4}-\d\d")
 
 
 class SegmentSums(NamedTuple):
@@ -47,6 +48,11 @@ def parts_of(segments: Iterable[str], now: datetime, recent_s: float = RECENT_S)
         old = name[:7] < first_month and _OF_A_DAY.fullmatch(name)
         found.setdefault(name[:7] if old else name, []).append(name)
     return found
+
+
+def is_month(part: str) -> bool:
+    """Return whether a part of an index may be a month of days."""
+    return _OF_A_MONTH.fullmatch(part) is not None
 
 
 def summed(several: Iterable[SegmentSums]) -> SegmentSums:

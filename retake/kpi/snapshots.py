@@ -13,7 +13,7 @@ ends before that loses nothing: the next one counts again from the ledger.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from logging import getLogger
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, NotFound
 from retake.clock import Clock
 from retake.errors import StorageError
 from retake.kpi.facts import Cell, Fact, Source, micros
-from retake.kpi.sheet import RECENT_S, Index, SegmentSums, Sheet, decode_index, decode_sheet, parts_of, summed
+from retake.kpi.sheet import RECENT_S, Index, SegmentSums, Sheet, decode_index, decode_sheet, is_month, parts_of, summed
 from retake.runs.history import together
 
 KPI = "kpi/"
@@ -142,11 +142,19 @@ class KpiSnapshots:
                     sheets[name] = fresh(name)
                     sums[name] = sheets[name].sums()
         if (self._due(index) or self._buffer) and (sums or index.segments):
-            gone = [name for name in index.segments if name not in found and name not in parts]
+            gone = self._gone(ledger, index.segments.keys() - sums.keys(), found)
             self._save(ledger, Index(micros(now), sums), sheets, gone, overwrite=rebuild)
         if not self._buffer:
             self._versions.clear()  # to save memory, for 10,000 ledgers; the next call reads the documents again
         return CountedRuns(sums, {name: [sheet] for name, sheet in sheets.items()}, load)
+
+    def _gone(self, ledger: str, parts: Iterable[str], found: Container[str]) -> Iterator[str]:
+        """Yield the segments in these parts of an index that the ledger no longer has. Raises StorageError."""
+        stem = f"{KPI}{ledger}."
+        for part in sorted(parts):
+            days = self._bucket.list(f"{stem}{part}-") if is_month(part) else ()
+            names = [it.key.removeprefix(stem).removesuffix(".json") for it in days] or [part]
+            yield from (name for name in names if name not in found)
 
     def _due(self, index: Index) -> bool:
         if index.taken_at is None:
@@ -155,7 +163,7 @@ class KpiSnapshots:
         return not 0 <= age_s < self._every_s  # the clock may have been set back
 
     def _save(
-        self, ledger: str, index: Index, sheets: Mapping[str, Sheet], gone: Sequence[str], *, overwrite: bool
+        self, ledger: str, index: Index, sheets: Mapping[str, Sheet], gone: Iterable[str], *, overwrite: bool
     ) -> None:
         """Write the snapshot, the index last. Unless `overwrite`, the index of another process that was written since
         ours was read stays."""

@@ -240,6 +240,20 @@ def test_segments_that_are_gone_have_no_document_left(place: Place) -> None:
     assert [entry.key for entry in kpi.list(KPI)] == [f"{KPI}ledger.2026-01-02.json", f"{KPI}ledger.json"]
 
 
+@pytest.mark.parametrize("place", ["sqlite"], indirect=True)
+def test_days_that_are_gone_from_an_old_month_have_no_document_left(place: Place) -> None:
+    kpi, held = MemoryBucket(), place.begun("held")
+    place.clock.moment += timedelta(days=1)
+    a_run_a_day(place, 80, kpi)
+    assert "2026-01" in json.loads(kpi.read(f"{KPI}ledger.json")[0])["segments"]
+    assert kpi.find(f"{KPI}ledger.2026-01-01.json", [""])
+    place.end(held, Trigger.COMPLETED)  # its last transition is today's
+    place.clock.sleep(300)
+    place.counted(KpiSnapshots(kpi, place.clock))
+    days = [entry.key.split(".")[1] for entry in kpi.list(KPI) if entry.key != f"{KPI}ledger.json"]
+    assert days == sorted(open_history(place.url, place.bucket).segments())
+
+
 def test_where_nothing_has_happened_nothing_is_written(place: Place) -> None:
     kpi = MemoryBucket()
     assert place.counted(KpiSnapshots(kpi, place.clock)).totals() == {}
