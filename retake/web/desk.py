@@ -200,10 +200,11 @@ def status_of(error: RetakeError) -> int:
 
 def _changing(method: str, status: int) -> str:
     """Return the selector of what a page fetches again at each change; "" for nothing. The answer to a form cannot be
-    fetched again, and a refusal stays one; after an error of the server all of the page differs, its heading too."""
-    if method == "POST" or 400 <= status < 500:
+    fetched again, and a refusal stays one; after an error of the server, or with an invalid document, which may be
+    fixed, all of the page differs, its heading too."""
+    if method == "POST" or (400 <= status < 500 and status != 409):
         return ""
-    return "#main" if status >= 500 else "#parts"
+    return "#main" if status >= 400 else "#parts"
 
 
 def query_of(chosen: Mapping[str, str | Sequence[str]]) -> str:

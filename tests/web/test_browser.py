@@ -185,6 +185,22 @@ def test_a_page_without_a_bucket_shows_all_of_itself_once_the_bucket_is_back(pag
         expect(page.locator("h1")).to_have_text("Runs")
 
 
+def test_a_page_tells_that_its_document_is_invalid_and_shows_it_once_that_is_fixed(
+    page: Page, board: Dashboard
+) -> None:
+    signed_in(page, board, "/alerts")
+    with page.expect_response(f"{board.url}/alerts"):  # the page hears of changes
+        command(board, "mode", "set", "1", "--why", "a test of the dashboard")
+    document = board.folder / "bucket" / "alerts" / "state.json"
+    valid = document.read_bytes()
+    document.write_bytes(b"{")
+    expect(page.locator("#parts")).to_contain_text("alerts/state.json: not JSON")
+    expect(page.locator("#live")).to_be_empty()
+    document.write_bytes(valid)
+    expect(page.locator("h1")).to_have_text("Alerts")
+    expect(page.locator("#parts")).not_to_contain_text("not JSON")
+
+
 def test_a_dashboard_that_is_gone_is_told_and_one_that_is_back_too(
     context: BrowserContext, page: Page, board: Dashboard
 ) -> None:

@@ -42,6 +42,9 @@
 
   document.body.addEventListener("htmx:beforeSwap", (event) => {
     if (!event.detail.serverResponse.includes('id="parts"')) event.detail.shouldSwap = false;
+    else if (event.detail.xhr.status === 409) {  // an invalid document, which the page names
+      Object.assign(event.detail, {shouldSwap: true, isError: false});
+    }
   });
   document.body.addEventListener("htmx:afterSwap", () => {
     lost = lost && source.readyState !== EventSource.OPEN;  // an update that failed is made up for
