@@ -145,7 +145,10 @@ def _read_endpoint(value: Any) -> str:
 def _read_bucket_url(value: Any) -> str:
     text = _read_text(value)
     scheme, _, rest = text.partition(":")
-    _require(rest != "" if scheme == "file" else scheme in ("b2", "s3") and rest.startswith("//"))
+    if scheme == "file":
+        _require(rest != "")
+    else:
+        _require(scheme in ("b2", "s3") and rest.startswith("//") and rest[2:3] not in ("", "/", "?"))
     return _without_credentials(text)
 
 
