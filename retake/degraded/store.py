@@ -19,12 +19,15 @@ from retake.retrying.state_store import BucketStateStore, StateCell
 FOLDER = "mode/"
 """The folder of a bucket that holds the mode."""
 
+_REMEDY = "fix it, or remove it and run `retake mode set` again: the mode that was set is lost with it"
+
 
 class ModeStore:
     """The mode of `bucket`, which is the whole bucket. Every method may raise StateError and StorageError."""
 
     def __init__(self, bucket: Bucket, clock: Clock) -> None:
-        self._cell = StateCell(BucketStateStore(bucket, FOLDER, clock), "state", decoded, encoded)
+        store = BucketStateStore(bucket, FOLDER, clock, remedy=_REMEDY)
+        self._cell = StateCell(store, "state", decoded, encoded, remedy=_REMEDY)
         self._board = BoardStore(bucket, clock)
         self._clock = clock
 

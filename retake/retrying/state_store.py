@@ -159,13 +159,20 @@ class StateCell(Generic[S]):
     """One state of a store, decoded.
 
     `decode` takes what is stored (None: nothing yet) and raises ValueError("field: what is wrong with it"). `encode` is
-    its inverse.
+    its inverse. `remedy` is what the error for an invalid state advises.
     """
 
     def __init__(
-        self, states: StateStore, name: str, decode: Callable[[Raw | None], S], encode: Callable[[S], Raw]
+        self,
+        states: StateStore,
+        name: str,
+        decode: Callable[[Raw | None], S],
+        encode: Callable[[S], Raw],
+        *,
+        remedy: str = _REMEDY,
     ) -> None:
         self._states, self._name, self._decode, self._encode = states, name, decode, encode
+        self._remedy = remedy
 
     def get(self) -> S:
         """Return the current state. Raises StateError, StorageError."""
@@ -197,7 +204,7 @@ class StateCell(Generic[S]):
         try:
             return self._decode(raw)
         except ValueError as error:
-            raise unreadable(self._states.where(self._name), str(error)) from error
+            raise unreadable(self._states.where(self._name), str(error), self._remedy) from error
 
 
 def state_name(kind: str, text: str) -> str:

@@ -139,12 +139,15 @@ def test_with_many_channels_it_is_told_once() -> None:
     assert [it["next_tick"] for it in answer.document["pipelines"]] == [f"begin nothing: {HELD}"] * 2
 
 
-def test_an_invalid_mode_needs_a_person_and_hides_nothing_else() -> None:
+@pytest.mark.parametrize("data", [b"{", b'{"hand": {"mode": 7}}'])
+def test_an_invalid_mode_needs_a_person_and_hides_nothing_else(data: bytes) -> None:
     world = WatchedWorld()
-    world.put("mode/state.json", b"{")
+    world.put("mode/state.json", data)
     answer = ask(status, world)
     assert answer.exit_code == ExitCode.FAILED
-    assert "mode/state.json: not JSON" in " ".join(answer.document["pipelines"][0]["needs"])
+    [need] = answer.document["pipelines"][0]["needs"]
+    assert need.startswith("mode/state.json: ")
+    assert "remove it and run `retake mode set` again: the mode that was set is lost with it" in need
     assert "begin a new generation" in answer.document["pipelines"][0]["next_tick"]
 
 
