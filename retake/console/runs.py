@@ -57,13 +57,15 @@ def command(
     after = moment_of(since, context.clock.now()) if since is not None else None
     wanted = RunFilter([RunStatus(status) for status in statuses], named, after, code)
     found = list_runs(context.operations, wanted, limit)
-    blocks = _blocks(found, context.clock.now()) if found.runs else [Sentence(_nothing(wanted))]
+    blocks = _blocks(found, context.clock.now()) if found.runs else [Sentence(_nothing(wanted, found))]
     return Answer(found.document(), blocks, ExitCode.BAD_STATE if found.unreadable else ExitCode.OK)
 
 
-def _nothing(wanted: RunFilter) -> str:
+def _nothing(wanted: RunFilter, found: RunList) -> str:
     if any(wanted):
         return "There is no such run on record."
+    if found.unreadable:
+        return "No run on record can be read."
     if checkout():
         return (
             "No run is on record yet. A tick begins the first: python b2_storage_manager.py, or --until-done to see it "

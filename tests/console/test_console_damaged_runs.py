@@ -41,6 +41,15 @@ def test_the_other_runs_are_listed_and_shown(task_id: str) -> None:
         assert ask(show, world, run=it).document["task_id"] == it
 
 
+def test_where_no_run_can_be_read_none_is_said_to_be_missing() -> None:
+    world = World()
+    world.tick()
+    [run] = BucketLedger(world.bucket, world.clock).runs()
+    world.put(run_key(run.run_id), b"{")
+    answer = ask(runs, world, statuses=(), limit=20, pipeline=None)
+    assert (shown(answer).strip(), answer.exit_code) == ("No run on record can be read.", ExitCode.BAD_STATE)
+
+
 def test_the_errors_of_the_other_runs_are_listed() -> None:
     world, key = damaged(IDS[1])
     answer = ask(errors, world, limit=100)
