@@ -17,6 +17,7 @@ from retake.music.mode_gate import ModeGate
 from retake.music.rows import PipelineRow
 from retake.music.settings import MusicSettings
 from retake.music.states import MusicStep
+from retake.music.tracks import find_track
 from retake.paid.guard import RETRY, PaidCallGuard
 from retake.runs.run_handle import RunHandle
 from retake.vendors import ChatModel, Downloader, Midjourney, VideoPlatform
@@ -106,8 +107,8 @@ class JobContext:
     # --- files --------------------------------------------------------------------------------------------------
 
     def audio(self) -> Path:
-        """Return the path of the track."""
-        return Path(self.settings.music.audio_folder) / self.row.audio
+        """Return the path of the track. Raises PollFailed if it is missing or too large."""
+        return find_track(Path(self.settings.music.audio_folder), self.row.audio)
 
     def keep(self, name: str, kind: str, data: bytes) -> str:
         """Save a file of the pipeline and return the path under which the API serves it, as `keep_file` does."""

@@ -132,6 +132,19 @@ def test_a_track_that_cannot_be_used_fails_at_once(rig: Rig, audio: Callable[[Ri
     assert (rig.get(row).failed_reason or "").startswith("video: ")
 
 
+def test_no_cover_is_paid_for_while_its_track_is_missing_and_the_nearest_names_are_told(rig: Rig) -> None:
+    row = rig.create(audio="Dmo.wav")
+    rig.settle()
+    assert rig.attempts(row) == [(1, "failed", "ERR_BUSINESS_MISSING")]
+    said = "cover: MUSIC.audio_folder has no Dmo.wav; put it there and retry; if demo.wav is meant, cancel it"
+    assert (rig.get(row).failed_reason or "").startswith(said)
+    assert rig.billed("imagine") == 0
+    (rig.folder / "Dmo.wav").write_bytes((rig.folder / "demo.wav").read_bytes())
+    rig.actions.retry(row.id)
+    rig.settle()
+    assert rig.get(row).state == "cover_pending"
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [(MediaError("ffmpeg failed"), "ERR_TEMPORARY_MEDIA"), (KeyError("x"), "ERR_TEMPORARY_SCRIPT_DIED")],

@@ -33,7 +33,8 @@ class AwaitsPerson(Exception):
 
 
 def make_cover(context: JobContext) -> Mapping[str, Any]:
-    """Return the cover's path once it is in the bucket. Raises VendorError, CapReached, AwaitsPerson, Stopped."""
+    """Return the cover's path once it is in the bucket. Raises VendorError (before anything is paid for, if there is no
+    such track), CapReached, AwaitsPerson, Stopped."""
     calls, latest = context.shared.calls, context.shared.calls.latest(context.attempt)
     if latest and latest.outcome in ("pending", "held"):  # left by an attempt that died
         call = _guarded(context, PaidCallGuard.reconcile)
@@ -47,6 +48,7 @@ def make_cover(context: JobContext) -> Mapping[str, Any]:
 
 
 def _ordered(context: JobContext) -> PaidCall:
+    context.audio()  # a cover for a track that is not there would be paid for in vain
     row, midjourney = context.row, context.shared.vendors.midjourney()
     prompt, nonce = cover_prompt(row.track_title, row.style, row.note), context.shared.random.randrange(2**32)
     facts = {"nonce": nonce, "prompt": prompt}

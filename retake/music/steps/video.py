@@ -1,6 +1,5 @@
 """The video, a waveform of the track over its cover, and the thumbnail, both made on this machine."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from retake.media.waveform import WHITE, waveform_video
 from retake.music.context import JobContext
 from retake.music.texts import colour_in
 
-MAX_AUDIO_BYTES = 200 * 10**6
 DECODE_S = 120.0  # time limit of decoding the track
 RENDER_S = 4 * 3600.0  # time limit of rendering the video
 
@@ -39,13 +37,9 @@ def make_thumbnail(context: JobContext) -> Mapping[str, Any]:
 
 def _sound(context: JobContext) -> Path:
     """Return the track's path. Raises PollFailed, which no retry repairs, for a track that cannot be used."""
-    path, name = context.audio(), context.row.audio
-    if not os.path.isfile(path):  # also False for an impossible file name
-        raise PollFailed(Code.MISSING, f"MUSIC.audio_folder has no {name}; put it there and retry")
-    if (size := path.stat().st_size) > MAX_AUDIO_BYTES:
-        raise PollFailed(Code.INVALID_INPUT, f"{name} has {size} bytes; at most {MAX_AUDIO_BYTES} are taken")
+    path = context.audio()
     try:
         audio_facts(path, timeout_s=DECODE_S, stopping=context.given_up)
     except NotAudio as error:
-        raise PollFailed(Code.INVALID_INPUT, f"{name}: {error}") from error
+        raise PollFailed(Code.INVALID_INPUT, f"{context.row.audio}: {error}") from error
     return path
