@@ -12,5 +12,5 @@ command.py, service.py, background.py         the process and its threads; lease
 messages.py, outbox.py, telegram.py           Telegram
 operations.py, operator_checks.py             what operators see; survey.py: the state of all pipelines
 examinations.py, alerts.py                    what `retake check` examines; what is wrong
-demo.py                                       one track through the whole pipeline, in the sandbox
+demo.py, demo_play.py                         one track through the whole pipeline, in the sandbox
 """

@@ -6,13 +6,26 @@
         assert sandbox.bill().lines["upscale"].carried_out == 1
 
 From the shell: python -m retake.sandbox --help. The stand-in of B2 is separate: retake.sandbox.b2.
+
+Each name is imported on first use, so that Ctrl-C while the command loads is handled by `retake.sandbox.__main__`.
 """
 
-from retake.sandbox.billing import BillLine, VendorBill
-from retake.sandbox.database import RecordedCall
-from retake.sandbox.orders import FAULTS, KINDS, Order, parse_order
-from retake.sandbox.sandbox import ENVIRONMENT, Sandbox, endpoints, music_endpoints, sandbox_of_command, state_folder
-from retake.sandbox.task import Pace, VendorTask
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from retake.sandbox.billing import BillLine, VendorBill
+    from retake.sandbox.database import RecordedCall
+    from retake.sandbox.orders import FAULTS, KINDS, Order, parse_order
+    from retake.sandbox.sandbox import (
+        ENVIRONMENT,
+        Sandbox,
+        endpoints,
+        music_endpoints,
+        sandbox_of_command,
+        state_folder,
+    )
+    from retake.sandbox.task import Pace, VendorTask
 
 __all__ = [
     "ENVIRONMENT",
@@ -31,3 +44,19 @@ __all__ = [
     "sandbox_of_command",
     "state_folder",
 ]
+
+_MODULES = {
+    "billing": ("BillLine", "VendorBill"),
+    "database": ("RecordedCall",),
+    "orders": ("FAULTS", "KINDS", "Order", "parse_order"),
+    "sandbox": ("ENVIRONMENT", "Sandbox", "endpoints", "music_endpoints", "sandbox_of_command", "state_folder"),
+    "task": ("Pace", "VendorTask"),
+}
+
+if not TYPE_CHECKING:  # to it, __getattr__ would mean that any name exists
+
+    def __getattr__(name: str) -> object:
+        for module, names in _MODULES.items():
+            if name in names:
+                return getattr(import_module(f"{__name__}.{module}"), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

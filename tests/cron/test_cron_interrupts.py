@@ -51,6 +51,22 @@ def test_ctrl_c_while_the_console_looks_for_its_command_is_a_clean_130(machine: 
     interrupted_at(machine, ["-m", "retake", "status"], module)
 
 
+@pytest.mark.parametrize(
+    ("command", "module"),
+    [
+        (["-m", "retake.music.demo"], "sqlalchemy"),
+        (["-m", "retake.music.demo"], "retake.logs"),
+        (["-m", "retake.sandbox"], "retake.sandbox.sandbox"),
+        (["-m", "retake.sandbox"], "click"),
+        (["-m", "retake.sandbox", "comfyui"], "retake.sandbox.comfyui_orders"),
+    ],
+)
+def test_ctrl_c_while_a_demo_or_a_sandbox_loads_is_a_clean_130(
+    machine: Machine, command: list[str], module: str
+) -> None:
+    interrupted_at(machine, command, module)
+
+
 def interrupted_at(machine: Machine, command: list[str], module: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", INTERRUPTED, module, *command],
