@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 from retake.clock import stamp
 from retake.data import default_file
 from retake.errors import Code, SettingsError, StateError, TaskFailed
-from retake.foreign_text import shown
+from retake.foreign_text import plain, shown
 from retake.settings.reader import read_file
+from retake.settings.schema import did_you_mean, unknown_keys
 from retake.story import transitions
 from retake.story.decision import Act, next_step
 from retake.story.documents import Step, safe_id
@@ -181,6 +182,14 @@ def unknown_references(prompts: list[Prompt]) -> list[str]:
         found += [f"call {prompt.name!r}: no earlier call answers ${name}" for name in sorted(names - known)]
         known.update(prompt.keys)
     return found
+
+
+def unknown_prompt_keys(path: str) -> list[str]:
+    """Return a message for each key in a valid prompts file that means nothing and is ignored."""
+    raw = parse(read_file(path))
+    tables = [("", raw, ("calls",)), *((f"call {it['name']!r}: ", it, Prompt._fields) for it in _calls(raw))]
+    found = ((where, *each) for where, table, known in tables for each in unknown_keys(table, known))
+    return [f"{where}{plain(key)} is unknown{did_you_mean(meant)}" for where, key, meant in found]
 
 
 def _calls(raw: Any) -> list[Any]:

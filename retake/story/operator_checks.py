@@ -16,7 +16,7 @@ from retake.operations.vendor_checks import PATIENCE_S, health_check, tried_chec
 from retake.plural import count
 from retake.settings.schema import PictureSize
 from retake.story.clients import LocalMedia, RealVendors
-from retake.story.content import KEYS, checked, load_prompts, prompts_file, unknown_references
+from retake.story.content import KEYS, checked, load_prompts, prompts_file, unknown_prompt_keys, unknown_references
 from retake.story.documents import Documents
 from retake.story.settings import Settings
 from retake.story.store import DocumentStore
@@ -28,8 +28,9 @@ def prompts_check(settings: Settings) -> Finding:
         prompts = load_prompts(path)
     except SettingsError as error:
         return of_error("prompts", error, "fix the file, or name another in FILE_PATHS.prompts")
-    if unknown := unknown_references(prompts):
-        return warn("prompts", f"{path}: {'; '.join(unknown)}", "correct the name; it is sent to the writer as it is")
+    if unknown := [*unknown_references(prompts), *unknown_prompt_keys(path)]:
+        do = "correct the names; such a $name is sent to the writer as it is, and such a key is ignored"
+        return warn("prompts", f"{path}: {'; '.join(unknown)}", do)
     return ok("prompts", f"{path}: {count(len(prompts), 'call')} to the writer")
 
 

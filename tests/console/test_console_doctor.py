@@ -150,6 +150,16 @@ def test_a_reference_in_the_prompts_that_stands_for_nothing_is_a_warning(tmp_pat
     assert "call 'topic/short_topic': no earlier call answers $topci" in words
 
 
+def test_a_key_in_the_prompts_that_means_nothing_is_a_warning(tmp_path: Path) -> None:
+    world, file = World(), tmp_path / "prompts.json"
+    world.settings = world.settings._replace(paths=world.settings.paths._replace(prompts=str(file)))
+    call = {"name": "all", "keys": CONTENT_KEYS, "system": "x", "user": "y", "temprature": 0.2, "max_tokens": 9}
+    file.write_text(json.dumps({"calls": [call], "comment": "mine"}))
+    verdict, words = found(examined(world), "prompts")
+    assert verdict == "warn"
+    assert words.startswith(f"{file}: comment is unknown; call 'all': temprature is unknown; did you mean temperature?")
+
+
 def test_prompts_that_are_not_there_are_a_fault() -> None:
     world = agreed(World())
     world.settings = world.settings._replace(paths=world.settings.paths._replace(prompts="/nowhere/prompts.json"))
