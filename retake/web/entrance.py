@@ -13,6 +13,7 @@ from retake.serving.answers import answer, refused
 from retake.web.desk import FOLDER, Desk
 from retake.web.forms import read_form, require_own_form
 from retake.web.gate import LOOPBACK, host_name, own_path, wants_page
+from retake.web.health import StoreHealth
 from retake.web.sessions import COOKIE, SESSION_S, WrongTokens
 
 _log = getLogger(__name__)
@@ -20,7 +21,7 @@ _log = getLogger(__name__)
 
 def entrance_routes(desk: Desk, monotonic: Callable[[], float]) -> APIRouter:
     """Return the routes /login, /logout and /healthz."""
-    router, wrong = APIRouter(), WrongTokens(monotonic)
+    router, wrong, stores = APIRouter(), WrongTokens(monotonic), StoreHealth(desk.operations)
 
     @router.get("/login")
     def ask(request: Request, next: str = "/") -> Response:  # noqa: A002  the field's name
@@ -55,10 +56,10 @@ def entrance_routes(desk: Desk, monotonic: Callable[[], float]) -> APIRouter:
     @router.get("/healthz")
     def health() -> Response:
         try:
-            desk.shelf.get("healthz", lambda: desk.operations.bucket.find("config/config_gen.json", [""]))
+            desk.shelf.get("healthz", stores.check)
         except RetakeError as error:
-            _log.error("%s", error)  # it may name the bucket and its folder, which are nothing for whoever asks
-            return refused(503, "the bucket does not answer; the log of the dashboard says why")
+            _log.error("%s", error)  # it may name the bucket or database, which are nothing for whoever asks
+            return refused(503, "the bucket or a ledger does not answer; the log of the dashboard says why")
         return answer({"ok": True})
 
     return router

@@ -3,12 +3,15 @@
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
-from dashboard import forgetful_shelf
+from dashboard import Board, forgetful_shelf
 from served_app import served_app
+from story_world import World
 
+from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
@@ -230,3 +233,19 @@ def test_health_is_that_of_the_bucket(client: httpx.Client) -> None:
     assert away.status_code == 503
     assert PLACE not in away.text
     assert [PLACE in record.getMessage() for record in log.records] == [True]
+
+
+def test_health_is_also_that_of_the_buckets_folder_and_of_a_ledger_in_a_database(tmp_path: Path) -> None:
+    folder, ledger = tmp_path / "bucket", tmp_path / "runs.db"
+    storage = Settings().storage._replace(url=f"file:{folder}", ledger=f"sqlite:{ledger}")
+    world = World(DirectoryBucket(folder))
+    with Board(world, settings=Settings(storage=storage)).serving() as board:
+        assert board.http.get("/healthz").status_code == 200  # the first tick will make it
+        folder.mkdir()
+        assert board.http.get("/healthz").status_code == 200
+        folder.rename(tmp_path / "away")
+        assert board.http.get("/healthz").status_code == 503
+        (tmp_path / "away").rename(folder)
+        assert board.http.get("/healthz").status_code == 200
+        ledger.write_text("no database at all")
+        assert board.http.get("/healthz").status_code == 503
