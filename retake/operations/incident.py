@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from retake.clock import stamp
 from retake.operations.events import BY_HAND, STEP_DONE
-from retake.operations.timeline import HANDED_OVER, TAKEN_BY_HAND, TimelineEntry
+from retake.operations.timeline import HANDED_OVER, POSTPONED, TAKEN_BY_HAND, TimelineEntry
 from retake.runs.run import CHANGED, Run
 from retake.runs.states import RunStatus
 
@@ -177,6 +177,8 @@ _PLAIN = frozenset({"created", "work began", "done", "failed", HANDED_OVER, TAKE
 
 def _action(entry: TimelineEntry) -> str:
     """Return the action that an entry records, or ""."""
+    if entry.put_off:
+        return POSTPONED  # whatever the reason was
     if entry.kind == CHANGED and entry.status:
         told = _BY_STATUS.get((entry.status, bool(entry.error)), "")
         return told or ("" if entry.what in _PLAIN else entry.what)

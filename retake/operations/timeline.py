@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from retake.clock import stamp
 from retake.errors import ErrorRecord
 from retake.operations.attempts import of_failure
-from retake.operations.events import BY_HAND, STEP_DONE
+from retake.operations.events import BY_HAND, REMARK, STEP_DONE
 from retake.operations.words import code_of, one_line, read_moment
 from retake.runs.run import BY_WORKER, CHANGED, ERROR, Event
 from retake.runs.states import RunStatus
@@ -33,6 +33,11 @@ class TimelineEntry(NamedTuple):
         return f"{self.step} {self.what}" if self.step and self.error else self.what
 
     @property
+    def put_off(self) -> bool:
+        """Whether a worker put the run off, though nothing had failed."""
+        return self.kind == CHANGED and not self.error and self.what.startswith(_PUT_OFF)
+
+    @property
     def step_attempt(self) -> int | None:
         """The attempt at the step that failed, or None if nothing failed or the record does not say."""
         return of_failure(self.error)
@@ -46,8 +51,9 @@ class TimelineEntry(NamedTuple):
 def timeline(events: Iterable[Event]) -> list[TimelineEntry]:
     """Return the entries of a run, or of several runs of one task, by time.
 
-    The record of a failure is an event of its own, and is merged into the transition that it led to. An event that was
-    recorded later than it was seen has the time at which it was seen.
+    The record of a failure is an event of its own, and is merged into the transition that it led to. What a worker puts
+    off is one entry each time: the look that came before, and the note of the reason, are merged into it. An event that
+    was recorded later than it was seen has the time at which it was seen.
     """
     entries: list[TimelineEntry] = []
     changed: datetime | None = None  # the last transition so far
@@ -59,11 +65,27 @@ def timeline(events: Iterable[Event]) -> list[TimelineEntry]:
             else:
                 entries.append(_of_error(event))
         elif event.kind == CHANGED:
-            entries.append(_of_change(event))
+            entries.append(_folded(_of_change(event), entries))
             changed = max(changed or event.at, event.at)
         else:
             entries.append(_of_note(event, changed))
     return sorted(entries, key=lambda it: it.at)
+
+
+def _folded(change: TimelineEntry, before: list[TimelineEntry]) -> TimelineEntry:
+    """Return the entry of a transition. If a worker puts the run off once more, the reason, which is saved together
+    with it, and the resumption that it ends are removed from `before`, the entries so far."""
+    own = [it for it in before[-3:] if it.run_id == change.run_id]
+    if change.what == _AGAIN and own and own[-1].put_off:
+        return change._replace(what=_RESUMED)  # nothing had failed
+    if change.what != POSTPONED:
+        return change
+    if own and (own[-1].kind, own[-1].at) == (REMARK, change.at):
+        change = change._replace(what=f"{_PUT_OFF} ({before.pop().what}){_LATER}")
+        own.pop()
+    if len(own) > 1 and own[-1].what == _RESUMED and own[-2].put_off:
+        before.pop()
+    return change
 
 
 def _led_to(event: Event, change: TimelineEntry) -> bool:
@@ -94,13 +116,18 @@ def as_document(entry: TimelineEntry, start: datetime) -> dict[str, Any]:
 
 HANDED_OVER, TAKEN_BY_HAND = "waits for the next tick", "made due at once"
 
+_PUT_OFF, _LATER = "postponed", ", to be resumed later"
+POSTPONED = _PUT_OFF + _LATER
+
+_AGAIN, _RESUMED = "tried again", "resumed"
+
 _CHANGES: Mapping[tuple[str | None, str], str] = {
     (None, RunStatus.QUEUED): "created",
     (RunStatus.QUEUED, RunStatus.RUNNING): "work began",
     (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): "failed, to be tried again",
-    (RunStatus.RETRY_SCHEDULED, RunStatus.RUNNING): "tried again",
+    (RunStatus.RETRY_SCHEDULED, RunStatus.RUNNING): _AGAIN,
     (RunStatus.RUNNING, RunStatus.INTERRUPTED): "interrupted: its worker was gone",
-    (RunStatus.INTERRUPTED, RunStatus.RUNNING): "resumed",
+    (RunStatus.INTERRUPTED, RunStatus.RUNNING): _RESUMED,
 }
 
 _HANDLED: Mapping[tuple[str | None, str], str] = {
@@ -109,9 +136,7 @@ _HANDLED: Mapping[tuple[str | None, str], str] = {
 }
 """Transitions by an operator: nothing failed, and no work has begun yet."""
 
-_PUT_OFF: Mapping[tuple[str | None, str], str] = {
-    (RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): "postponed, to be resumed later"
-}
+_BY_WORKERS: Mapping[tuple[str | None, str], str] = {(RunStatus.RUNNING, RunStatus.RETRY_SCHEDULED): POSTPONED}
 """Transitions by a worker without an error: the cap holds the run back."""
 
 _ENDS: Mapping[str, str] = {
@@ -125,7 +150,7 @@ def _of_change(event: Event) -> TimelineEntry:
     before, status = event.payload.get("previous_status"), str(event.payload.get("status"))
     previous = None if before is None else str(before)
     actor = str(event.payload.get("actor") or "")
-    unfailed = _HANDLED if actor in BY_HAND else _PUT_OFF if actor == BY_WORKER else {}
+    unfailed = _HANDLED if actor in BY_HAND else _BY_WORKERS if actor == BY_WORKER else {}
     what = None if event.payload.get("error_code") else unfailed.get((previous, status))
     what = what or _CHANGES.get((previous, status))
     what = what or _ENDS.get(status) or f"{previous} → {status}"

@@ -14,6 +14,7 @@ from retake.degraded.settings import ModeSettings, Scheduled
 from retake.degraded.store import ModeStore
 from retake.errors import StorageError
 from retake.music.mode_gate import LOOK_EVERY_S
+from retake.operations.timeline import timeline
 from retake.testing.logs import CapturedLogs
 
 Rigs = Callable[..., Rig]
@@ -120,3 +121,24 @@ def test_a_mode_that_cannot_be_read_before_a_payment_uses_up_no_attempt(
 
 def _unreachable(_: ModeStore) -> NoReturn:
     raise StorageError("the bucket is unreachable")
+
+
+def test_each_time_that_a_step_is_put_off_is_one_entry_of_its_history(rig: Rig) -> None:
+    set_mode(rig, EMERGENCY)
+    row = rig.begun("thumb")
+    for _ in range(3):
+        assert rig.work() == 1
+        rig.later(seconds=LOOK_EVERY_S)
+    set_mode(rig, FULL)
+    assert rig.work() == 1
+    ledger = rig.database.ledger
+    events = [event for run in ledger.of_task(row.task_id) for event in ledger.events(run.run_id)]
+    held = "postponed (degraded mode 3 (nothing runs) holds it back), to be resumed later"
+    assert [it.description for it in timeline(events)] == [
+        "created",
+        "work began",
+        *[held] * 3,
+        "resumed",
+        "thumb is done",
+        "done",
+    ]
