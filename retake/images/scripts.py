@@ -340,3 +340,16 @@ if redis.call('GET', KEYS[3]) == ARGV[4] then redis.call('DEL', KEYS[3]) end
 if ARGV[5] == '1' and redis.call('HGET', KEYS[1], ARGV[2]) == ARGV[3] then redis.call('HDEL', KEYS[1], ARGV[2]) end
 if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SREM', KEYS[2], ARGV[1]) end
 """
+
+# --- locks: each is the token of its holder, and expires ------------------------------------------------------------
+
+RENEW_LOCK = """
+-- KEYS: lock. ARGV: token, milliseconds. Returns whether the lock is still that holder's.
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+"""
+
+RELEASE_LOCK = """
+-- KEYS: lock. ARGV: token.
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+"""

@@ -3,8 +3,12 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from hashlib import sha256
+from secrets import token_hex
 from typing import NamedTuple
 
+from redis import Redis
+
+from retake.clock import Clock
 from retake.images import scripts
 from retake.images.claims import JobClaims
 from retake.images.jobs import ImageJob, JobStatus, is_job_id, iso, job_of, text_fields
@@ -31,7 +35,11 @@ class JobSummary(NamedTuple):
 
 
 class JobSets(JobClaims):
-    """Lookup of jobs: by id, and page by page in the sets of their statuses."""
+    """Lookup of jobs: by id, and page by page in the sets of their statuses; and locks, held by this object."""
+
+    def __init__(self, client: Redis, clock: Clock) -> None:
+        super().__init__(client, clock)
+        self._holder = token_hex(16)
 
     def get(self, job_id: str) -> ImageJob | None:
         """Return the job, or None."""
@@ -91,15 +99,16 @@ class JobSets(JobClaims):
 
     def take_lock(self, what: str, seconds: float) -> bool:
         """Take the lock `what` for `seconds`; return whether this caller, of all processes, got it."""
-        return bool(self.ask(lambda: self.client.set(f"jobs:alone:{what}", "1", nx=True, px=milliseconds(seconds))))
+        name, ms = _lock(what), milliseconds(seconds)
+        return bool(self.ask(lambda: self.client.set(name, self._holder, nx=True, px=ms)))
 
-    def renew_lock(self, what: str, seconds: float) -> None:
-        """Renew the lock `what` for `seconds` from now."""
-        self.ask(lambda: self.client.pexpire(f"jobs:alone:{what}", milliseconds(seconds)))
+    def renew_lock(self, what: str, seconds: float) -> bool:
+        """Renew the lock `what` for `seconds` from now; return False if it had expired, and may be another's now."""
+        return self.done(scripts.RENEW_LOCK, [_lock(what)], [self._holder, milliseconds(seconds)])
 
     def release_lock(self, what: str) -> None:
-        """Release the lock `what`."""
-        self.ask(lambda: self.client.delete(f"jobs:alone:{what}"))
+        """Release the lock `what`, unless it had expired and is another's now."""
+        self.run(scripts.RELEASE_LOCK, [_lock(what)], [self._holder])
 
 
 class JobStore(JobSets):
@@ -176,6 +185,10 @@ class JobStore(JobSets):
     def refund(self, user_id: str) -> None:
         """Undo one `allow`, for a request that made nothing."""
         self.run(scripts.REFUND, [_rate(user_id)], [])
+
+
+def _lock(what: str) -> str:
+    return f"jobs:alone:{what}"
 
 
 def _rate(user_id: str) -> str:

@@ -304,6 +304,19 @@ def test_alone_is_one_of_many_for_a_while(store: JobStore) -> None:
     assert store.take_lock("x", 60)
 
 
+def test_a_lock_that_has_expired_is_neither_renewed_nor_released_for_another_holder(store: JobStore) -> None:
+    other = JobStore(store.client, store.clock)
+    assert store.take_lock("y", 60)
+    assert store.renew_lock("y", 60)
+    store.client.delete("jobs:alone:y")  # as when its time is up
+    assert not store.renew_lock("y", 60)
+    assert other.take_lock("y", 1)
+    assert not store.renew_lock("y", 60)
+    store.release_lock("y")
+    assert 0 < store.client.pttl("jobs:alone:y") <= 1000
+    assert not store.take_lock("y", 60)
+
+
 def test_only_the_first_delivery_counts(store: JobStore) -> None:
     job_id = made(store)
     store.claim(job_id, "t", 60, 5)
