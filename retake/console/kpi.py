@@ -21,6 +21,7 @@ from retake.kpi.metrics import replace_file
 from retake.operations.kpi import KpiReader
 from retake.operations.words import span, window_length
 from retake.option_values import not_empty
+from retake.percent import percent
 from retake.plural import count
 
 NONE = "–"
@@ -122,16 +123,6 @@ def _step(step: StepFigures) -> list[str | Cell]:
     given_up = Cell(str(step.given_up), Tone.BAD if step.given_up else Tone.PLAIN)
     rates = (percent(step.success_rate), percent(step.retry_rate))
     return [step.step, str(step.done), str(step.failed_tries), str(step.tries), given_up, *rates]
-
-
-def percent(rate: float | None) -> str:
-    """Return a rate as a percentage for people. Only 1 is shown as 100.0 %, and only 0 as 0.0 %."""
-    if rate is None:
-        return NONE
-    shown = f"{100 * rate:.1f}"
-    if shown == "100.0" and rate < 1:
-        return ">99.9 %"
-    return "<0.1 %" if shown == "0.0" and rate > 0 else f"{shown} %"
 
 
 def _duration(seconds: float) -> str:

@@ -8,6 +8,7 @@ from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.console.since import read_window
 from retake.operations.modes import SET_BY, ModePanel
+from retake.percent import percent
 
 _TONES = (Tone.GOOD, Tone.WARN, Tone.BAD, Tone.BAD)
 
@@ -31,7 +32,7 @@ def show_mode(context: CommandContext) -> Answer:
         (name, value) for name, value in (("why", mode.why), ("since", mode.since), ("until", mode.until)) if value
     ]
     if state.auto.error_share is not None:
-        rows.append(("failed tries", f"{state.auto.error_share:.0%} of {state.auto.tries}"))
+        rows.append(("failed tries", f"{percent(state.auto.error_share)} of {state.auto.tries}"))
     rows.append(("robots", ", ".join(document["robots"]) or "none"))
     return Answer(document, [Facts(rows)])
 

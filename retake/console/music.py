@@ -13,7 +13,7 @@ from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.foreign_text import json_lines
 from retake.operations.port import Refusal
-from retake.operations.words import ago, code_of, moment, one_line, usd
+from retake.operations.words import ago, code_of, moment, one_line, span, usd
 from retake.plural import count
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _jobs(jobs: Sequence["Job"], now: datetime) -> list[Block]:
         return [Sentence("No attempt has begun yet.")]
     rows: list[tuple[str | Cell, ...]] = []
     for job in jobs:
-        took = f"{(job.finished_at - job.started_at).total_seconds():.0f} s" if job.finished_at else ""
+        took = span((job.finished_at - job.started_at).total_seconds()) if job.finished_at else ""
         error = f"{code_of(job.error_code)} {one_line(job.error or '', 1000)}".strip()
         status = Cell(job.status, _JOB_TONES.get(job.status, Tone.PLAIN))
         rows.append((str(job.id), job.step, str(job.attempt), status, moment(job.started_at, now), took, error))

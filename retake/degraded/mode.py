@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from retake.alerts.hours import minutes_of, next_due, zone_of
 from retake.clock import parse_stamp, stamp
 from retake.degraded.settings import ModeSettings
+from retake.percent import percent
 
 FULL, REDUCED, MINIMAL, EMERGENCY = range(4)
 
@@ -118,7 +119,7 @@ def may_change_at(state: ModeState, settings: ModeSettings, timezone: str, now: 
 def _why(auto: Auto, settings: ModeSettings) -> str:
     if auto.error_share is None:
         return f"too few tries lately to say more ({auto.tries})"
-    return f"{auto.error_share:.0%} of {auto.tries} tries failed within {settings.window_seconds:g} s"
+    return f"{percent(auto.error_share)} of {auto.tries} tries failed within {settings.window_seconds:g} s"
 
 
 def auto_after(auto: Auto, failed: int, tries: int, settings: ModeSettings, now: datetime) -> Auto:

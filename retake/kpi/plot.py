@@ -11,6 +11,7 @@ from PIL import Image, ImageDraw
 from retake.kpi.facts import Fact, micros
 from retake.kpi.figures import POLLS, RETRY_TARGET, SUCCESS_TARGET, Figures, KpiLevel, PipelineFigures, ratio
 from retake.media.typeset import draw_line, line_width, shortened
+from retake.percent import percent
 from retake.runs.states import RunStatus
 
 WIDTH, HEIGHT = 1200, 860
@@ -276,9 +277,6 @@ class _Canvas:
 
 
 def _legend_lines(it: PipelineFigures) -> list[tuple[str, Colour]]:
-    def percent(rate: float | None) -> str:
-        return "–" if rate is None else f"{100 * rate:.1f} %"
-
     mean = "" if it.mean_seconds is None else f", mean {it.mean_seconds:,.0f} s"
     return [
         (f"{it.level}, {it.ended:,} runs{mean}", LEVELS[it.level]),

@@ -9,6 +9,7 @@ from retake.kpi.figures import KpiLevel, PipelineFigures
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.kpi import KpiReader
 from retake.operations.pipelines import Operations
+from retake.percent import percent
 from retake.ticking.watch import AfterWork
 
 
@@ -53,7 +54,5 @@ def rates(pipelines: Iterable[PipelineFigures]) -> Findings:
 
 
 def _rates(it: PipelineFigures) -> str:
-    def percent(rate: float | None) -> str:
-        return "unknown" if rate is None else f"{rate:.1%}"
-
-    return f"{it.pipeline}: success {percent(it.success_rate)}, retries {percent(it.retry_rate)}"
+    success, retries = percent(it.success_rate, "unknown"), percent(it.retry_rate, "unknown")
+    return f"{it.pipeline}: success {success}, retries {retries}"

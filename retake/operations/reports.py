@@ -1,6 +1,7 @@
 """The daily and weekly reports: what was made, what failed, what it cost."""
 
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import pairwise
 from math import ceil
 from typing import Any, NamedTuple
@@ -16,8 +17,11 @@ from retake.operations.kpi import KpiReader
 from retake.operations.pipelines import Operations
 from retake.operations.spend import spend_report
 from retake.operations.words import read_moment, usd
+from retake.percent import percent
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.states import RunStatus
+
+_rate = partial(percent, unknown="unknown")
 
 
 class PeriodFigures(NamedTuple):
@@ -66,8 +70,8 @@ class PeriodReport(NamedTuple):
             f"{self.kind.capitalize()} report, {stamp(it.since)[:10]} to {stamp(it.until)[:10]}",
             f"Made: {it.made}{_difference(it.made, old and old.made)}",
             f"Failed: {it.failed}{_difference(it.failed, old and old.failed)}",
-            f"Success: {_percent(it.success_rate)}{_previous(old, old and _percent(old.success_rate))}",
-            f"Retries: {_percent(it.retry_rate)}{_previous(old, old and _percent(old.retry_rate))}",
+            f"Success: {_rate(it.success_rate)}{_previous(old, old and _rate(old.success_rate))}",
+            f"Retries: {_rate(it.retry_rate)}{_previous(old, old and _rate(old.retry_rate))}",
             f"Spend: {usd(it.spend_usd)}{_previous(old, old and usd(old.spend_usd))}",
             f"Dead letters: {self.dead_letters}",
             f"Alerts raised: {it.alerts}{_difference(it.alerts, old and old.alerts)}",
@@ -138,10 +142,6 @@ def _spent(operations: Operations, periods: list[tuple[datetime, datetime]], now
     calls = [call for _, bill in spend_report(operations, days).newest() for call in bill.calls]
     dated = [(moment, call) for call in calls if (moment := read_moment(call.get("requested_at_utc")))]
     return [total_usd(call for moment, call in dated if since <= moment < until) for since, until in periods]
-
-
-def _percent(rate: float | None) -> str:
-    return "unknown" if rate is None else f"{rate:.1%}"
 
 
 def _difference(value: int, before: int | None) -> str:

@@ -17,6 +17,7 @@ from retake.kpi.facts import Fact, micros
 from retake.kpi.figures import SUCCESS_TARGET, KpiLevel, PipelineFigures, StepFigures, ratio
 from retake.operations.kpi import KpiReader, KpiReport
 from retake.operations.words import read_window, span, window_length
+from retake.percent import percent
 from retake.web.charts import Axis, Drawing, bar_chart, line_chart, round_up
 from retake.web.desk import Desk, PageData
 from retake.web.gate import wants_page
@@ -171,8 +172,8 @@ def _row(it: PipelineFigures) -> dict[str, Any]:
         "level": it.level.value,
         "tone": TONES[it.level],
         "ended": it.ended,
-        "success": percent(it.success_rate),
-        "retries": percent(it.retry_rate),
+        "success": percent(it.success_rate, ""),
+        "retries": percent(it.retry_rate, ""),
         "mean": "" if it.mean_seconds is None else span(it.mean_seconds),
         "errors": ", ".join(f"{number} {name}" for name, number in it.errors.items() if number),
         "missed": ", ".join(name.replace("_", " ") for name in it.targets_missed),
@@ -181,12 +182,7 @@ def _row(it: PipelineFigures) -> dict[str, Any]:
 
 
 def _step(it: StepFigures) -> tuple[str | int, ...]:
-    return it.step, it.done, it.failed_tries, it.given_up, percent(it.success_rate), percent(it.retry_rate)
-
-
-def percent(rate: float | None) -> str:
-    """Return a rate as a percentage for people, or "" if it is not known."""
-    return "" if rate is None else f"{100 * rate:.1f} %"
+    return it.step, it.done, it.failed_tries, it.given_up, percent(it.success_rate, ""), percent(it.retry_rate, "")
 
 
 def _charts(report: KpiReport, ended: Iterable[Fact]) -> list[Drawing]:

@@ -339,7 +339,7 @@ def test_the_figures_of_a_week_stand_against_those_of_the_week_before() -> None:
     text = shown(answer)
     assert "Weekly report, " in text
     assert "2 (+1 from the week before)" in text
-    assert "66.7% (the week before: 50.0%)" in text
+    assert "66.7 % (the week before: 50.0 %)" in text
 
 
 def test_the_figures_of_a_day() -> None:

@@ -14,12 +14,12 @@ from retake.bucket import ANY, Bucket
 from retake.bucket.wrappers import Wrapper
 from retake.console.command import main
 from retake.console.kpi import command as kpi
-from retake.console.kpi import percent
 from retake.degraded.mode import Mode
 from retake.errors import StorageError
 from retake.operations.after_work import after_work
 from retake.operations.kpi import KpiReader
 from retake.operations.modes import ModePanel
+from retake.percent import percent
 from retake.runs import open_ledger
 from retake.runs.states import Trigger
 from retake.settings.shared import KpiSettings

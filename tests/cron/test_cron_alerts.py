@@ -258,7 +258,7 @@ def test_rates_that_are_bad(told: Machine) -> None:
     told.order("upscale#1=500")
     alert = until(told, "kpi")
     assert (alert["level"], alert["key"]) == ("critical", "kpi")
-    assert "story: success 0.0%" in alert["message"]
+    assert "story: success 0.0 %" in alert["message"]
 
 
 def test_a_channel_that_refuses_is_told_by_the_others(told: Machine) -> None:

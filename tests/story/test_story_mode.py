@@ -93,7 +93,7 @@ def test_of_two_schedules_and_the_automatic_mode_the_highest_holds() -> None:
     store = ModeStore(world.bucket, world.clock)
     store.change(lambda state: state._replace(auto=Auto(3, "2026-01-01T00:00:00Z", 0.5, 20)))
     assert (world.mode()["mode"], world.mode()["by"], world.mode()["since"]) == (3, "auto", "2026-01-01T00:00:00Z")
-    assert world.mode()["why"] == "50% of 20 tries failed within 3600 s"
+    assert world.mode()["why"] == "50.0 % of 20 tries failed within 3600 s"
 
 
 # --- the automatic mode -----------------------------------------------------------------------------------------------
