@@ -17,6 +17,7 @@ from retake.alerts.store import BoardStore
 from retake.errors import RetakeError, StateError
 from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
+from retake.operations.port import OperatedPipeline
 from retake.operations.status import StatusReport
 from retake.web.shelf import REST_FACTOR
 
@@ -153,13 +154,29 @@ def fingerprint(operations: Operations, status: StatusReport) -> Fingerprint:
     board, panel = BoardStore(operations.bucket, operations.clock), ModePanel(operations)
     return {
         "status": _digest([pipelines, document["caps"]]),
-        "runs": _digest([[it["runs"], it["status"], it["attempt"]] for it in pipelines]),
+        "runs": _digest([[[it["runs"], it["status"], it["attempt"]] for it in pipelines], _last_runs(operations)]),
         "dead-letters": _digest([it["dead_letters"] for it in pipelines]),
         "spend": _digest([it["spend_today"] for it in pipelines]),
         "breakers": _digest(document["breakers"]),
         "alerts": _digest(_found_or_fault(lambda: encoded(board.read()))),
         "mode": _digest(_found_or_fault(lambda: panel.document(panel.state()))),
     }
+
+
+def _last_runs(operations: Operations) -> list[object]:
+    """Return the last changed run of each ledger: it may be of a worker or a robot that is none of the pipelines.
+
+    The ledgers of several channels in their parts of a bucket are left out, since each takes requests of its own.
+    """
+    alone = len(operations.pipelines) == 1
+    return [_last_run(operations, it) for it in operations.writers() if alone or operations.ledger_url(it)]
+
+
+def _last_run(operations: Operations, pipeline: OperatedPipeline) -> object:
+    try:
+        return operations.ledger(pipeline).runs(limit=1)
+    except RetakeError as error:  # the status tells it
+        return str(error)
 
 
 def _found_or_fault(read: Callable[[], object]) -> object:

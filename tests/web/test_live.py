@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
 
 import pytest
 from dashboard import Board, World
@@ -11,6 +12,8 @@ from retake.alerts.board import Alert
 from retake.alerts.store import BoardStore
 from retake.errors import StorageError
 from retake.operations.status import status_report
+from retake.runs import open_ledger
+from retake.runs.states import Trigger
 from retake.web import live as module
 from retake.web.live import Live, fingerprint
 
@@ -195,3 +198,22 @@ def test_an_alert_that_recurs_is_a_change() -> None:
     before = seen(world)
     store.change(lambda board: (board._replace(alerts={alert.key: alert._replace(occurrences=3)}), None))
     assert seen(world)["alerts"] != before["alerts"]
+
+
+@pytest.mark.parametrize("in_bucket", [True, False])
+def test_each_change_of_a_run_of_a_worker_is_a_change_of_the_runs(tmp_path: Path, in_bucket: bool) -> None:
+    world = World()
+    if not in_bucket:
+        storage = world.settings.storage._replace(ledger=f"sqlite:{tmp_path / 'runs.db'}")
+        world.settings = world.settings._replace(storage=storage, channels=("north", "south"))
+    ledger = open_ledger(world.settings.storage.ledger, world.bucket, world.clock)
+    times = [seen(world)["runs"]]
+    run = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")
+    times.append(seen(world)["runs"])
+    for trigger in (Trigger.WORKER_CLAIM, Trigger.RETRYABLE_ERROR, Trigger.RETRY_DUE):
+        world.clock.sleep(1)
+        due = world.clock.now() if trigger is Trigger.RETRYABLE_ERROR else None
+        worker = None if trigger is Trigger.RETRYABLE_ERROR else "w"
+        run = ledger.move(run, trigger, actor="worker", worker=worker, next_retry_at=due)
+        times.append(seen(world)["runs"])
+    assert len({*times}) == 5
