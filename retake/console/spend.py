@@ -11,6 +11,7 @@ from retake.console.answer import Answer, Block, Cell, Heading, Sentence, Table,
 from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.console.since import read_day
+from retake.exit_codes import ExitCode
 from retake.operations.spend import as_document, plan_latest_day, spend_report
 from retake.operations.words import usd
 from retake.plural import count
@@ -45,7 +46,8 @@ def command(context: CommandContext, days: int = 30, latest_day: date | None = N
         return _correct(context, latest_day, yes=yes)
     report = spend_report(context.operations, days)
     document = as_document(report, MAX_SHOWN if context.as_text else None)
-    return Answer(document, _blocks(document, report.number))
+    exit_code = ExitCode.BAD_STATE if report.unreadable else ExitCode.OK
+    return Answer(document, _blocks(document, report.number), exit_code)
 
 
 def _correct(context: CommandContext, latest_day: date, *, yes: bool) -> Answer:
@@ -61,6 +63,7 @@ def _blocks(document: Mapping[str, Any], generations: int) -> list[Block]:
     total, many = document["total"], any(row["channel"] for row in document["today"]["pipelines"])
     blocks: list[Block] = [
         Heading(f"Paid since {document['since']}: {usd(total['usd'])} for {count(total['calls'], 'call')}"),
+        *(Sentence(text, Tone.BAD) for text in document["unreadable"]),
         Sentence(_today(document["today"])),
         *(Sentence(_own_day(it)) for it in document["today"]["pipelines"] if "pipeline" in it),
     ]

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from retake.errors import ErrorRecord, RetakeError
 from retake.operations.kpi import histories
-from retake.operations.pipelines import Operations
+from retake.operations.pipelines import Operations, of_readable
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.history import UNFINISHED, BucketHistory, RunHistory
 from retake.runs.run import ERROR
@@ -39,7 +39,7 @@ class MetError(NamedTuple):
 
 
 class LastErrors(NamedTuple):
-    """Errors, the newest first. `unreadable` says what is wrong with runs whose errors are left out."""
+    """Errors, the newest first. `unreadable` says what is wrong with runs and ledgers whose errors are left out."""
 
     errors: list[MetError]
     unreadable: list[str]
@@ -48,8 +48,16 @@ class LastErrors(NamedTuple):
 def last_errors(operations: Operations, limit: int) -> LastErrors:
     """Return the last errors. Unreadable documents are skipped.
 
-    Raises SettingsError, StateError and StorageError if a ledger cannot be read.
+    Raises SettingsError, StateError and StorageError if no ledger can be read.
     """
+    (found, unreadable), wrong = of_readable(operations, lambda it: _of_ledgers(it, limit))
+    for met in (*_of_documents(operations), *_of_letters(operations, limit)):
+        found.setdefault(met.identity, met)
+    return LastErrors(sorted(found.values(), key=lambda it: it.at, reverse=True)[:limit], [*wrong, *unreadable])
+
+
+def _of_ledgers(operations: Operations, limit: int) -> tuple[dict[object, MetError], list[str]]:
+    """Return the last errors on all ledgers by their identity, and what is wrong with runs that are left out."""
     names = {it.name for it in operations.pipelines} if operations.named else None
     found: dict[object, MetError] = {}
     unreadable: list[str] = []
@@ -57,9 +65,7 @@ def last_errors(operations: Operations, limit: int) -> LastErrors:
         for met in _recorded(history, names, limit, isinstance(history, BucketHistory)):
             found.setdefault(met.identity, met)
         unreadable += history.unreadable
-    for met in (*_of_documents(operations), *_of_letters(operations, limit)):
-        found.setdefault(met.identity, met)
-    return LastErrors(sorted(found.values(), key=lambda it: it.at, reverse=True)[:limit], unreadable)
+    return found, unreadable
 
 
 def _recorded(history: RunHistory, names: set[str] | None, limit: int, in_bucket: bool) -> list[MetError]:

@@ -1,6 +1,7 @@
 """What an operator looks at together: the pipelines of one bucket, their ledgers, the day's book."""
 
 from collections.abc import Callable, Mapping, Sequence
+from logging import getLogger
 from os.path import exists
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -8,11 +9,13 @@ from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.degraded.settings import ModeSettings
+from retake.errors import SettingsError, StateError, StorageError
 from retake.operations.events import OPERATOR
 from retake.operations.port import OperatedPipeline
 from retake.paid.caps import Caps
 from retake.runs import Ledger, open_ledger
 from retake.runs.ledger import LEDGER_SETTING
+from retake.runs.run import UnknownRun
 from retake.settings.shared import BreakerSettings, KpiSettings
 
 if TYPE_CHECKING:
@@ -20,9 +23,15 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 
+_log = getLogger(__name__)
+
 
 Listings = Sequence[tuple[OperatedPipeline, "RunListing"]]
 """The listing of each ledger, with the first of the pipelines that write to it."""
+
+
+UNREADABLE = (SettingsError, StateError, StorageError)
+"""The errors of a ledger that cannot be opened or read."""
 
 
 class OwnLedger(NamedTuple):
@@ -131,6 +140,21 @@ class Operations:
         """Return each ledger with the first of the pipelines that write to it."""
         return [(pipeline, self.ledger(pipeline)) for pipeline in self.writers()]
 
+    def readable(self) -> "tuple[Operations, list[str]]":
+        """Return a copy with only the pipelines whose ledger can be read, and what is wrong with the other ledgers.
+        Raises what is wrong with the last one if none can be read."""
+        wrong: dict[str, str] = {}
+        writers = self.writers()
+        for number, pipeline in enumerate(writers):
+            try:
+                self.ledger(pipeline).runs(limit=1)
+            except UNREADABLE as error:
+                if len(wrong) == number == len(writers) - 1:
+                    raise
+                wrong[self.ledger_name(pipeline)] = f"the ledger of {pipeline.name} is left out: {error}"
+        others = [it for it in self.pipelines if self.ledger_name(it) not in wrong]
+        return self.of(others, named=self.named), [*wrong.values()]
+
     def writers(self) -> list[OperatedPipeline]:
         """Return the first of the pipelines that write to each ledger."""
         found: dict[str, OperatedPipeline] = {}
@@ -161,3 +185,22 @@ class Operations:
 
         with ThreadPoolExecutor(self.terms.concurrency) as pool:
             return list(pool.map(work, pipelines))
+
+
+def of_readable(operations: Operations, read: Callable[[Operations], _T]) -> tuple[_T, list[str]]:
+    """Return what `read` returns, and what is wrong with ledgers that cannot be read, which is also logged. If there
+    are any, `read` is called again without their pipelines, if there are others.
+
+    What it does not find then may be in one of those ledgers. It is for reading: orders need all ledgers, to know that
+    an id is not in several of them.
+    """
+    try:
+        return read(operations), []
+    except UNREADABLE as error:
+        others, wrong = operations.readable()
+        for text in wrong:
+            _log.warning("%s", text)
+        try:
+            return read(others), wrong
+        except UnknownRun:
+            raise error from None

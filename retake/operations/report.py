@@ -11,7 +11,7 @@ from retake.operations.bills import total_usd, unsure
 from retake.operations.incident import TARGET_S, Incident, incident
 from retake.operations.incident import as_document as outage_document
 from retake.operations.lookup import Found, find
-from retake.operations.pipelines import Listings, Operations
+from retake.operations.pipelines import Listings, Operations, of_readable
 from retake.operations.port import Evidence
 from retake.operations.recommendations import recommendations
 from retake.operations.status import run_document
@@ -71,9 +71,9 @@ class Report(NamedTuple):
 
 
 def history(operations: Operations, text: str, listings: Callable[[], Listings] | None = None) -> History:
-    """Return everything on record about the run or item that `text` names. `listings` is for `find`. Raises
-    RunError."""
-    found = find(operations, text, listings)
+    """Return everything on record about the run or item that `text` names, from the ledgers that can be read.
+    `listings` is for `find`. Raises RunError, SettingsError, StateError, StorageError."""
+    found, _ = of_readable(operations, lambda it: find(it, text, listings if it is operations else None))
     entries = timeline.timeline(event for it in found.runs for event in found.ledger.events(it.run_id))
     own = found.runs[-1].pipeline == found.pipeline.name
     return History(found, entries, found.pipeline.evidence(found.item_id) if own else NO_EVIDENCE)

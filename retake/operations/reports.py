@@ -11,6 +11,7 @@ from retake.alerts.reports import WINDOWS, ReportMessage, due_at, with_report
 from retake.alerts.settings import AlertSettings
 from retake.alerts.store import BoardStore
 from retake.clock import parse_stamp, stamp
+from retake.errors import StateError
 from retake.kpi.figures import POLLS, Figures, ratio
 from retake.operations.bills import total_usd
 from retake.operations.kpi import KpiReader
@@ -139,7 +140,10 @@ def _period_figures(
 def _spent(operations: Operations, periods: list[tuple[datetime, datetime]], now: datetime) -> list[float]:
     """Return the spend of each period, by the time at which calls were requested."""
     days = ceil((now - periods[-1][0]) / timedelta(days=1)) + 1
-    calls = [call for _, bill in spend_report(operations, days).newest() for call in bill.calls]
+    report = spend_report(operations, days)
+    if report.unreadable:
+        raise StateError("; ".join(report.unreadable))  # a sum that lacks something would be believed
+    calls = [call for _, bill in report.newest() for call in bill.calls]
     dated = [(moment, call) for call in calls if (moment := read_moment(call.get("requested_at_utc")))]
     return [total_usd(call for moment, call in dated if since <= moment < until) for since, until in periods]
 

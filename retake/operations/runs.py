@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from retake.errors import RetakeError
 from retake.operations import attempts
 from retake.operations.attempts import StepAttempt
-from retake.operations.pipelines import Operations
+from retake.operations.pipelines import Operations, of_readable
 from retake.operations.status import run_document
 from retake.operations.words import code_of
 from retake.runs import Ledger
@@ -34,7 +34,7 @@ class RunFilter(NamedTuple):
 class RunList(NamedTuple):
     """Runs, the last changed first, and the current attempts of those under way, by run id.
 
-    `unreadable` says what is wrong with runs that are left out since they cannot be read.
+    `unreadable` says what is wrong with runs, and ledgers, that are left out since they cannot be read.
     """
 
     runs: list[Run]
@@ -50,11 +50,16 @@ class RunList(NamedTuple):
 
 
 def list_runs(operations: Operations, wanted: RunFilter, limit: int) -> RunList:
-    """Return up to `limit` runs that match. Raises StorageError."""
-    ledgers = [ledger for _, ledger in operations.ledgers()]
-    found = [run for ledger in ledgers for run in _matching(ledger, wanted, limit)]
+    """Return up to `limit` runs that match. Raises SettingsError, StateError, StorageError if no ledger can be read."""
+
+    def read(readable: Operations) -> tuple[list[Run], list[str]]:
+        ledgers = [ledger for _, ledger in readable.ledgers()]
+        found = [run for ledger in ledgers for run in _matching(ledger, wanted, limit)]
+        return found, [it for ledger in ledgers for it in ledger.unreadable]
+
+    (found, unreadable), wrong = of_readable(operations, read)
     runs = sorted(found, key=lambda run: (run.updated_at, run.run_id), reverse=True)[:limit]
-    return RunList(runs, steps_of(operations, runs), [it for ledger in ledgers for it in ledger.unreadable])
+    return RunList(runs, steps_of(operations, runs), [*wrong, *unreadable])
 
 
 def _is_code(wanted: str, code: str | None) -> bool:

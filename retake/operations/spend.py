@@ -5,8 +5,9 @@ from datetime import UTC, date, timedelta
 from itertools import islice
 from typing import Any, NamedTuple
 
+from retake.errors import RetakeError
 from retake.operations.bills import PaidSums, sums_document, total_of
-from retake.operations.pipelines import Operations
+from retake.operations.pipelines import UNREADABLE, Operations
 from retake.operations.port import Bill, OperatedPipeline, PaidMonth, PaidWork, Refusal
 from retake.operations.words import usd
 from retake.paid.bills import Call, day_of, step_of
@@ -22,6 +23,7 @@ class SpendReport(NamedTuple):
     today: list[tuple[str | None, Today]]
     own: tuple[Today, ...] = ()  # of the pipelines that keep their own book, beside those that share one
     months: Sequence[tuple[str | None, PaidMonth]] = ()  # further bills, with the channel
+    unreadable: Sequence[str] = ()  # what is wrong with pipelines that are left out since they cannot be read
 
     @property
     def number(self) -> int:
@@ -52,24 +54,33 @@ class SpendReport(NamedTuple):
 
 
 def spend_report(operations: Operations, days: int) -> SpendReport:
-    """Return what was paid in the last `days` days (UTC). Raises StateError, StorageError."""
+    """Return what was paid in the last `days` days (UTC), by the pipelines that can be read. Raises StateError,
+    StorageError if none can."""
     first = (operations.clock.now().astimezone(UTC) - timedelta(days=days - 1)).strftime("%Y-%m-%d")
     today = operations.caps.today("")
 
-    def one(pipeline: OperatedPipeline) -> tuple[PaidWork, Today]:
-        paid = pipeline.paid_since(first)
+    def one(pipeline: OperatedPipeline) -> tuple[PaidWork, Today] | RetakeError:
+        try:
+            paid = pipeline.paid_since(first)
+        except UNREADABLE as error:
+            return error
         cut = (bill._replace(calls=[call for call in bill.calls if day_of(call) >= first]) for bill in paid.bills)
         seen = paid.today or today.seen_by(pipeline.name, paid.known)
         return paid._replace(bills=[bill for bill in cut if bill.calls]), seen
 
-    found = [*zip([it.channel for it in operations.pipelines], operations.each(one), strict=True)]
+    each = [*zip(operations.pipelines, operations.each(one), strict=True)]
+    faults = [(it.name, error) for it, error in each if isinstance(error, RetakeError)]
+    if len(faults) == len(each):
+        raise faults[0][1]
+    unreadable = [f"{name} is left out: {error}" for name, error in faults]
+    found = [(it.channel, read) for it, read in each if not isinstance(read, RetakeError)]
     bills = [(channel, bill) for channel, (paid, _) in found for bill in paid.bills]
     months = [(channel, month) for channel, (paid, _) in found for month in paid.months]
     shared = [(channel, seen) for channel, (paid, seen) in found if paid.today is None]
     others = [seen for _, (paid, seen) in found if paid.today is not None]
     if not shared:
-        return SpendReport(first, bills, [(None, others[0])], months=months)
-    return SpendReport(first, bills, shared, tuple(others), months)
+        return SpendReport(first, bills, [(None, others[0])], months=months, unreadable=unreadable)
+    return SpendReport(first, bills, shared, tuple(others), months, unreadable)
 
 
 # --- as data ----------------------------------------------------------------------------------------------------------
@@ -83,6 +94,7 @@ def as_document(report: SpendReport, newest: int | None = None) -> dict[str, Any
     steps = _grouped(calls, step_of, [month.by_step for _, month in report.months])
     return {
         "since": report.since,
+        "unreadable": [*report.unreadable],
         "total": sums_document(calls, total_of(further for _, further in days.values())),
         "today": _day_document(report.today, report.own),
         "by_day": [{"day": day, **sums_document(*days[day])} for day in sorted(days, reverse=True)],

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from retake.operations.spend import as_document, spend_report
+from retake.operations.words import one_line
 from retake.web.charts import Axis, bar_chart, round_up
 from retake.web.desk import Desk, PageData
 from retake.web.gate import wants_page
@@ -48,6 +49,7 @@ def spend_view(document: Mapping[str, Any], days: int, generations: int) -> dict
         "days": days,
         "total": document["total"],
         "today": today,
+        "unreadable": [one_line(it, 400) for it in document["unreadable"][:MAX_ROWS]],
         "cap": cap,
         "drawing": bar_chart("Paid by day", names, values, axis, near),
         "by_day": document["by_day"][:400],
