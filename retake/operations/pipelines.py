@@ -9,7 +9,7 @@ from retake.alerts.settings import AlertSettings
 from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.degraded.settings import ModeSettings
-from retake.errors import SettingsError, StateError, StorageError
+from retake.errors import RetakeError, SettingsError, StateError, StorageError
 from retake.operations.events import OPERATOR
 from retake.operations.port import OperatedPipeline
 from retake.paid.caps import Caps
@@ -120,21 +120,33 @@ class Operations:
 
     def listings(self, before: Listings = ()) -> Listings:
         """Return a fresh listing of each ledger, with the first of the pipelines that write to it. `before` are earlier
-        ones; those in buckets then read only what is new. Raises like `ledger`."""
-        from retake.runs.listing import BucketListing, open_listing
+        ones; those in buckets then read only what is new. A ledger that cannot be read has no runs, and says why in
+        `unreadable`. Raises like `ledger` if none can be read."""
+        from retake.runs.listing import BucketListing, UnreadableListing, open_listing
 
-        known = {it.name: listing for it, listing in before}
+        known, writers = {it.name: listing for it, listing in before}, self.writers()
+        errors: list[RetakeError] = []
 
         def one(pipeline: OperatedPipeline) -> "tuple[OperatedPipeline, RunListing]":
+            try:
+                return pipeline, read(pipeline)
+            except UNREADABLE as error:
+                errors.append(error)
+                return pipeline, UnreadableListing(left_out(pipeline, error))
+
+        def read(pipeline: OperatedPipeline) -> "RunListing":
             listing = known.get(pipeline.name)
             if isinstance(listing, BucketListing):
-                return pipeline, listing.renewed()
+                return listing.renewed()
             listing = open_listing(self.ledger_url(pipeline), pipeline.bucket, self.ledger_setting(pipeline))
             if isinstance(listing, BucketListing):
                 listing.read()
-            return pipeline, listing
+            return listing
 
-        return self.each(one, self.writers())
+        found = self.each(one, writers)
+        if errors and len(errors) == len(found):
+            raise errors[0]
+        return found
 
     def ledgers(self) -> list[tuple[OperatedPipeline, Ledger]]:
         """Return each ledger with the first of the pipelines that write to it."""
@@ -151,7 +163,7 @@ class Operations:
             except UNREADABLE as error:
                 if len(wrong) == number == len(writers) - 1:
                     raise
-                wrong[self.ledger_name(pipeline)] = f"the ledger of {pipeline.name} is left out: {error}"
+                wrong[self.ledger_name(pipeline)] = left_out(pipeline, error)
         others = [it for it in self.pipelines if self.ledger_name(it) not in wrong]
         return self.of(others, named=self.named), [*wrong.values()]
 
@@ -185,6 +197,11 @@ class Operations:
 
         with ThreadPoolExecutor(self.terms.concurrency) as pool:
             return list(pool.map(work, pipelines))
+
+
+def left_out(pipeline: OperatedPipeline, error: Exception) -> str:
+    """Return what is told about a ledger that cannot be read."""
+    return f"the ledger of {pipeline.name} is left out: {error}"
 
 
 def of_readable(operations: Operations, read: Callable[[Operations], _T]) -> tuple[_T, list[str]]:

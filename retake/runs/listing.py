@@ -101,6 +101,33 @@ def open_listing(url: str | None, bucket: Bucket, setting: str = LEDGER_SETTING)
     return SqlListing(opened(url, read_only=True, setting=setting))
 
 
+class UnreadableListing:
+    """The listing of a ledger that cannot be read, which is shown beside others: it has no runs, and says why."""
+
+    searchable = True
+
+    def __init__(self, fault: str) -> None:
+        self.unreadable = (fault,)
+
+    def listed(self, wanted: RunsWanted) -> "NoRuns":
+        return NoRuns()
+
+    def runs(self, run_ids: Iterable[str]) -> list[Run]:
+        return []
+
+    def named(self, wanted: RunsWanted, text: str, limit: int) -> list[str]:
+        return []
+
+
+class NoRuns:
+    """An empty list of runs."""
+
+    total = 0
+
+    def places(self, limit: int, offset: int = 0) -> Iterator[RunPlace]:
+        return iter(())
+
+
 class NamedRun(NamedTuple):
     """A run that has ended, parsed from its name in the index. Greater ones come first in lists."""
 

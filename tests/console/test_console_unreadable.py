@@ -16,6 +16,8 @@ from retake.console.spend import command as spend
 from retake.errors import StateError, StorageError
 from retake.exit_codes import ExitCode
 from retake.music.settings import MusicSettings, ServiceSettings
+from retake.operations.run_pages import runs_page
+from retake.runs.listing import RunsWanted
 from retake.testing.logs import CapturedLogs
 
 ID = "20260101-0000"
@@ -51,6 +53,17 @@ def test_a_run_of_the_others_is_shown(context: CommandContext, command: Command)
     assert "the ledger of music is left out" in log.warnings[0]
     with pytest.raises(StorageError, match="not a database"):  # it may be there
         ask(command, context, run="20260101-2359")
+
+
+def test_the_list_of_the_dashboard_has_the_others_and_says_what_it_leaves_out(context: CommandContext) -> None:
+    for text in ("", ID):
+        page = runs_page(context.operations, RunsWanted(), 1, 50, text)
+        assert ID in [run.task_id for run in page.listed.runs]
+        [told] = page.listed.unreadable
+        assert told.startswith("the ledger of music is left out: the database at sqlite:")
+    only_music = context.operations.of(context.operations.pipelines[1:], named=True)
+    with pytest.raises(StorageError, match="not a database"):
+        runs_page(only_music, RunsWanted(), 1, 50)
 
 
 def test_an_order_needs_all_ledgers(context: CommandContext) -> None:
