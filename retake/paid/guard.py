@@ -25,7 +25,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 from retake.bucket import Conflict, Room
 from retake.clock import Clock
-from retake.errors import CapReached, Code, OutcomeUnknown, Refused, StorageError, TaskFailed, VendorError
+from retake.errors import (
+    CapReached,
+    Code,
+    OutcomeUnknown,
+    Refused,
+    SettingsError,
+    StorageError,
+    TaskFailed,
+    VendorError,
+)
 from retake.logs import alert
 
 if TYPE_CHECKING:
@@ -160,8 +169,8 @@ class PaidCallGuard:
     """Makes the paid calls of one pipeline.
 
     `lease` is the pipeline's: no call is made beyond its term. `call_timeout_s` is the longest time in seconds that one
-    call may take. `on_unknown` is RETRY, HOLD or DROP. `how_to_decide` tells a person, in an alert, how to decide about
-    a call that is held.
+    call may take; a lease that expires must last longer than that. `on_unknown` is RETRY, HOLD or DROP. `how_to_decide`
+    tells a person, in an alert, how to decide about a call that is held.
     """
 
     def __init__(
@@ -190,11 +199,12 @@ class PaidCallGuard:
 
         `facts` are what to ask the vendor by if the answer gets lost. Raises Refused, TaskFailed and OutcomeUnknown of
         `ask` once the journal has recorded what became of the call. Any other exception of `ask` leaves it pending, for
-        `reconcile`. Also raises CapReached, Stopped, LeaseLost and StorageError.
+        `reconcile`. Also raises CapReached, Stopped, LeaseLost, StorageError, and SettingsError if the lease can never
+        outlast a call.
         """
         self._process.check_stop()
         with self._room() as room:
-            self._lease.check()  # reserving settles by our record: if somebody else has the lease, that is out of date
+            self._term()  # also because reserving settles by our record, which is out of date without the lease
             reservation = self._budget.reserve(step)
             self._journal.begin(Intent(step, facts, self._budget.price(step), reservation))
             self._ask(ask, lambda answer: self._save(answer, room))
@@ -208,7 +218,7 @@ class PaidCallGuard:
         self._process.check_stop()
         journal, budget, reservation = self._journal, self._budget, None
         if several := len(calls) > 1 and isinstance(journal, SeriesJournal) and isinstance(budget, SeriesBudget):
-            self._lease.check()
+            self._term()
             try:
                 reservation = budget.reserve_all(step, len(calls))
             except CapReached:
@@ -257,17 +267,26 @@ class PaidCallGuard:
 
     def _term(self) -> float | None:
         """Wait until the lease is certain to outlast the call. Return for how many seconds it is held, or None if it
-        does not expire. Raises LeaseLost.
+        does not expire. Raises LeaseLost, and SettingsError if a whole term is too short for the call. `call` asks
+        this before it records anything, so that this error leaves no call pending.
 
         A process that is frozen between this check and the call would make the call when it wakes, however late, while
         somebody else holds the lease. The kernel's timer, set to the end of the term, ends the process instead.
         """
+        waited_s, first_s = 0.0, None
         while True:
             self._lease.check()
             left = self._lease.left()
             if left is None or left > self._call_timeout_s:
                 return left
+            first_s = left if first_s is None else first_s
+            if waited_s > first_s:  # held beyond what was certain then: it was renewed, and that did not help
+                raise SettingsError(
+                    f"a paid call may take {self._call_timeout_s:g} s, and the lease never lasts that long: let calls "
+                    "take less time, or let the bucket's leases last longer (`lease_terms` of open_bucket)"
+                )
             self._clock.sleep(1)  # even if asked to stop: the intent is on record, and would be left pending
+            waited_s += 1
 
     @contextmanager
     def _killed_after(self, seconds: float | None) -> Iterator[None]:

@@ -16,9 +16,9 @@ import pytest
 
 from retake.bucket import Bucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
-from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.bucket.memory import MemoryBucket, MemoryLease, MemoryStore
 from retake.clock import FakeClock
-from retake.errors import Code, OutcomeUnknown, Refused, TaskFailed
+from retake.errors import Code, OutcomeUnknown, Refused, SettingsError, TaskFailed
 from retake.paid.caps import Caps
 from retake.paid.day_book import Limits
 from retake.paid.guard import HOLD, RETRY
@@ -254,3 +254,23 @@ def test_two_ticks_at_once_do_no_harm(song: ModuleType) -> None:
     assert not studio.shop.asked
     lease.release()
     assert studio.tick().ended == "done"
+
+
+def test_calls_that_take_longer_than_the_lease_lasts_are_refused_before_anything_is_recorded(
+    song: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    studio = Studio(song, Shop())
+    began = studio.clock.now()
+
+    def left(lease: MemoryLease) -> float:
+        """A term of 75 s, renewed after each third of it."""
+        since = (studio.clock.now() - began).total_seconds()
+        assert since < 3600, "it waits for ever"
+        return 75.0 - since % 25
+
+    monkeypatch.setattr(MemoryLease, "left", left)
+    with pytest.raises(SettingsError, match=r"a paid call may take 90 s, .*`lease_terms` of open_bucket"):
+        studio.tick()
+    assert not studio.shop.asked
+    assert studio.state.get("pending") is None
+    assert studio.booked == 0

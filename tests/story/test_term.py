@@ -46,14 +46,14 @@ def test_the_kernel_would_end_it_at_the_end_of_the_term_while_a_paid_call_is_und
 
 
 def test_a_call_that_could_outlast_the_term_waits_for_its_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = Timed(monkeypatch, 80.0, 79.0, 115.0)
+    world = Timed(monkeypatch, 100.0, 80.0, 79.0, 115.0)
     world.vendors.plan("imagine", "refused")
     world.tick()
     assert world.switched[0][0] == 115.0
 
 
 def test_a_stop_while_the_renewal_is_waited_for_leaves_no_call_in_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = Timed(monkeypatch, 80.0, 79.0, 115.0)
+    world = Timed(monkeypatch, 100.0, 80.0, 79.0, 115.0)
     monkeypatch.setattr(world.clock, "sleep", lambda seconds: setattr(world, "stopping", lambda: True))
     world.tick()
     assert world.vendors.billed == {"write": 1}
