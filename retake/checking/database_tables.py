@@ -12,6 +12,7 @@ from retake.runs.tables import metadata, task_runs
 DAMAGED = "database-damaged"
 CONSTRAINT_MISSING = "database-constraint-missing"
 VERSION = "database-version"
+OLD = "database-old"
 KEPT_WRONG = "kept-counts-wrong"
 
 MAX_FAULTS = 20

@@ -131,7 +131,14 @@ RUN_CODES: dict[str, FindingCode] = {
     "database-version": FindingCode(
         Severity.WARNING,
         "The ledger's tables are of a version that this Retake does not know, so its runs were not looked at.",
-        "use the newest Retake everywhere; older tables are migrated by the next tick",
+        "use the newest Retake everywhere",
+    ),
+    "database-old": FindingCode(
+        Severity.NOTE,
+        "The ledger's tables are of an older version, so its runs were not looked at. The next tick that works on a "
+        "generation migrates them.",
+        "nothing; retake check --repair migrates them at once",
+        repairable=True,
     ),
     "kept-counts-wrong": FindingCode(
         Severity.WARNING,

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, text
 
-from retake.checking.database_tables import DAMAGED, VERSION, count_again, count_faults, table_faults
+from retake.checking.database_tables import DAMAGED, OLD, VERSION, count_again, count_faults, table_faults
 from retake.checking.examination import CheckFinding, Examination, found
 from retake.checking.run_book import RunBook
 from retake.checking.run_rules import (
@@ -37,7 +37,7 @@ from retake.runs.database import Database, driver_errors, open_database
 from retake.runs.ledger import LEDGER_SETTING
 from retake.runs.run import CHANGED, Event, Run, run_id_of
 from retake.runs.run_document import EVENT_FIELDS, RUN_FIELDS, count_from
-from retake.runs.schema import ledger_schema, version
+from retake.runs.schema import bring_up_to_date, ledger_schema, version
 from retake.runs.states import RunStatus
 
 FETCH_SIZE = 500
@@ -140,6 +140,9 @@ class SqlRuns(Examination):
 
     def repair(self, view: CheckView, subject: str) -> Sequence[str]:
         with closing(open_database(self._url, read_only=False, setting=self._setting)) as database:
+            if subject == self._where:
+                bring_up_to_date(database)
+                return [f"the tables of {self._where} were migrated to version {ledger_schema().newest}"]
             if subject == self._counts:
                 with driver_errors(database):
                     return count_again(database)
@@ -203,7 +206,7 @@ class SqlRuns(Examination):
                 yield found(VERSION, where, str(error))
                 return
             if there not in (None, newest):
-                yield found(VERSION, where, f"its tables have version {there}, not {newest}")
+                yield found(OLD, where, f"its tables have version {there}, not {newest}")
             elif there:
                 with driver_errors(database), database.engine.connect() as connection:
                     yield from table_faults(connection, where)

@@ -19,6 +19,7 @@ from retake.operations.words import one_line
 from retake.paid.caps import Today
 from retake.paid.day_book import Sums
 from retake.retrying.dead_letters import DeadLetters
+from retake.runs.ledger import OldTables
 from retake.runs.run import Run
 from retake.runs.states import FINAL, RunStatus
 
@@ -166,7 +167,7 @@ def _status(
     state = pipeline.state(today, off)
     holder = pipeline.bucket.holder(pipeline.lease_name) if pipeline.lease_name else None
     letters = DeadLetters(pipeline.bucket, operations.clock, counted=True).count(reported=True)
-    counts, last, faults = _runs(operations, pipeline, ended)
+    counts, last, faults, notes = _runs(operations, pipeline, ended)
     next_tick = state.next_tick
     if holder:
         next_tick = f"leaves it to {holder.owner}, who is at work; after that, as things stand, {next_tick}"
@@ -181,23 +182,25 @@ def _status(
         last,
         next_tick,
         tuple(_needs(state, faults, today)),
-        (*shared, *_notes(state, holder, operations)),
+        (*shared, *notes, *_notes(state, holder, operations)),
     )
 
 
 def _runs(
     operations: Operations, pipeline: OperatedPipeline, ended: int
-) -> tuple[Mapping[RunStatus, int], tuple[Run, ...], list[str]]:
-    """Return the number of runs in each state, the last ended runs, and why the ledger, or an unfinished run, cannot be
-    read."""
+) -> tuple[Mapping[RunStatus, int], tuple[Run, ...], list[str], list[str]]:
+    """Return the number of runs in each state, the last ended runs, why the ledger, or an unfinished run, cannot be
+    read, and what is worth knowing about the ledger."""
     try:
         ledger = operations.ledger(pipeline)
         counts = ledger.counts(pipeline=pipeline.name)
         faults = [*ledger.unreadable]  # those of ended runs, which follow, need nobody
         last = tuple(ledger.runs(status=FINAL, pipeline=pipeline.name, limit=ended)) if ended else ()
+    except OldTables as error:
+        return {}, (), [], [str(error)]
     except RetakeError as error:
-        return {}, (), [f"the ledger cannot be read: {error}"]
-    return counts, last, faults
+        return {}, (), [f"the ledger cannot be read: {error}"], []
+    return counts, last, faults, []
 
 
 def _needs(state: PipelineState, ledger_faults: list[str], today: Today | StateError) -> list[str]:

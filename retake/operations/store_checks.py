@@ -22,7 +22,7 @@ from retake.operations.timeline import step_of
 from retake.operations.words import ago, code_of, moment, span, usd
 from retake.plural import count
 from retake.runs import Ledger
-from retake.runs.ledger import LEDGER_SETTING
+from retake.runs.ledger import LEDGER_SETTING, OldTables
 from retake.runs.run import ERROR
 from retake.runs.states import FINAL, RunStatus
 
@@ -146,6 +146,8 @@ def ledger_checks(operations: Operations) -> Iterator[Finding]:
             if url is not None:
                 yield _tables(url, operations.ledger_setting(pipeline))
             counts = operations.ledger(pipeline).counts()
+        except OldTables:
+            continue  # the check of the tables has said so
         except RetakeError as error:
             away = away or url is None
             yield of_error("ledger", error)
@@ -167,7 +169,8 @@ def _tables(url: str, setting: str) -> Finding:
     if found is None:
         return _without_tables(url, database.name, "the first tick" if setting == LEDGER_SETTING else "the service")
     if found != REVISIONS[-1]:
-        return warn("ledger's tables", f"version {found}, the newest is {REVISIONS[-1]}", "the next tick changes them")
+        do = "the next tick that works on a generation migrates them, `check --repair` at once"
+        return warn("ledger's tables", f"version {found}, the newest is {REVISIONS[-1]}", do)
     return ok("ledger's tables", f"{database.name}: version {found}, the newest")
 
 
@@ -190,6 +193,8 @@ def error_checks(operations: Operations) -> Iterator[Finding]:
     for pipeline in writers:
         try:
             last = _count_errors(operations.ledger(pipeline), groups, MAX_ERRORS // len(writers) or 1)
+        except OldTables:
+            continue
         except RetakeError as error:
             yield of_error("last errors", error)
             if operations.ledger_url(pipeline) is None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from retake.clock import SystemClock
-from retake.errors import SettingsError, redact
+from retake.errors import SettingsError, StateError, redact
 from retake.runs import validation
 from retake.runs.run import Event, Note, Run, RunRequest, Transition, UnknownRun, is_run_id
 from retake.runs.states import RunStatus, Trigger
@@ -23,6 +23,11 @@ LEDGER_SETTING = "STORAGE.ledger"
 
 MAX_LISTED = 2**31 - 1
 """Maximum number of runs in one list: the largest LIMIT that every database accepts."""
+
+
+class OldTables(StateError):
+    """The tables of a database are of an older version. What next writes to it migrates them; until then they cannot be
+    read, and nothing is at fault."""
 
 
 class LedgerStore(ABC):

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, MetaData
 
 from retake.errors import StateError, StorageError
 from retake.runs.database import Database, driver_errors, nowhere, open_database
-from retake.runs.ledger import LEDGER_SETTING
+from retake.runs.ledger import LEDGER_SETTING, OldTables
 from retake.runs.tables import metadata
 
 
@@ -67,7 +67,7 @@ def bring_up_to_date(database: Database, schema: TableSchema | None = None) -> N
 def for_reading(database: Database, schema: TableSchema | None = None) -> Database:
     """Return `database`, or an empty one in memory if it has no tables.
 
-    Raises StorageError, and StateError for tables of another version.
+    Raises StorageError, OldTables, and StateError for tables of an unknown version.
     """
     schema = schema or ledger_schema()
     found = version(database, schema)
@@ -79,9 +79,9 @@ def for_reading(database: Database, schema: TableSchema | None = None) -> Databa
             cursor.execute("PRAGMA query_only = ON")
         return empty
     if found != schema.newest:
-        raise StateError(
-            f"{schema.whose} at {database.name}: its tables are of version {found}, older than {schema.newest}: "
-            "a tick migrates them, and so does every command that changes something"
+        raise OldTables(
+            f"{schema.whose} at {database.name}: its tables are of version {found}, older than {schema.newest}: the "
+            "next tick that works on a generation migrates them, a service when it starts, `check --repair` at once"
         )
     return database
 

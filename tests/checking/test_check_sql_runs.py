@@ -20,8 +20,9 @@ from retake.checking import Check, CheckReport, Scope, sql_runs
 from retake.checking.sql_runs import SqlRuns
 from retake.checking.view import CheckView, LiveListing
 from retake.clock import FakeClock
+from retake.errors import redact
 from retake.exit_codes import ExitCode
-from retake.runs import Ledger
+from retake.runs import Ledger, schema
 from retake.runs.database import Database, open_database
 from retake.runs.run import Run, run_id_of
 from retake.runs.sql_ledger import open_sql_ledger
@@ -203,7 +204,6 @@ ROWS = [
     ),
     RowDamage("an index is gone", sql("DROP INDEX ix_task_runs_due"), "database-constraint-missing", "task_runs"),
     RowDamage("a constraint is gone", sql(DROP), "database-constraint-missing", "task_runs", only="postgresql"),
-    RowDamage("tables of old", sql("UPDATE retake_schema SET version_num = '0001'"), "database-version"),
     RowDamage("tables of a newer one", sql("UPDATE retake_schema SET version_num = '9999'"), "database-version"),
     RowDamage("a file that is damaged", spoilt, "database-damaged", only="sqlite"),
 ]
@@ -294,6 +294,23 @@ def test_a_healthy_ledger_has_no_finding(name: str, request: pytest.FixtureReque
     report = site.check()
     assert (report.findings, report.complete) == ([], True)
     assert (report.looked_at["runs"], report.looked_at["events"]) == (3, 15)
+
+
+@pytest.mark.parametrize("name", ["lite", "big"])
+def test_tables_of_an_older_version_are_noted_and_a_repair_migrates_them(
+    name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    place = f"sqlite:{tmp_path}/old" if name == "lite" else new_database(request.getfixturevalue("postgres"))
+    with monkeypatch.context() as older, closing(open_database(place, read_only=False)) as database:
+        older.setattr(schema, "REVISIONS", ("0001",))
+        schema.bring_up_to_date(database)
+    site = SqlSite(place, print)
+    report = site.check()
+    assert [(it.code, it.where) for it in report.findings] == [("database-old", redact(place))]
+    assert (trouble(report), report.exit_code) == ([], ExitCode.OK)
+    [done] = site.check(repair=True).done
+    assert done == f"the tables of {redact(place)} were migrated to version {schema.REVISIONS[-1]}"
+    assert site.check().findings == []
 
 
 def test_a_ledger_that_is_not_there_yet_has_no_finding(tmp_path: Path) -> None:

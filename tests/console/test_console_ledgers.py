@@ -1,5 +1,6 @@
 """The acting commands where runs lie in a database, and where there are channels."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -8,15 +9,24 @@ from click import Command
 
 from retake.bucket.wrappers import PrefixedBucket
 from retake.console.cancel import command as cancel
+from retake.console.check import command as check
 from retake.console.command_context import CommandContext
 from retake.console.dead_letters import drop_letter, list_letters, requeue_letter
+from retake.console.doctor import command as doctor
 from retake.console.retry import command as retry
+from retake.console.runs import command as list_runs
+from retake.console.status import command as status
 from retake.console.unlock import command as unlock
 from retake.errors import RunError, SettingsError
 from retake.operations.port import Refusal
 from retake.robots.run_record import RobotRun
-from retake.runs import Ledger, open_ledger
+from retake.runs import Ledger, open_ledger, schema
+from retake.runs.database import open_database
+from retake.runs.ledger import OldTables
 from retake.runs.states import RunStatus, Trigger
+
+ALL = {"statuses": (), "limit": 20, "pipeline": None}
+"""The options of `runs` that it must have."""
 
 
 def on_sqlite(name: str, folder: Path) -> World:
@@ -46,6 +56,28 @@ def test_with_a_database_the_operators_doings_are_on_record_there(tmp_path: Path
     act(drop_letter, world, letter_id=ID, yes=True)
     last = ledger(world).events(second.run_id)[-1]
     assert (last.payload["code"], last.payload["actor"]) == ("drop", "operator")
+
+
+def test_tables_of_an_older_version_need_no_person_while_there_is_nothing_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, url = World(), f"sqlite:{tmp_path / 'runs.db'}"
+    world.settings = world.settings._replace(storage=world.settings.storage._replace(ledger=url))
+    with monkeypatch.context() as older, closing(open_database(url, read_only=False)) as database:
+        older.setattr(schema, "REVISIONS", ("0001",))
+        schema.bring_up_to_date(database)
+    answer = act(status, world)
+    [told] = answer.document["pipelines"]
+    assert (answer.exit_code, told["needs"]) == (0, [])
+    assert "`check --repair` at once" in told["notes"][0]
+    found = {
+        it["check"]: it["verdict"] for it in act(doctor, world, offline=True, test_request=False).document["checks"]
+    }
+    assert (found["ledger's tables"], "ledger" in found, "last errors" in found) == ("warn", False, False)
+    with pytest.raises(OldTables, match="`check --repair` at once"):
+        act(list_runs, world, **ALL)
+    act(check, world, media=False, repair=True)
+    assert act(list_runs, world, **ALL).exit_code == 0
 
 
 def with_channels(*names: str) -> World:
