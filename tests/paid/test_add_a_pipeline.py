@@ -3,28 +3,32 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from retake.bucket import Bucket
+from retake.bucket import ABSENT, Bucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryLease, MemoryStore
 from retake.clock import FakeClock
-from retake.errors import Code, OutcomeUnknown, Refused, SettingsError, TaskFailed
+from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, SettingsError, StateError, Stopped, TaskFailed
 from retake.paid.caps import Caps
 from retake.paid.day_book import Limits
 from retake.paid.guard import HOLD, RETRY
 from retake.settings.shared import BreakerSettings
 from retake.strict_json import parse
-from retake.ticking.tick import Tick
+from retake.ticking.process import Process
+from retake.ticking.tick import NO_ORDERS, Orders, Tick
 from retake.ticking.vendor_breakers import VendorBreakers
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "add-a-pipeline.md"
@@ -41,11 +45,14 @@ def song() -> ModuleType:
 
 class Shop:
     """Both vendors. `plan` says how the next calls end: "ok", "refused", "wasted", "cut" (carried out, the answer
-    lost), "dropped" (it never arrived, which nobody can know)."""
+    lost), "dropped" (it never arrived, which nobody can know), "empty" (the task ends without a result). A task is
+    running at the first `running` polls."""
 
-    def __init__(self, *plan: str, findable: bool = True) -> None:
+    def __init__(self, *plan: str, findable: bool = True, running: int = 0) -> None:
         self.plan = list(plan)
-        self.findable = findable
+        self.findable, self.running = findable, running
+        self.empty: set[str] = set()
+        self.polled: Counter[str] = Counter()
         self.billed: dict[str, list[str]] = {"lyrics": [], "track": []}
         self.asked: Counter[str] = Counter()
         self.dies: Callable[[], None] = lambda: None
@@ -64,11 +71,22 @@ class Shop:
             raise TaskFailed(Code.BAD_ANSWER, "silence")
         if outcome == "cut":
             raise OutcomeUnknown(Code.NETWORK, "cut")
-        return f"{step} of {facts['nonce']}"
+        if outcome == "empty":
+            self.empty.add(facts["nonce"])
+        return str(facts["nonce"])
+
+    def poll(self, step: str, task: str) -> str | None:
+        self.dies()
+        assert task in self.billed[step]
+        self.polled[task] += 1
+        if self.polled[task] <= self.running:
+            return None
+        if task in self.empty:
+            raise TaskFailed(Code.TASK_FAILED, "silence")
+        return f"{step} of {task}"
 
     def find(self, step: str, facts: Mapping[str, Any]) -> str | None:
-        there = self.findable and facts["nonce"] in self.billed[step]
-        return f"{step} of {facts['nonce']}" if there else None
+        return str(facts["nonce"]) if self.findable and facts["nonce"] in self.billed[step] else None
 
 
 class Studio:
@@ -79,6 +97,8 @@ class Studio:
         self.store = MemoryStore()
         self.clock = FakeClock()
         self.failures: int | None = None
+        self.orders = NO_ORDERS
+        self.process = Process(self.clock)
 
     @property
     def bucket(self) -> MemoryBucket:
@@ -87,8 +107,9 @@ class Studio:
     def tick(self, bucket: Bucket | None = None) -> Tick:
         bucket = bucket or self.bucket
         breakers = VendorBreakers(BreakerSettings(self.failures, 3600, 600), bucket, self.clock, "test", 60)
-        vendors = self.song.Studio(self.shop.call, self.shop.find)
-        tick: Tick = self.song.song_runner(bucket, self.clock, vendors, breakers, **self.options).tick()
+        vendors = self.song.Studio(self.shop.call, self.shop.poll, self.shop.find)
+        runner = self.song.song_runner(bucket, self.clock, vendors, breakers, self.process, **self.options)
+        tick: Tick = runner.tick(self.orders)
         self.clock.sleep(60)
         return tick
 
@@ -105,11 +126,9 @@ class Studio:
     @property
     def booked(self) -> float:
         """What the caps' book says was spent."""
-        return (
-            Caps(self.bucket, self.clock, Limits())
-            .today("song", self.song.State(self.bucket, _Free()).known)
-            .book.spent
-        )
+        state = self.song.State(self.bucket, _Free())
+        state.read()
+        return Caps(self.bucket, self.clock, Limits()).today("song", state.known).book.spent
 
     @property
     def cost(self) -> float:
@@ -142,7 +161,7 @@ def test_the_page_saved_as_a_program_makes_the_song_and_pays_no_more_when_it_run
         (line,) = ran.stderr.splitlines()
         assert json.loads(line)["message"] == "lyrics and track are there"
     kept = parse((tmp_path / "song" / "song.json").read_bytes())
-    assert kept["results"] == {"lyrics": "the lyrics", "track": "the track"}
+    assert kept["results"] == {"lyrics": "a lyrics", "track": "a track"}
     assert len(kept["paid_calls"]) == 2
 
 
@@ -155,7 +174,7 @@ def operations(song: ModuleType, *plan: str) -> int:
     raise AssertionError("no end")
 
 
-PLANS = [(), ("refused",), ("cut",), ("ok", "cut"), ("wasted",), ("ok", "refused", "cut")]
+PLANS = [(), ("refused",), ("cut",), ("ok", "cut"), ("wasted",), ("empty",), ("ok", "refused", "cut")]
 
 
 @pytest.mark.slow
@@ -193,10 +212,12 @@ def test_a_death_around_any_vendor_call_pays_for_nothing_twice(song: ModuleType,
 
 
 def check_bill(studio: Studio, plan: tuple[str, ...], where: object) -> None:
-    """Each step has one result that was paid for once; only what was wasted was paid for besides. The book is what the
-    document says, and no less than the bill; more only for a call that the machine's death may have cut off."""
+    """Each step has one result that was paid for once; only what came to nothing was paid for besides. The
+    book is what the document says, and no less than the bill; more only for a call that the machine's death may have
+    cut off."""
     billed = {step: len(calls) for step, calls in studio.shop.billed.items()}
-    assert all(1 <= number <= 1 + ("wasted" in plan) for number in billed.values()), (plan, where, billed)
+    twice = "wasted" in plan or "empty" in plan
+    assert all(1 <= number <= 1 + twice for number in billed.values()), (plan, where, billed)
     assert sorted(studio.state["results"]) == ["lyrics", "track"]
     doubtful = sum(call["price_usd"] for call in studio.state["paid_calls"] if call.get("possible_duplicate"))
     assert studio.booked == round(sum(call["price_usd"] for call in studio.state["paid_calls"]), 6), (plan, where)
@@ -209,6 +230,131 @@ def test_a_call_that_nobody_can_tell_of_is_held_for_the_operator(song: ModuleTyp
         assert studio.tick().exit_code == 75
     assert studio.shop.asked == {"lyrics": 1}
     assert studio.state["pending"]["held"] is True
+    assert "--resolve retry" in studio.tick().why
+    studio.orders = Orders(resolve="retry")
+    assert studio.tick().ended == "done"
+    assert [call.get("possible_duplicate") for call in studio.state["paid_calls"]] == [True, None, None]
+    with pytest.raises(StateError, match="nothing is held"):
+        studio.tick()
+
+
+def test_a_track_that_takes_several_ticks_is_paid_for_once(song: ModuleType) -> None:
+    studio = Studio(song, Shop(running=3))
+    ticks = [studio.tick() for _ in range(7)]
+    assert [(it.exit_code, it.ended) for it in ticks] == [*[(0, None)] * 6, (0, "done")]
+    assert studio.shop.asked == {"lyrics": 1, "track": 1}
+
+
+def test_a_task_without_a_result_is_ordered_again_as_often_as_the_policy_says(song: ModuleType) -> None:
+    studio = Studio(song, Shop(*["empty"] * 99))
+    assert studio.to_its_end().ended == "failed"
+    assert studio.shop.asked == {"lyrics": 1 + song.POLICY.max_retries}
+    assert studio.booked == studio.cost
+
+
+def test_a_refused_key_waits_for_a_person_and_costs_no_finished_step(song: ModuleType) -> None:
+    studio = Studio(song, Shop("ok"))
+    call = studio.shop.call
+    studio.shop.call = lambda step, facts: call(step, facts) if step == "lyrics" else refuse()  # type: ignore[method-assign]
+
+    def refuse() -> str:
+        raise Refused(Code.UNAUTHORIZED, "HTTP 401")
+
+    tick = studio.to_its_end()
+    assert (tick.exit_code, "--resume" in tick.why) == (69, True)
+    studio.shop.call = call  # type: ignore[method-assign]
+    assert studio.tick().ended == "failed"
+    studio.orders = Orders(resume=True)
+    assert studio.tick().ended == "done"
+    assert studio.shop.asked == {"lyrics": 1, "track": 1}
+
+
+def test_a_tick_that_is_asked_to_stop_saves_the_answer_that_it_waits_for_and_pays_no_more(song: ModuleType) -> None:
+    studio = Studio(song, Shop())
+    studio.process = Process(studio.clock, stopping=lambda: bool(studio.shop.asked))
+    with pytest.raises(Stopped):
+        studio.tick()
+    assert studio.shop.asked == {"lyrics": 1}
+    assert studio.state["results"] == {"lyrics": "lyrics of lyrics-0"}
+    assert studio.state["pending"] is None
+
+
+def test_a_program_that_is_asked_to_stop_ends_once_the_call_is_answered(song: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "song.py").write_text(CODE, "utf-8")
+    (tmp_path / "slow.py").write_text(SLOW)
+    with subprocess.Popen(
+        [sys.executable, "slow.py"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(PAGE.parent.parent)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as running:
+        assert running.stdin
+        assert running.stdout
+        assert running.stdout.readline() == b"asked\n"
+        running.send_signal(signal.SIGTERM)
+        running.stdin.write(b"answer\n")
+        running.stdin.close()
+        assert running.wait(60) == 75
+    assert parse((tmp_path / "song/song.json").read_bytes())["results"] == {"lyrics": "answer"}
+
+
+SLOW = """
+import sys
+from song import Studio, main
+
+def call(step, facts):
+    print("asked", flush=True)
+    return sys.stdin.readline().strip()
+
+sys.exit(main(Studio(call, lambda step, task: task, lambda step, facts: None)))
+"""
+
+
+def test_the_vendors_of_the_page_speak_http(song: ModuleType) -> None:
+    """Each kind of answer, from a server on this machine."""
+    answers: list[tuple[int, bytes]] = []
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+        def do_GET(self) -> None:
+            status, body = answers.pop(0)
+            if status:
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        studio = song.studio_at(f"http://127.0.0.1:{server.server_address[1]}", "a-key-of-the-studio")
+        answers += [(200, b'{"task": "t1"}'), (200, b'{"status": "running"}')]
+        assert studio.call("track", {"nonce": "n"}) == "t1"
+        assert studio.poll("track", "t1") is None
+        answers += [(200, b'{"status": "done", "result": "la la"}'), (404, b'{"error": "no such order"}')]
+        assert studio.poll("track", "t1") == "la la"
+        assert studio.find("track", {"nonce": "n"}) is None
+        for status, body, kind in (
+            (429, b'{"error": "slow down"}', Refused),
+            (500, b'{"error": "sorry"}', Refused),
+            (500, b"<html>", OutcomeUnknown),
+            (200, b"{}", OutcomeUnknown),
+            (0, b"", OutcomeUnknown),
+        ):
+            answers.append((status, body))
+            with pytest.raises(kind):
+                studio.call("track", {"nonce": "n"})
+        answers += [(200, b'{"status": "failed"}'), (200, b'{"status": "done"}')]
+        for failure in (TaskFailed, PollFailed):
+            with pytest.raises(failure):
+                studio.poll("track", "t1")
+        server.shutdown()
 
 
 def test_a_call_that_nobody_can_tell_of_is_made_again_and_marked(song: ModuleType) -> None:
@@ -245,6 +391,14 @@ def test_a_vendor_that_keeps_failing_is_left_alone(song: ModuleType) -> None:
     assert studio.shop.asked == {"lyrics": 2}
     studio.clock.sleep(600)
     assert studio.to_its_end().ended == "done"
+
+
+def test_a_document_that_was_damaged_is_told_and_left_as_it_is(song: ModuleType) -> None:
+    studio = Studio(song, Shop())
+    studio.bucket.write("song.json", b'{"results": ', ABSENT)
+    with pytest.raises(StateError, match=r"song.json: .* Mend it"):
+        studio.tick()
+    assert studio.bucket.read("song.json")[0] == b'{"results": '
 
 
 def test_two_ticks_at_once_do_no_harm(song: ModuleType) -> None:
