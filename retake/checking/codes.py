@@ -25,8 +25,9 @@ CODES: dict[str, FindingCode] = {
     ),
     UNKNOWN_OBJECT: FindingCode(
         Severity.NOTE,
-        "An object with a name that Retake never uses. Another program or a person put it there.",
-        "nothing; remove it by hand if it is not wanted",
+        "An object with a name that Retake never uses, or of a pipeline that the settings do not name. Another program "
+        "or a person put it there, or CHANNELS has changed.",
+        "nothing; remove it by hand only if nobody wants it",
     ),
     STILL_CHANGING: FindingCode(
         Severity.NOTE,

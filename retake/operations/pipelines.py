@@ -54,6 +54,7 @@ class Terms(NamedTuple):
     missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels without their secret, and its variable
     kpi: KpiSettings = KpiSettings()
     own_ledgers: Mapping[str, OwnLedger] = {}  # by pipeline, for those whose ledger is not at `ledger_url`
+    left_behind: Callable[[], str] = lambda: ""  # tells of a pipeline in the bucket that the settings no longer have
 
 
 class Operations:

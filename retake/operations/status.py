@@ -101,7 +101,7 @@ def statuses(operations: Operations, breakers: BreakerStates) -> list[PipelineSt
     off = vendor_off(operations, breakers)
     ended = MAX_ENDED if len(operations.pipelines) == 1 else 0
     (mode, invalid), (alerts, silent) = _mode(operations), _open_alerts(operations)
-    shared = [*_absence(operations), *mode]
+    shared = [*_absence(operations), *filter(None, [operations.terms.left_behind()]), *mode]
     for pipeline in operations.writers():
         if operations.ledger_url(pipeline):
             _runs(operations, pipeline, 0)  # opens a shared ledger once, here, rather than in each thread

@@ -271,6 +271,11 @@ def shared_checks(operations: Operations) -> Iterator[Finding]:
 
 def document_checks(operations: Operations) -> Iterator[Finding]:
     """Check each pipeline's own documents. For several pipelines, only warnings and faults are shown."""
+    try:
+        if left := operations.terms.left_behind():
+            yield warn("channels", left, "move it into a channel, or take CHANNELS out of the settings")
+    except RetakeError as error:
+        yield of_error("channels", error)
     found = [finding for findings in operations.each(lambda pipeline: [*pipeline.check()]) for finding in findings]
     if len(operations.pipelines) == 1:
         yield from found

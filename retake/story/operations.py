@@ -94,12 +94,25 @@ def open_operations(
         modes=settings.modes,
         missing_secrets=settings.missing_secrets,
         kpi=settings.kpi,
+        left_behind=lambda: _left_at_root(settings, whole) if settings.channels and channel is None else "",
     )
     channels: list[str | None] = [channel] if channel or not settings.channels else [*settings.channels]
     caps = story_spending(settings, whole, clock).caps()
     part_of(whole, settings, channels[0])
     pipelines = [StoryOperations(settings, whole, clock, it, leasable, actor) for it in channels]
     return Operations(pipelines, whole, clock, caps=caps, terms=terms, named=named, actor=actor)
+
+
+def _left_at_root(settings: Settings, whole: Bucket) -> str:
+    """Return what to tell of the pipeline that was at the root of the bucket before there were CHANNELS, or "" if there
+    is none. Raises StorageError."""
+    document = settings.paths.config_midjourney
+    if not whole.find(document, [""]):
+        return ""
+    return (
+        f"{document} at the root of the bucket is of the pipeline from before there were CHANNELS, which no tick works "
+        'on: docs/running.md, "From one pipeline to channels", says how to move it'
+    )
 
 
 class _StoryPlace:
