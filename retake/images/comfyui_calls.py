@@ -6,7 +6,7 @@ from logging import getLogger
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
-from retake.errors import Code, CodedError, ErrorClass, OutcomeUnknown, PollFailed, Refused, TaskFailed
+from retake.errors import Code, CodedError, ErrorClass, OutcomeUnknown, PollFailed, TaskFailed
 from retake.images import objects
 from retake.images.graphs import Graph
 from retake.images.held_job import HeldJob, JobLost
@@ -177,10 +177,5 @@ class ServerCalls:
             self._held.pause(min(_ASK_AGAIN_S, self._silence_s / 5))
 
     def uploaded(self, name: str, data: bytes) -> str:
-        """Store a picture; return the name by which a graph loads it. Raises Refused if the server rejects it."""
-        try:
-            return self.asked(lambda: self.server.upload(name, data))
-        except PollFailed as error:
-            if error.error_class is ErrorClass.BUSINESS:
-                raise Refused(error.code, str(error)) from None
-            raise
+        """Store a picture; return the name by which a graph loads it."""
+        return self.asked(lambda: self.server.upload(name, data))

@@ -15,6 +15,7 @@ from retake.vendors.comfyui import prompt_id_of
 
 NO_JSON = Response(200, b"<html>", "text/html")
 BROKEN = Response(500, b"500 Internal Server Error", "text/plain")
+TOO_LARGE = Response(413, b"413 Request Entity Too Large", "text/plain")
 
 
 class OddComfy(ComfySandbox):
@@ -61,7 +62,9 @@ def test_a_job_whose_history_cannot_be_read_fails_alone(world: WorkerWorld, answ
     assert [world.executions()[it] for it in prompts] == [1, 1]
 
 
-@pytest.mark.parametrize("answer", [BROKEN, NO_JSON, Response(200, {"name": 5}), Response(200, {"name": "x" * 5000})])
+@pytest.mark.parametrize(
+    "answer", [BROKEN, TOO_LARGE, NO_JSON, Response(200, {"name": 5}), Response(200, {"name": "x" * 5000})]
+)
 def test_a_job_whose_pictures_no_server_takes_fails_alone(world: WorkerWorld, answer: Response) -> None:
     job_id = world.outfit(person=picture("red"), garment=picture("blue"), send=False)
 
@@ -79,6 +82,16 @@ def test_a_job_whose_pictures_no_server_takes_fails_alone(world: WorkerWorld, an
     assert job.status == JobStatus.FAILED
     assert "was asked to store a picture" in job.error
     assert set(world.executions()) == {prompt_id_of(later, 1)}
+
+
+def test_a_picture_that_one_server_refuses_is_stored_by_another(world: WorkerWorld) -> None:
+    """Each server, or the proxy in front of it, has a limit of its own for the size of a body."""
+    [small, _] = odd_servers(world, lambda request: None)
+    small.odd = lambda request: TOO_LARGE if request.path == "/upload/image" else None  # type: ignore[method-assign]
+    jobs = [world.outfit(person=picture("red"), garment=picture("blue")) for _ in range(2)]
+    with world.running(queue=OUTFIT_QUEUE, worker_silence_seconds=0.3, task_execution_max_retries=0):
+        assert [world.ended(it).status for it in jobs] == [JobStatus.READY] * 2
+    assert world.executions() == {prompt_id_of(it, 1): 1 for it in jobs}
 
 
 @pytest.mark.parametrize("status", [402, 410, 451])
