@@ -166,7 +166,7 @@ class QueueWorker:
                 return JobEnd.LOST
             if result is ClaimResult.FAILED and (begun or (message is not None and message.redelivered)):
                 return JobEnd.FAILED  # the worker that failed it may have died before it dead-lettered the message
-            if result in (ClaimResult.DONE, ClaimResult.FAILED, ClaimResult.GONE):
+            if result not in (ClaimResult.CLAIMED, ClaimResult.EXHAUSTED):
                 return JobEnd.DONE
             begun = True
             try:
@@ -177,13 +177,13 @@ class QueueWorker:
     def _claim(self, job_id: str, token: str, message: Delivery | None) -> ClaimResult | None:
         """Claim the job; wait while another worker holds it or Redis is unreachable. None: the message is lost.
 
-        Raises JobInterrupted.
+        Without a message it does not wait for another worker, which has one. Raises JobInterrupted.
         """
         pauses, logged = repeating(*PAUSES_S), False
         while True:
             try:
                 claim = self._store.claim(job_id, token, self._silence_s, self.context.settings.delivery_limit)
-                if claim.result is not ClaimResult.HELD:
+                if claim.result is not ClaimResult.HELD or message is None:
                     return claim.result
                 pause_s, why = min(claim.held_s, _HELD_S), "another worker has the job"
             except RedisAway as error:

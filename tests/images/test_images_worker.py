@@ -204,6 +204,19 @@ def test_a_job_by_http_that_waits_when_the_worker_stops_is_sent_to_its_queue(wor
     assert set(world.executions().values()) == {1}
 
 
+def test_a_job_by_http_that_another_worker_has_does_not_hold_up_the_next(world: WorkerWorld) -> None:
+    """A sweeper has sent it to the queue, since it waited for long in the line of this worker."""
+    world.comfyui()
+    taken, next_one = world.job(send=0), world.job(send=0)
+    world.store.claim(taken, "another worker", 600, 5)
+    with world.running() as worker:
+        worker.add(taken)
+        worker.add(next_one)
+        assert world.ended(next_one).status == JobStatus.READY
+    assert world.stands(taken) == JobStatus.PENDING
+    assert world.broker.depth(TEXT_QUEUE) == 0
+
+
 def test_a_job_that_another_request_was_promised_stays_though_the_line_is_full(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
