@@ -18,7 +18,7 @@ from retake.images.redis_calls import open_redis
 from retake.images.store import JobStore
 from retake.images.sweeper import LOST, MAX_SENT
 from retake.images.table import JobTable
-from retake.rabbit.broker import Broker
+from retake.rabbit.broker import Broker, BrokerAway
 from retake.testing.logs import CapturedLogs
 
 # --- sending again --------------------------------------------------------------------------------------------------
@@ -94,6 +94,26 @@ def test_a_pass_sends_a_bounded_number(service_world: ServiceWorld, monkeypatch:
         sweeper.sweep()
         counts.append(len(world.sent()))
     assert counts == [3, 3, 2]
+
+
+def test_a_message_that_rabbitmq_does_not_take_puts_off_no_other_job(service_world: ServiceWorld) -> None:
+    class Full(Broker):
+        tried = 0
+
+        def publish(self, *_: object, **__: object) -> None:
+            self.tried += 1
+            raise BrokerAway("no answer within 5 s")
+
+    world = service_world
+    for _ in range(3):
+        world.job()
+    world.clock.sleep(31)
+    full = Full(world.places.rabbitmq, TOPOLOGY, name="full")
+    world.opened(full).connect(30)
+    world.sweeper(broker=full).sweep()
+    assert full.tried == 1
+    world.sweeper().sweep()
+    assert len(world.sent()) == 2
 
 
 TOUCHED = ["", "yesterday", "9" * 400, "0001-01-01T00:00:00+14:00", "2026-12-31T00:00:00.000000+00:00"]

@@ -14,6 +14,7 @@ from retake.bucket import ANY
 from retake.bucket.wrappers import Wrapper
 from retake.errors import StorageError
 from retake.images import uploads
+from retake.images.rows import TableAway
 from retake.images.turns import Turns
 
 T = TypeVar("T")
@@ -60,6 +61,36 @@ def test_files_without_a_job_that_stay_hold_up_no_other(service_world: ServiceWo
         world.store.client.delete("jobs:alone:orphans")
         sweeper.sweep()
     assert world.files() == ["jobs/0/a", "jobs/1/a"]
+
+
+def test_a_pass_ends_though_each_file_stays(service_world: ServiceWorld) -> None:
+    world, orphans = service_world, "0123"
+    jobs = [world.ready() for _ in orphans]
+    for number in orphans:
+        world.bucket.write(f"jobs/{number}/a", b"x", ANY)
+    world.clock.sleep(timedelta(days=1).total_seconds())
+    reluctant = Reluctant(world, {*jobs, *orphans})
+    world.sweeper(bucket=reluctant).sweep()
+    assert len(reluctant.asked) == 2, "one file of a job, and one without a job"
+
+
+def test_a_postgresql_that_is_away_is_asked_once_in_a_pass(
+    table_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, asked = table_world, list[str]()
+    for _ in range(4):
+        world.ready(world.job(in_table="1"))
+    without_row = world.ready()
+    world.clock.sleep(timedelta(days=1).total_seconds())
+
+    def completed(job_id: str, *_: object) -> None:
+        asked.append(job_id)
+        raise TableAway("PostgreSQL did not answer within 5 s")
+
+    monkeypatch.setattr(world.table, "completed", completed)
+    world.sweeper().sweep()
+    assert len(asked) == 1
+    assert not world.status(without_row)
 
 
 def test_uploads_that_stay_hold_up_no_other(
