@@ -1,10 +1,11 @@
 """What can go wrong with a job on ComfyUI, and how often it is executed then."""
 
+from threading import Thread
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from worker_world import WorkerWorld, eventually, picture
+from worker_world import LONG_S, WorkerWorld, eventually, picture
 
 from retake.errors import Code, Refused, StorageError
 from retake.images import execution
@@ -275,6 +276,22 @@ def test_a_prompt_may_wait_for_its_turn_longer_than_it_may_take(world: WorkerWor
         another.cancel(comfy.started()[0].prompt_id)
         assert world.ended(job_id).attempt == 1
     assert comfy.executions()[prompt_id_of(job_id, 1)] == 1
+
+
+def test_a_server_that_refuses_every_prompt_is_asked_again_only_after_a_check(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    comfy.order("comfy.prompt#1-2=429")
+    worker, job_id = world.worker(), world.job()
+    thread = Thread(target=worker.run, daemon=True)
+    thread.start()
+    for asked in (1, 2):
+        eventually(lambda: worker.context.servers.alive == [])
+        assert len(comfy.calls("comfy.prompt")) == asked
+        worker.context.servers.check()
+    assert world.ended(job_id).attempt == 1
+    worker.stop(0)
+    thread.join(LONG_S)
+    assert not thread.is_alive()
 
 
 def test_secrets_do_not_get_into_the_error(world: WorkerWorld) -> None:

@@ -9,9 +9,11 @@ from local_servers import RunningServer
 from rabbit_server import RabbitServer
 from worker_world import WorkerWorld, eventually, picture
 
+from retake.images.claims import WriteResult
 from retake.images.execution import JobExecution
 from retake.images.jobs import JobStatus
 from retake.images.messages import DEAD_QUEUE, OUTFIT_QUEUE, TEXT_QUEUE
+from retake.images.redis_calls import RedisAway
 from retake.images.settings import AccessKeys, ImagesSettings
 from retake.images.worker import LineFull
 from retake.images.worker_api import worker_app
@@ -139,6 +141,24 @@ def test_a_failed_job_whose_worker_died_before_it_settled_the_message_is_dead_le
     with world.running():
         eventually(lambda: world.dead() == 1)
     assert world.stands(job_id) == JobStatus.FAILED
+
+
+def test_a_failed_job_whose_end_redis_recorded_without_an_answer_is_dead_lettered(
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker learns only from the renewal of its claim that it no longer has the job."""
+    world.comfyui().order("comfy.prompt=execution-error")
+    end_failed = world.store.end_failed
+
+    def unanswered(job_id: str, token: str, error: str) -> WriteResult:
+        end_failed(job_id, token, error)
+        raise RedisAway("the answer was lost")
+
+    monkeypatch.setattr(world.store, "end_failed", unanswered)
+    job_id = world.job()
+    with world.running(task_execution_max_retries=0):
+        assert world.ended(job_id).status == JobStatus.FAILED
+        eventually(lambda: world.dead() == 1)
 
 
 def test_while_no_comfyui_answers_nothing_is_consumed(world: WorkerWorld) -> None:
