@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from retake.clock import Clock, parse_stamp, stamp
+from retake.clock import Clock, exact_stamp, parse_stamp
 from retake.errors import LeaseLost, Stopped
 from retake.retrying.state_store import Raw, StateCell, StateStore
 
@@ -28,10 +28,13 @@ class Unconfirmed:
         self._clock = clock
         self._after_s = after_s
 
-    def begun(self, key: str) -> None:
-        """Record that the creation of the item begins. The time until its rollback counts from here."""
+    def begun(self, key: str) -> tuple[UnconfirmedItem, bool]:
+        """Record that the creation of the item begins. The time until its rollback counts from here.
+
+        Return the record, and whether there was one already: of a creation that was not finished.
+        """
         item = UnconfirmedItem(key, self._clock.now())
-        self._cell.update(lambda items: {**items, key: item})
+        return self._cell.change(lambda items: ({**items, key: item}, (item, key in items)))
 
     def failed(self, key: str, code: str) -> None:
         """Record that the item was created but could not be finished."""
@@ -41,6 +44,11 @@ class Unconfirmed:
     def confirm(self, key: str) -> None:
         """Record that the item is correct: finished, or checked by a person."""
         self._cell.update(lambda items: {name: it for name, it in items.items() if name != key})
+
+    def forget(self, item: UnconfirmedItem) -> None:
+        """Remove the record of an item that is not there or not ours, unless its creation has begun again since."""
+        known = item.key, item.since
+        self._cell.update(lambda items: {key: it for key, it in items.items() if (key, it.since) != known})
 
     def has(self, key: str) -> bool:
         return key in self._cell.get()
@@ -54,7 +62,7 @@ class Unconfirmed:
         before = self._clock.now() - timedelta(seconds=self._after_s)
         return [item for item in self.all() if item.since <= before]
 
-    def roll_back_due(self, undo: Callable[[str], None]) -> list[UnconfirmedItem]:
+    def roll_back_due(self, undo: Callable[[str], object]) -> list[UnconfirmedItem]:
         """Roll back the items whose time is up, and return them.
 
         `undo(key)` may be called for an item that was never created or is already rolled back. If it fails, the item
@@ -73,7 +81,7 @@ class Unconfirmed:
             except Exception as error:  # noqa: BLE001  raised below
                 errors.append(error)
                 continue
-            self._rolled_back(item)
+            self.forget(item)
             done.append(item)
         if errors:
             raise errors[0]
@@ -88,14 +96,9 @@ class Unconfirmed:
                 lambda items: {key: it._replace(since=now) if it.since > latest else it for key, it in items.items()}
             )
 
-    def _rolled_back(self, item: UnconfirmedItem) -> None:
-        """Forget the item, unless its creation has started over in the meantime."""
-        known = item.key, item.since
-        self._cell.update(lambda items: {key: it for key, it in items.items() if (key, it.since) != known})
-
 
 def encoded(items: Mapping[str, UnconfirmedItem]) -> Raw:
-    return {key: {"since": stamp(item.since), "code": item.code} for key, item in items.items()}
+    return {key: {"since": exact_stamp(item.since), "code": item.code} for key, item in items.items()}
 
 
 def decoded(raw: Raw | None) -> Mapping[str, UnconfirmedItem]:

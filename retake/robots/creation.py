@@ -182,6 +182,7 @@ class _Work(Generic[T]):
         self._parts, self._policy, self._unconfirmed = parts, policy, unconfirmed
         self._item: T | None = None  # set when it is created
         self._under_way = 0  # the number of the current attempt; 0: none
+        self._asked = False  # whether an earlier attempt asked the other side to create it
 
     @property
     def begun(self) -> bool:
@@ -216,23 +217,28 @@ class _Work(Generic[T]):
             _log.warning("%s could not be marked as incorrect: %s", self._key, trouble)
 
     def _created(self, call: Call) -> Created[T]:
-        look = call.attempt == 1 or self._policy.check_before_retry
+        look = not self._asked or self._policy.check_before_retry
         found = self._parts.find(self._key, self._data) if look else None
         if found is None:
             return self._made(call._replace(if_none_match="*") if self._policy.if_none_match else call)
         unfinished = self._parts.finish is not None and self._unconfirmed.has(self._key)
-        # An item that exists before a retry but did not before the first call is ours: only the answer was lost.
-        return Created(self._key, found, How.MADE if unfinished or call.attempt > 1 else How.FOUND)
+        # An item that exists now, and did not before the first request, is ours: only the answer was lost.
+        return Created(self._key, found, How.MADE if unfinished or self._asked else How.FOUND)
 
     def _made(self, call: Call) -> Created[T]:
+        begun, ours, self._asked = None, self._asked, True
         if self._parts.finish:  # recorded first, so that a crash between creating and finishing leaves a trace
-            self._unconfirmed.begun(self._key)
+            begun, unfinished = self._unconfirmed.begun(self._key)
+            ours = ours or unfinished
         try:
             return Created(self._key, self._parts.make(self._key, self._data, call), How.MADE)
         except CodedError as error:
-            found = self._parts.find(self._key, self._data) if error.code in self._policy.duplicate_codes else None
-            if found is None:
+            if error.code not in self._policy.duplicate_codes:
                 raise
-        if self._parts.finish:
-            self._unconfirmed.confirm(self._key)  # another caller created it
-        return Created(self._key, found, How.DUPLICATE)
+            if not ours:  # no earlier request can have created it: another caller did
+                self._asked = False
+                if begun:
+                    self._unconfirmed.forget(begun)
+            if (found := self._parts.find(self._key, self._data)) is None:
+                raise
+            return Created(self._key, found, How.MADE if ours and begun else How.DUPLICATE)
