@@ -106,7 +106,8 @@ class Creator(Generic[T]):
         """
         key = self._key(data, key)
         if probing := self.mode().read_only_since is not None:
-            if (found := self._parts.find(key, data)) is not None:
+            found = self._parts.find(key, data)
+            if found is not None and not (self._parts.finish and self.unconfirmed.has(key)):
                 return Created(key, found, How.FOUND)
             self._let_probe_through()
         work = _Work(key, data, self._parts, self.policy, self.unconfirmed)

@@ -16,6 +16,7 @@ from retake.retrying.guard import Call
 from retake.retrying.state_store import BucketStateStore, MemoryStateStore
 from retake.robots.compensation import Unconfirmed
 from retake.robots.creation import Created, CreationPolicy, How
+from retake.robots.read_only import CreationMode, ReadOnly
 
 
 @pytest.fixture
@@ -231,6 +232,19 @@ def test_a_duplicate_of_an_earlier_request_of_ours_is_finished(finishing: Scene)
     assert finishing.creator.create(DATA).how is How.MADE
     assert finishing.there.log[-2:] == ["find", "finish"]
     assert finishing.creator.unconfirmed.all() == []
+
+
+def test_read_only_an_item_that_is_not_finished_is_not_returned_and_a_probe_finishes_it(finishing: Scene) -> None:
+    """It is marked as incorrect, and rolled back when its day is over."""
+    finishing.there.finishing = [CONFLICT] * 25
+    for _ in range(5):
+        with pytest.raises(RobotError, match="could not be finished"):
+            finishing.creator.create(DATA)
+    with pytest.raises(ReadOnly):
+        finishing.creator.create(DATA)
+    finishing.creator.probe()
+    assert finishing.creator.create(DATA).how is How.MADE
+    assert (finishing.creator.mode(), finishing.creator.unconfirmed.all()) == (CreationMode(), [])
 
 
 def test_who_dies_between_making_and_finishing_is_found_out() -> None:
