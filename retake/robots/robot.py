@@ -13,7 +13,7 @@ from functools import partial
 from logging import getLogger
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from retake.errors import CodedError, ErrorClass, RetakeError, RobotError, Stopped
+from retake.errors import CodedError, ErrorClass, RetakeError, RobotError, Stopped, in_words
 from retake.retrying.breaker import Breaker
 from retake.retrying.guard import Call, End, Guard, GuardResult, Tried
 from retake.retrying.state_store import MemoryStateStore
@@ -95,9 +95,9 @@ class Robot:
         has the failure, the cached value, and its age in `cached_age_s`.
 
         `validate()` is called before the retry that the policy names; a CodedError from it is a failure of that retry.
-        `partly_done()` is called after the last failure; if it returns true, the policy's compensation comes before the
-        other actions. Raises Stopped, any exception of `work` that is not a CodedError, and ValueError if the policy
-        requires a validation and none is given.
+        `partly_done()` is called after the last failure; if it returns true, or raises, the policy's compensation comes
+        before the other actions. Raises Stopped, any exception of `work` that is not a CodedError, and ValueError if
+        the policy requires a validation and none is given.
 
         >>> from random import random
         >>> from retake.clock import FakeClock
@@ -151,7 +151,8 @@ class Robot:
             execution.run.done()
             tell_recovery(self._ports.sink, self.policy.id)
             return Result(outcome.value, (), outcome.attempts)
-        compensation = self.policy.compensation.actions if self.policy.compensation and partly_done() else ()
+        rules = self.policy.compensation
+        compensation = rules.actions if rules and _is_partly_done(self.policy.id, partly_done) else ()
         return Result(None, (execution.failed(outcome.error, compensation),), outcome.attempts)
 
     def due(self, now: datetime | None = None) -> list[Deferred]:
@@ -324,3 +325,11 @@ class Robot:
 
     def _run(self, correlation_id: str) -> RobotRun:
         return RobotRun(self._ports.ledger, self.policy.id, correlation_id, self._ports.owner)
+
+
+def _is_partly_done(robot_id: str, partly_done: Callable[[], bool]) -> bool:
+    try:
+        return partly_done()
+    except Exception as error:  # noqa: BLE001  it may ask the system that has just failed
+        _log.error("%s: the work counts as partly done, since that cannot be found out: %s", robot_id, in_words(error))
+        return True

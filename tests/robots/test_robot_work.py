@@ -321,6 +321,19 @@ def test_robot_6_takes_back_what_it_set_up_in_part_before_anything_else(partly: 
     assert result.failures[0].follow_ups == tuple(it.action for it in shop.sink.recorded)
 
 
+@pytest.mark.parametrize("error", [RobotError("ERR_TEMPORARY_X", "it does not answer"), ConnectionError("cut")])
+def test_work_of_which_it_cannot_be_told_whether_it_is_partly_done_is_taken_back(error: Exception) -> None:
+    """Whoever asks may ask the system that has just failed. The actions after the failure are not lost by that."""
+    shop = Workshop("NR.NSI.6")
+
+    def asked() -> bool:
+        raise error
+
+    result = shop.robot.run(shop.failing("ERR_CRITICAL_TEMPLATE_MISSING"), correlation_id="x", partly_done=asked)
+    assert result.failures[0].error.code == "ERR_CRITICAL_TEMPLATE_MISSING"
+    assert shop.sink.done == [Do.ROLL_BACK, Do.JOURNAL, Do.MANUAL_MODE, Do.TICKET, Do.BUFFER]
+
+
 def test_robot_7_corrects_where_the_flag_is_set() -> None:
     rules = POLICIES["NR.NSI.7"].validation
     assert rules
