@@ -59,7 +59,7 @@ class Robot:
     """The robot that works by `policy`. Robots that share a breaker need the same `ports.states`.
 
     Every method that starts work raises RobotDegraded (ERR_TEMPORARY_DEGRADED), before any call, if the robot may not
-    run in the mode that `ports.mode()` returns.
+    run in the mode that `ports.mode()` returns, and ValueError for a `correlation_id` that is not text.
 
     >>> from random import random
     >>> from retake.clock import FakeClock
@@ -324,6 +324,8 @@ class Robot:
         )
 
     def _run(self, correlation_id: str) -> RobotRun:
+        if not isinstance(correlation_id, str):  # kept with deferred work, it would make all of that unreadable
+            raise ValueError(f"correlation_id: {correlation_id!r} is not text")  # noqa: TRY004  as for other arguments
         return RobotRun(self._ports.ledger, self.policy.id, correlation_id, self._ports.owner)
 
 
