@@ -10,11 +10,19 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.clock import Clock, exact_stamp, is_ahead, parse_stamp
+from retake.errors import Stopped
 from retake.retrying.state_store import Raw, StateCell, StateStore
 from retake.robots.idempotency import key_of
 
 LEASE_S = 3600.0
-"""Seconds until taken work becomes available to others, as its taker is presumed dead."""
+"""Seconds after its last attempt until taken work becomes available to others, as its taker is presumed dead.
+
+More for a robot that waits for longer than half of this between two attempts.
+"""
+
+
+class TakenOver(Stopped):
+    """Another process has taken over deferred work, as its taker took too long for one attempt. It is not repeated."""
 
 
 class Deferred(NamedTuple):
@@ -29,21 +37,21 @@ class Deferred(NamedTuple):
     code: str  # of its last error
     taken_until: datetime | None = None  # a taker is working on it
 
-    def is_due(self, now: datetime, longest_s: float) -> bool:
-        """Return whether it is due and not taken; `longest_s` is the longest time for which work is deferred."""
-        taken = self.taken_until is not None and is_ahead(self.taken_until, now, longest_s=LEASE_S)
+    def is_due(self, now: datetime, longest_s: float, lease_s: float) -> bool:
+        """Return whether it is due and not taken. Work is deferred for at most `longest_s`, and taken for `lease_s`."""
+        taken = self.taken_until is not None and is_ahead(self.taken_until, now, longest_s=lease_s)
         return not taken and not is_ahead(self.due_at, now, longest_s=longest_s)
 
 
 class Deferrals:
-    """The deferred work of one robot, each piece deferred for at most `longest_s` seconds.
+    """The deferred work of one robot, each piece deferred for at most `longest_s` seconds, and taken for `lease_s`.
 
     Every method may raise StateError, StorageError.
     """
 
-    def __init__(self, states: StateStore, robot_id: str, clock: Clock, longest_s: float) -> None:
+    def __init__(self, states: StateStore, robot_id: str, clock: Clock, longest_s: float, lease_s: float) -> None:
         self._cell = StateCell(states, f"{robot_id}.deferred", decoded, encoded)
-        self._clock, self._longest_s = clock, longest_s
+        self._clock, self._longest_s, self._lease_s = clock, longest_s, lease_s
 
     def put(self, correlation_id: str, input_data: Mapping[str, Any], after_s: float, code: str) -> Deferred:
         """Defer a piece of work for `after_s` seconds. Work with the same id and data is deferred again.
@@ -68,20 +76,31 @@ class Deferrals:
 
     def due(self, now: datetime) -> list[Deferred]:
         """Return the work that is due at `now` and not taken."""
-        return [it for it in self.all() if it.is_due(now, self._longest_s)]
+        return [it for it in self.all() if it.is_due(now, self._longest_s, self._lease_s)]
 
     def take(self, key: str) -> Deferred | None:
-        """Take a piece of work for an hour. Return None if it is no longer due or somebody else has taken it."""
+        """Take a piece of work for `lease_s`. Return None if it is no longer due or somebody else has taken it."""
         now = self._clock.now()
 
         def step(known: Mapping[str, Deferred]) -> tuple[Mapping[str, Deferred], Deferred | None]:
             it = known.get(key)
-            if it is None or not it.is_due(now, self._longest_s):
+            if it is None or not it.is_due(now, self._longest_s, self._lease_s):
                 return known, None
-            taken = it._replace(taken_until=now + timedelta(seconds=LEASE_S))
+            taken = it._replace(taken_until=now + timedelta(seconds=self._lease_s))
             return {**known, key: taken}, taken
 
         return self._cell.change(step)
+
+    def renew(self, taken: Deferred) -> Deferred:
+        """Keep work that was taken for another `lease_s`. Raises TakenOver."""
+        kept = taken._replace(taken_until=self._clock.now() + timedelta(seconds=self._lease_s))
+
+        def step(known: Mapping[str, Deferred]) -> tuple[Mapping[str, Deferred], bool]:
+            return ({**known, taken.key: kept}, True) if _is_taken(known, taken) else (known, False)
+
+        if not self._cell.change(step):
+            raise TakenOver(f"another process has taken over {taken.correlation_id}, which took too long here")
+        return kept
 
     def done(self, taken: Deferred) -> None:
         """Remove work that was taken, unless it has been deferred again in the meantime."""

@@ -1,10 +1,12 @@
-"""What a robot's policy implies: its policies for creation and batches, and the longest deferral of its work."""
+"""What a robot's policy implies: its policies for creation and batches, and how long its work is deferred and taken."""
 
 from collections.abc import Iterable
 
+from retake.retrying.policy import LONGEST_S
 from retake.robots.batch import BatchItem
 from retake.robots.batch_plan import BatchPolicy
 from retake.robots.creation import CreationPolicy
+from retake.robots.deferred import LEASE_S
 from retake.robots.follow_ups import Do, FollowUp
 from retake.robots.idempotency import key_of
 from retake.robots.policies import RobotPolicy
@@ -59,6 +61,16 @@ def batch_policy(policy: RobotPolicy) -> BatchPolicy:
 def longest_deferral_s(policy: RobotPolicy) -> float:
     """Return the longest time in seconds for which the robot defers work."""
     return max([CORRECTED_RETRY_S, *(action.after_s for action in _named(policy, Do.DEFERRED_RETRY))])
+
+
+def longest_lease_s(policy: RobotPolicy) -> float:
+    """Return the seconds for which deferred work that a process has taken is left to it, until its next attempt."""
+    retry = policy.retry
+    if retry.max_retries is None:
+        longest = LONGEST_S if retry.ceiling_s is None else retry.ceiling_s
+    else:
+        longest = max((retry.bounds_s(repeat)[1] for repeat in range(1, retry.max_retries + 1)), default=0.0)
+    return max(LEASE_S, 2 * longest)
 
 
 def _named(policy: RobotPolicy, do: Do) -> list[FollowUp]:

@@ -20,12 +20,12 @@ from retake.retrying.state_store import MemoryStateStore
 from retake.robots import batch, creation, step_validation
 from retake.robots.action_sink import tell_recovery
 from retake.robots.cache import Cache
-from retake.robots.deferred import Deferrals, Deferred
+from retake.robots.deferred import Deferrals, Deferred, TakenOver
 from retake.robots.degraded import RobotDegraded, may_run
 from retake.robots.execution import Execution, Failure, Ports
 from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
-from retake.robots.protocol import batch_policy, creation_policy, keyed, longest_deferral_s
+from retake.robots.protocol import batch_policy, creation_policy, keyed, longest_deferral_s, longest_lease_s
 from retake.robots.read_only import ReadOnly
 from retake.robots.run_record import RobotRun
 from retake.robots.sections import CACHED_BY_DEFAULT
@@ -73,7 +73,9 @@ class Robot:
     def __init__(self, policy: RobotPolicy, ports: Ports) -> None:
         self.policy, self._ports = policy, ports
         self._states = ports.states or MemoryStateStore()
-        self.deferrals = Deferrals(self._states, policy.id, ports.clock, longest_deferral_s(policy))
+        self.deferrals = Deferrals(
+            self._states, policy.id, ports.clock, longest_deferral_s(policy), longest_lease_s(policy)
+        )
         self._breaker = policy.breaker and Breaker(
             policy.breaker.name, self._states, policy.breaker.policy, clock=ports.clock, owner=ports.owner
         )
@@ -165,19 +167,32 @@ class Robot:
         """Do each piece of deferred work that is due now, once, as `run` does, and return the results.
 
         A piece is removed when it has ended, unless the policy defers it again. Of several callers only one gets each
-        piece. If this process dies, the work is due again an hour later, so `work` may be started a second time. Raises
+        piece. If this process dies, or takes more than an hour for one attempt, the work is due again, so `work` may be
+        started a second time; a process that was too slow makes no further attempt, and returns no result of it. Raises
         what `run` raises, and StateError, StorageError; work that was not done stays due.
         """
         self._check_mode()
-        taken = (self.deferrals.take(it.key) for it in self.due())  # lazily: each is taken just before it is done
-        return [(it, self._run_again(it, work, validate)) for it in taken if it]
+        ended = []
+        for taken in (self.deferrals.take(it.key) for it in self.due()):  # lazily: each is taken just before it is done
+            if taken:
+                try:
+                    ended.append((taken, self._run_again(taken, work, validate)))
+                except TakenOver as error:
+                    _log.warning("%s: %s", self.policy.id, error)
+        return ended
 
     def _run_again(
         self, taken: Deferred, work: Callable[[Deferred, Call], T], validate: Callable[[Deferred], None] | None
     ) -> Result[T]:
+        def kept(call: Call) -> T:
+            nonlocal taken
+            if call.attempt > 1:
+                taken = self.deferrals.renew(taken)
+            return work(taken, call)
+
         try:
             result = self.run(
-                lambda call: work(taken, call),
+                kept,
                 correlation_id=taken.correlation_id,
                 input_data=taken.input_data,
                 validate=partial(validate, taken) if validate else None,

@@ -10,7 +10,8 @@ from protocol_robots import POLICIES, Workshop
 
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import FakeClock
-from retake.errors import RetakeError, Stopped, StorageError
+from retake.errors import RetakeError, RobotError, Stopped, StorageError
+from retake.retrying.backoff import Fixed
 from retake.retrying.guard import Call
 from retake.retrying.state_store import BucketStateStore, MemoryStateStore, StateStore
 from retake.robots.deferred import LEASE_S, Deferred
@@ -114,6 +115,58 @@ def test_what_a_process_died_at_is_due_again_an_hour_later(fetcher: Callable[[],
     assert fetcher().robot.due() == []
     clock.sleep(1)
     assert len(fetcher().robot.run_due(lambda it, call: "done")) == 1
+
+
+def test_work_that_takes_longer_than_an_hour_is_taken_by_no_other_process(
+    fetcher: Callable[[], Workshop], clock: FakeClock
+) -> None:
+    fail(fetcher())
+    clock.sleep(HALF_AN_HOUR)
+
+    def work(it: Deferred, call: Call) -> str:
+        clock.sleep(LEASE_S / 2)
+        assert fetcher().robot.run_due(nothing_due) == []
+        if call.attempt <= 5:
+            raise RobotError(SLOW, "half an hour is over")
+        return "done"
+
+    ((_, result),) = fetcher().robot.run_due(work)
+    assert (result.value, fetcher().robot.deferrals.all()) == ("done", [])
+
+
+def test_no_other_process_takes_work_that_waits_for_hours_before_a_repeat(clock: FakeClock) -> None:
+    policy = POLICIES["NR.NSI.2"]
+    policy = policy._replace(breaker=None, retry=policy.retry._replace(backoff=Fixed(3 * LEASE_S)))
+    states = MemoryStateStore()
+    shop = Workshop(policy, states=states, clock=clock)
+    fail(shop)
+    clock.sleep(HALF_AN_HOUR)
+    (due,) = shop.robot.due()
+    assert shop.robot.deferrals.take(due.key)
+    clock.sleep(3 * LEASE_S)
+    assert Workshop(policy, states=states, clock=clock).robot.due() == []
+
+
+def test_work_that_another_process_has_taken_over_is_not_repeated(
+    fetcher: Callable[[], Workshop], clock: FakeClock
+) -> None:
+    """As after a call, or a wait for a breaker, that took longer than the hour. The next piece of work is done."""
+    fail(fetcher(), "a")
+    fail(fetcher(), "b")
+    clock.sleep(HALF_AN_HOUR)
+    calls: list[str] = []
+
+    def work(it: Deferred, call: Call) -> str:
+        calls.append(f"{it.correlation_id} {call.attempt}")
+        if it.correlation_id == "a":
+            clock.sleep(LEASE_S)
+            assert fetcher().robot.deferrals.take(it.key)
+            raise RobotError(SLOW, "an hour is over")
+        return "done"
+
+    assert [it.correlation_id for it, _ in fetcher().robot.run_due(work)] == ["b"]
+    assert calls == ["a 1", "b 1"]
+    assert [it.correlation_id for it in fetcher().robot.deferrals.all()] == ["a"]
 
 
 def test_what_a_process_died_at_whose_clock_was_ahead_is_due_too(
