@@ -104,6 +104,11 @@ def _escalates(given: Mapping[str, Any]) -> str:
     return f"escalates to {given['recipient']}{unanswered}: {given['what']}"
 
 
+def _defers(given: Mapping[str, Any]) -> str:
+    when = f"after {given['after_s']}" if "after_s" in given else "when deferred work is next taken up"
+    return f"defers the work: all of it again {when}"
+
+
 def _rolls_back(given: Mapping[str, Any]) -> str:
     unless = f" unless {given['unless']}" if "unless" in given else ""
     return f"rolls back what was done{' after ' + given['after_s'] if 'after_s' in given else ''}{unless}"
@@ -127,7 +132,7 @@ _ACTIONS: Mapping[Do, Words] = {
     Do.NOTIFY: _does("sends a notice by {channel} ({level})"),
     Do.TELL: _does("tells {recipient} ({level})"),
     Do.ESCALATE: _escalates,
-    Do.DEFERRED_RETRY: _does("defers the work: all of it again after {after_s}"),
+    Do.DEFERRED_RETRY: _defers,
     Do.JOURNAL: _does("writes into the journal: {what}"),
     Do.INCIDENT: _opens("an incident"),
     Do.TICKET: _opens("a ticket"),

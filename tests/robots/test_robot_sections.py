@@ -6,11 +6,12 @@ import pytest
 from protocol_robots import POLICIES
 
 from retake.errors import ErrorClass, RobotError
-from retake.robots.follow_ups import Do
+from retake.robots.follow_ups import FIELDS_OF, Channel, Do, FollowUp, Level
 from retake.robots.policies import RobotPolicy
 from retake.robots.protocol import batch_policy, creation_policy
 from retake.robots.recovery import steps_after
 from retake.robots.sections import ValidationMode
+from retake.robots.wording import action_in_words
 
 OPTIONAL = [name for name, default in RobotPolicy._field_defaults.items() if name != "validate_before_repeat"]
 
@@ -212,3 +213,13 @@ def test_setup_scripts_run_only_where_the_operator_allows_it() -> None:
         "run_setup_scripts": False,
         "mend_by_hand": True,
     }
+
+
+@pytest.mark.parametrize("do", Do)
+def test_each_action_is_told_in_words_also_with_the_least_that_its_keys_may_have(do: Do) -> None:
+    least: dict[str, Any] = {"after_s": 0, "failures_in_a_row": 1, "channel": Channel.SMS, "level": Level.ERROR}
+    least |= {"recipient": "operator", "what": "links"}
+    action = FollowUp(do, **{name: least[name] for name in FIELDS_OF[do] if name in least})
+    assert action_in_words(action).isprintable()
+    if do is Do.DEFERRED_RETRY:
+        assert action_in_words(action) == "defers the work: all of it again when deferred work is next taken up"
