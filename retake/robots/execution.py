@@ -98,7 +98,8 @@ class Execution:
         if tried.error is None or not isinstance(tried.decision, Retry):
             return
         endless = self._policy.retry.max_retries is None and self._first_follow_ups is None
-        follows = self._follow_ups(tried.error, read_only_begins=False) if endless else ()
+        found = self._follow_ups(tried.error, read_only_begins=False) if endless else ()
+        follows = tuple(it for it in found if it.do is not Do.DEFERRED_RETRY)  # the retries go on, here and now
         actions = [retry_in(round(tried.decision.after_s, 3)), *(it.as_recovery_action() for it in follows)]
         record = self._record(tried.error, actions)
         self._ports.noted(record)

@@ -211,6 +211,17 @@ def test_what_ends_repeats_without_end_is_followed_by_what_did_not_follow_the_fi
     assert result.failures[0].follow_ups == (critical,)
 
 
+def test_work_that_is_repeated_without_end_is_not_deferred_as_well() -> None:
+    """It would be done twice: by this call, and when the deferred work is due."""
+    deferral = FollowUp(Do.DEFERRED_RETRY, after_s=60)
+    actions = (deferral, FollowUp(Do.REJECT))
+    shop = Workshop(POLICIES["NR.NSI.9"]._replace(last_failure=LastFailure(actions)))
+    result = shop.robot.run(shop.failing("ERR_TEMPORARY_LATE", times=2), correlation_id="metrics")
+    assert (result.done, shop.sink.done, shop.robot.deferrals.all()) == (True, [Do.REJECT], [])
+    result = shop.robot.run(shop.failing("ERR_CRITICAL_DATA_LOSS"), correlation_id="metrics")
+    assert (result.failures[0].follow_ups, len(shop.robot.deferrals.all())) == (actions, 1)
+
+
 @pytest.mark.slow
 def test_a_call_of_robot_3_that_takes_longer_is_1c_that_does_not_answer_and_is_asked_again() -> None:
     """A timeout of 15 seconds for a request to each catalogue; here half a second."""
