@@ -7,7 +7,7 @@ unit.
     validate(3.2, lengths, rules).nearest    # Decimal("3.0")
 """
 
-from decimal import ROUND_HALF_DOWN, Decimal
+from decimal import ROUND_HALF_DOWN, Decimal, InvalidOperation
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -104,7 +104,10 @@ def validate(value: Number, allowed: Grid, rules: Validation) -> StepVerdict:
 
 
 def _decimal(value: Number) -> Decimal:
-    number = value if isinstance(value, Decimal) else Decimal(str(value))
+    try:
+        number = value if isinstance(value, Decimal) else Decimal(str(value))
+    except InvalidOperation:
+        number = Decimal("NaN")
     if not number.is_finite():
-        raise ValueError(f"{value} is not a number on any grid")
+        raise ValueError(f"{value!s:.60} is not a number on any grid")
     return number

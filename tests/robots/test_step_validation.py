@@ -1,6 +1,7 @@
 """Robot 7: a value on the grid, off it, out of range; strict, liberal, in an emergency, and corrected."""
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -94,8 +95,8 @@ def test_what_is_no_grid_is_refused(low: float, high: float | Decimal, step: flo
         grid(low, high, step)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("-Infinity")])
-def test_what_is_no_number_is_refused(value: float) -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("-Infinity"), "12 mm", None, True])
+def test_what_is_no_number_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="is not a number on any grid"):
         validate(value, GRID, EMERGENCY)
 
