@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
-from retake.errors import Code, CodedError, ErrorClass, OutcomeUnknown, RobotError, StateError
+from retake.errors import Code, CodedError, ErrorClass, OutcomeUnknown, RobotError, StateError, Stopped
 from retake.retrying.breaker import Breaker, BreakerOpen, BreakerPolicy
 from retake.retrying.guard import Call
 from retake.retrying.state_store import BucketStateStore, MemoryStateStore
@@ -194,6 +194,16 @@ def test_a_probe_is_not_used_up_by_what_a_breaker_refuses(scene: Scene) -> None:
         scene.creator.create(DATA)
     scene.clock.sleep(900)
     assert scene.creator.create(DATA).how is How.MADE
+
+
+def test_a_probe_that_is_stopped_after_its_attempt_is_used_up(scene: Scene) -> None:
+    scene.fail(5)
+    scene.creator.probe()
+    scene.there.plan = [Stopped("asked to")]
+    with pytest.raises(Stopped):
+        scene.creator.create(DATA)
+    with pytest.raises(ReadOnly):
+        scene.creator.create(DATA)
 
 
 def test_a_probe_of_what_still_makes_things_is_nothing(scene: Scene) -> None:

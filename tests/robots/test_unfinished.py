@@ -234,6 +234,20 @@ def test_a_duplicate_of_an_earlier_request_of_ours_is_finished(finishing: Scene)
     assert finishing.creator.unconfirmed.all() == []
 
 
+def test_a_duplicate_of_what_a_process_made_before_it_died_is_finished(finishing: Scene) -> None:
+    """It was still under way when it was looked for."""
+    finishing.creator.unconfirmed.begun(KEY)
+    finishing.there.items[KEY] = {"correct": True}
+    finishing.there.plan = [DUPLICATE]
+    find = finishing.there.find
+    finishing.parts = finishing.parts._replace(
+        find=lambda key, data: find(key, data) if "make 1" in finishing.there.log else None
+    )
+    assert finishing.creator.create(DATA).how is How.MADE
+    assert finishing.there.log == ["make 1", "find", "finish"]
+    assert finishing.creator.unconfirmed.all() == []
+
+
 def test_read_only_an_item_that_is_not_finished_is_not_returned_and_a_probe_finishes_it(finishing: Scene) -> None:
     """It is marked as incorrect, and rolled back when its day is over."""
     finishing.there.finishing = [CONFLICT] * 25
