@@ -15,8 +15,9 @@ from retake.retrying.backoff import Fixed
 from retake.retrying.guard import Call
 from retake.retrying.state_store import BucketStateStore, MemoryStateStore, StateStore
 from retake.robots.deferred import LEASE_S, Deferred
+from retake.robots.execution import Ports
 from retake.robots.follow_ups import Do
-from retake.robots.robot import Result
+from retake.robots.robot import Result, Robot
 
 SLOW = "ERR_TEMPORARY_API_TIMEOUT"
 HALF_AN_HOUR = 1800
@@ -104,6 +105,14 @@ def test_of_two_processes_one_takes_it_up(fetcher: Callable[[], Workshop], clock
 
     assert len(fetcher().robot.run_due(work)) == 1
     assert others == []
+
+
+def test_work_whose_cause_a_script_has_fixed_is_due_after_a_minute_not_half_an_hour(clock: FakeClock) -> None:
+    code = "ERR_BUSINESS_TECH_DOC_NOT_FOUND"
+    shop = Workshop("NR.NSI.2", clock=clock)
+    robot = Robot(shop.robot.policy, Ports(clock, lambda: 0.5, shop.sink, corrections={code: lambda data: None}))
+    robot.run(shop.failing(code), correlation_id="doc-7")
+    assert [(it.due_at - clock.now()).total_seconds() for it in robot.deferrals.all()] == [60]
 
 
 def test_what_a_process_died_at_is_due_again_an_hour_later(fetcher: Callable[[], Workshop], clock: FakeClock) -> None:
