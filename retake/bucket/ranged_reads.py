@@ -1,4 +1,7 @@
-"""The optional capability of a bucket to read a part of an object. An idle tick loads it, and nothing it need not."""
+"""The optional capability of a bucket to read a part of an object.
+
+Apart from the contract and from what scans a bucket, since moving a group needs it and no idle tick loads a scan.
+"""
 
 from typing import Protocol, runtime_checkable
 

@@ -177,7 +177,7 @@ class QueueWorker:
     def _claim(self, job_id: str, token: str, message: Delivery | None) -> ClaimResult | None:
         """Claim the job; wait while another worker holds it or Redis is unreachable. None: the message is lost.
 
-        Without a message it does not wait for another worker, which has one. Raises JobInterrupted.
+        A job without a message is not waited for: the worker that holds it got its message. Raises JobInterrupted.
         """
         pauses, logged = repeating(*PAUSES_S), False
         while True:

@@ -7,10 +7,9 @@ def main(arguments: list[str]) -> int:
     """Play the demo in the given folder, which is created, and return the exit code."""
     try:
         from retake.music.demo_play import main as play
-
-        return play(arguments)
-    except KeyboardInterrupt:  # while it is loaded: nothing has begun yet
+    except KeyboardInterrupt:  # nothing has begun yet
         return 130
+    return play(arguments)
 
 
 if __name__ == "__main__":

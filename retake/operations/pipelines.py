@@ -157,15 +157,15 @@ class Operations:
         """Return a copy with only the pipelines whose ledger can be read, and what is wrong with the other ledgers.
         Raises what is wrong with the last one if none can be read."""
         wrong: dict[str, str] = {}
-        writers = self.writers()
-        for number, pipeline in enumerate(writers):
+        last: RetakeError | None = None
+        for pipeline in self.writers():
             try:
                 self.ledger(pipeline).runs(limit=1)
             except UNREADABLE as error:
-                if len(wrong) == number == len(writers) - 1:
-                    raise
-                wrong[self.ledger_name(pipeline)] = left_out(pipeline, error)
+                wrong[self.ledger_name(pipeline)], last = left_out(pipeline, error), error
         others = [it for it in self.pipelines if self.ledger_name(it) not in wrong]
+        if last and not others:
+            raise last
         return self.of(others, named=self.named), [*wrong.values()]
 
     def writers(self) -> list[OperatedPipeline]:

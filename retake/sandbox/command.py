@@ -2,6 +2,8 @@
 
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -87,17 +89,14 @@ def _run(port: int, state: str | None, orders: tuple[str, ...], pace: str, seed:
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
     quick, singles = flags["quick"], not flags["no_singles"]
-    try:
-        with Sandbox(state, port, seed=seed, pace=times, quick=quick, singles=singles, on_call=_show) as sandbox:
-            for order in parsed:
-                sandbox.order(order)
-            _introduce(sandbox)
-            threading.Event().wait()
-    except OSError as error:
-        click.echo(f"The sandbox cannot start: {error.strerror or error}. Try another --port or --state.", err=True)
-        sys.exit(75)
-    except KeyboardInterrupt:
-        click.echo("\nThe sandbox has stopped.")
+    with (
+        _until_interrupted("--port or --state"),
+        Sandbox(state, port, seed=seed, pace=times, quick=quick, singles=singles, on_call=_show) as sandbox,
+    ):
+        for order in parsed:
+            sandbox.order(order)
+        _introduce(sandbox)
+        threading.Event().wait()
 
 
 @main.command(epilog=_COMFY_GRAMMAR)
@@ -117,14 +116,20 @@ def comfyui(host: str, port: int, orders: tuple[str, ...], pace: float) -> None:
         sys.exit(error.exit_code)
     from retake.sandbox.comfyui import ComfySandbox
 
+    with _until_interrupted("--port"), ComfySandbox(port, host=host, pace=pace, on_call=_show_comfy) as sandbox:
+        for order in parsed:
+            sandbox.order(order)
+        click.echo(f"ComfyUI sandbox at {sandbox.url}\nCtrl-C stops it; it keeps nothing.")
+        threading.Event().wait()
+
+
+@contextmanager
+def _until_interrupted(options: str) -> Iterator[None]:
+    """Let a sandbox serve until Ctrl-C. If it cannot start, exit with 75 and name the options to change."""
     try:
-        with ComfySandbox(port, host=host, pace=pace, on_call=_show_comfy) as sandbox:
-            for order in parsed:
-                sandbox.order(order)
-            click.echo(f"ComfyUI sandbox at {sandbox.url}\nCtrl-C stops it; it keeps nothing.")
-            threading.Event().wait()
+        yield
     except OSError as error:
-        click.echo(f"The sandbox cannot start: {error.strerror or error}. Try another --port.", err=True)
+        click.echo(f"The sandbox cannot start: {error.strerror or error}. Try another {options}.", err=True)
         sys.exit(75)
     except KeyboardInterrupt:
         click.echo("\nThe sandbox has stopped.")

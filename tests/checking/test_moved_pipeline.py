@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from damage import Site, busy_world, trouble
-from story_world import World
+from story_world import resting_world
 
 from retake.bucket.directory import DirectoryBucket
 from retake.console.doctor import command as doctor
@@ -20,19 +20,8 @@ def asked(command: Any, site: Site, **options: Any) -> dict[str, Any]:
     return dict(answer.document)
 
 
-def at_rest() -> World:
-    """A pipeline with finished generations, a dead letter, and nothing under way."""
-    world = World()
-    while len(world.ended) < 2:
-        world.tick()
-    world.vendors.plan("write", "rejected")
-    while len(world.ended) < 3:
-        world.tick()
-    return world
-
-
 def test_a_pipeline_at_the_root_is_told_of_once_there_are_channels() -> None:
-    site = Site(at_rest())
+    site = Site(resting_world())
     assert asked(status, site)["pipelines"][0]["notes"] == []
     site.settings = site.settings._replace(channels=("en", "de"))
     found = asked(status, site)
@@ -44,7 +33,7 @@ def test_a_pipeline_at_the_root_is_told_of_once_there_are_channels() -> None:
 
 
 def test_moved_as_the_page_says_it_goes_on_as_a_channel() -> None:
-    site = Site(at_rest())
+    site = Site(resting_world())
     [before] = asked(status, site)["pipelines"]
     section = PAGE.partition("### From one pipeline to channels")[2]
     folders = re.findall(r"`([\w]+/)`", section.partition("2. Move")[2].partition("into `en/`")[0])

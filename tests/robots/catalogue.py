@@ -26,7 +26,8 @@ Item = dict[str, Any]
 
 
 class Catalogue:
-    """The other side. Fails as planned: before it has made the item, or after («made, then …»)."""
+    """The other side. It fails with the planned codes: before it makes the item, or after it, if "made, then " comes
+    first."""
 
     def __init__(self) -> None:
         self.items: dict[str, Item] = {}

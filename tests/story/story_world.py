@@ -49,14 +49,20 @@ class Channel(World):
         return self.manager().tick(orders)
 
 
-def busy_world() -> World:
-    """Return a world with generations that succeeded and were archived, one that failed for good, one under way."""
+def resting_world() -> World:
+    """Return a world with generations that succeeded and were archived, one that failed for good, none under way."""
     world = World()
     while len(world.ended) < 2:
         world.tick()
     world.vendors.plan("write", "rejected")
     while len(world.ended) < 3:
         world.tick()
+    return world
+
+
+def busy_world() -> World:
+    """Return a resting world with one more generation, which is under way."""
+    world = resting_world()
     world.vendors.plan("upscale", "refused")
     world.tick()
     return world
