@@ -29,7 +29,8 @@ def forking(program: str, *arguments: str, environ: Mapping[str, str] | None = N
     """Run a program that may call `in_both`, and return what it prints, errors included."""
     command = [sys.executable, "-c", _IN_BOTH + program, *arguments]
     root = Path(__file__).parents[1]
-    given = {**os.environ, **(environ or {}), "PYTHONPATH": str(root)}
+    # Buffered, so that each line is one write: unbuffered, the lines of both processes may be mixed.
+    given = {**os.environ, **(environ or {}), "PYTHONPATH": str(root), "PYTHONUNBUFFERED": ""}
     ended = subprocess.run(
         command, cwd=root, env=given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120
     )
