@@ -49,9 +49,9 @@ from retake.runs.run import (
     StaleRun,
     Transition,
     UnknownRun,
+    begun_run,
     is_run_id,
     moved,
-    new_run,
     noted,
     run_id_of,
 )
@@ -260,11 +260,8 @@ class BucketLedger(Ledger):
             if found := self._find(request.idempotency_key):
                 return found
             attempt = self._documents.next_attempt(request.task_id)
-            run, event = new_run(request, attempt, at=self._clock.now())
-            doc = new_document(run, [event])
-            if request.worker:  # created and claimed in one write
-                claim = Transition(Trigger.WORKER_CLAIM, request.actor, request.worker, trace_id=request.trace_id)
-                doc = doc.after(*moved(run, claim, doc.next_seq, at=self._clock.now()))
+            run, events = begun_run(request, attempt, at=self._clock.now())
+            doc = new_document(run, events)
             durably = self._lease is None or request.worker is None
             mark_open(bucket, run, durably=durably)
             self._documents.save(bucket, doc, ABSENT, synced=durably)

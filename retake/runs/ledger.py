@@ -101,8 +101,7 @@ class Ledger(LedgerStore):
         """Create a queued run with the task's next attempt, or return the run that already has this key, whatever its
         task.
 
-        With a `worker`, which begins at once, a queued run is claimed for that worker, in the same write if the ledger
-        can.
+        With a `worker`, which begins at once, a queued run is claimed for that worker; a new one in the same write.
 
         >>> ledger = open_ledger("sqlite:posters.db")
         >>> run = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")

@@ -148,6 +148,16 @@ def new_run(request: RunRequest, attempt: int, *, at: datetime) -> tuple[Run, Ev
     return run, _changed(run, None, 1, actor, None, trace_id)
 
 
+def begun_run(request: RunRequest, attempt: int, *, at: datetime) -> tuple[Run, list[Event]]:
+    """Return the run of `new_run` and its events, claimed by the worker of the request, if that names one."""
+    run, event = new_run(request, attempt, at=at)
+    if request.worker is None:
+        return run, [event]
+    claim = Transition(Trigger.WORKER_CLAIM, request.actor, request.worker, trace_id=request.trace_id)
+    claimed, events = moved(run, claim, event.seq + 1, at=at)
+    return claimed, [event, *events]
+
+
 def moved(
     run: Run, transition: Transition, seq: int, *, at: datetime, attempt: int | None = None
 ) -> tuple[Run, list[Event]]:

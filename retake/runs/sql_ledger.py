@@ -14,7 +14,7 @@ from retake.errors import RunError, StorageError
 from retake.runs import Ledger
 from retake.runs.database import AttemptTaken, Database
 from retake.runs.ledger import LEDGER_SETTING
-from retake.runs.run import Event, Note, Run, RunRequest, StaleRun, Transition, UnknownRun, moved, new_run, noted
+from retake.runs.run import Event, Note, Run, RunRequest, StaleRun, Transition, UnknownRun, begun_run, moved, noted
 from retake.runs.schema import opened
 from retake.runs.statements import statements
 from retake.runs.states import TAKEN_UP, RunStatus, Trigger
@@ -89,11 +89,11 @@ class SqlLedger(Ledger):
             with self._database.cursor() as cursor:
                 rows = self._queries.known_or_next.run(cursor, asked)
             attempt, *known = rows[0]
-            run, event = new_run(request, attempt, at=self._clock.now())
+            run, events = begun_run(request, attempt, at=self._clock.now())
             if known[0] is not None:
                 return Run(*known)
             with self._database.write() as cursor:
-                if self._updates.create.run(cursor, _columns(run), [event]):
+                if self._updates.create.run(cursor, _columns(run) | {"new_events": len(events)}, events):
                     return run
         raise _contended(self._database, f"an attempt of {request.task_id}")
 

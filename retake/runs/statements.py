@@ -271,7 +271,7 @@ class Updates(_Statements):
     @cached_property
     def create(self) -> Write:
         """Inserts nothing if the key exists, or if the attempt was taken meanwhile."""
-        values: dict[str, Any] = {it.name: bindparam(it.name) for it in RUN} | {"last_seq": literal_column("1")}
+        values: dict[str, Any] = {it.name: bindparam(it.name) for it in RUN} | {"last_seq": bindparam("new_events")}
         dialect: Any = postgresql if self._dialect.name == "postgresql" else sqlite
         inserted = dialect.insert(task_runs).values(values).on_conflict_do_nothing()
         return Write(inserted.returning(*RUN_ID_AND_LAST_SEQ), self._dialect)

@@ -81,6 +81,21 @@ class LedgerContract(ValuesContract):
         assert connect().get(run.run_id) == connect().find("t#1") == run
         assert connect().of_task("t") == [run]
 
+    def test_a_run_that_is_begun_at_once_never_waits_for_a_worker(
+        self, connect: Connect, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Its process may die at any moment, and a queued run of it would wait for ever."""
+        ledger = connect()
+        monkeypatch.setattr(ledger, "_move", None)
+        run = ledger.create_for_task("t", "t#1", actor="robot", pipeline="p", trace_id="tr", worker="host:1")
+        assert (run.status, run.worker, run.heartbeat_at) == (RunStatus.RUNNING, "host:1", run.created_at)
+        assert connect().get(run.run_id) == run
+        found = [(event.seq, event.trace_id, event.payload["status"]) for event in connect().events(run.run_id)]
+        assert found == [(1, "tr", "queued"), (2, "tr", "running")]
+        assert connect().counts()[RunStatus.RUNNING] == 1
+        done = connect().move(run, Trigger.COMPLETED, actor="robot")
+        assert connect().events(done.run_id)[-1].seq == 3
+
     def test_a_known_key_gives_the_run_that_is_there_as_it_stands(self, connect: Connect, clock: FakeClock) -> None:
         run = step(connect(), connect().create_for_task("t", "key", actor="cron"), Trigger.WORKER_CLAIM)
         before = connect().events(run.run_id)

@@ -13,8 +13,8 @@ from retake.runs.run import (
     StaleRun,
     Transition,
     UnknownRun,
+    begun_run,
     moved,
-    new_run,
     noted,
     run_id_of,
 )
@@ -37,10 +37,10 @@ class ModelLedger(Ledger):
 
     def _create(self, request: RunRequest) -> Run:
         with self._store.lock:
-            run, event = new_run(request, self._next_attempt(request.task_id), at=self._clock.now())
+            run, events = begun_run(request, self._next_attempt(request.task_id), at=self._clock.now())
             if run.run_id not in self._store.runs:
                 self._store.runs[run.run_id] = run
-                self._store.events[run.run_id] = [event]
+                self._store.events[run.run_id] = events
             return self._store.runs[run.run_id]
 
     def _get(self, run_id: str) -> Run:
