@@ -46,6 +46,7 @@ PROCESSES = {
     "test_console_doctor",
     "test_console_process",
     "test_cut_uploads",
+    "test_dead_robots",
     "test_examples",
     "test_extras",
     "test_full_disk",

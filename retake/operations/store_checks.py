@@ -6,7 +6,7 @@ The bucket is tried with a scratch object and a lease of the doctor's own. Both 
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from retake.alerts.store import BoardStore
 from retake.bucket import ANY, Bucket, this_process
 from retake.clock import Clock
 from retake.errors import ErrorRecord, LeaseHeld, RetakeError, StateError
+from retake.foreign_text import one_line
+from retake.kpi.facts import ROBOT
 from retake.operations.finding import Finding, Verdict, fault, named, of_error, ok, warn
 from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
@@ -23,7 +25,8 @@ from retake.operations.words import ago, code_of, moment, span, usd
 from retake.plural import count
 from retake.runs import Ledger
 from retake.runs.ledger import LEDGER_SETTING, OldTables
-from retake.runs.run import ERROR
+from retake.runs.recovery import PATIENCE_S
+from retake.runs.run import ERROR, Run
 from retake.runs.states import FINAL, RunStatus
 
 SKEW_WARN_S, SKEW_FAULT_S = 5.0, 300.0
@@ -37,6 +40,7 @@ MAX_FAILED_SHARE = 0.2
 """The share of failed runs above which something is wrong (docs/protocol.md, section "Degraded mode")."""
 
 _MAX_RUNS = 50  # of a ledger, and ledgers
+_MAX_NAMED = 3
 _SCRATCH = "doctor-"
 _LEASE = "doctor"
 
@@ -145,7 +149,8 @@ def ledger_checks(operations: Operations) -> Iterator[Finding]:
         try:
             if url is not None:
                 yield _tables(url, operations.ledger_setting(pipeline))
-            counts = operations.ledger(pipeline).counts()
+            ledger = operations.ledger(pipeline)
+            counts, left = ledger.counts(), _left_by_robots(ledger, operations.clock.now())
         except OldTables:
             continue  # the check of the tables has said so
         except RetakeError as error:
@@ -155,6 +160,19 @@ def ledger_checks(operations: Operations) -> Iterator[Finding]:
         if len(operations.pipelines) == 1 or url is not None:
             runs = ", ".join(f"{n} {status}" for status, n in counts.items() if n) or "no run yet"
             yield ok("ledger", f"{'in the bucket' if url is None else 'answers'}: {runs}")
+        if left:
+            named_runs = ", ".join(f"{it.run_id} ({one_line(it.task_id)})" for it in left[:_MAX_NAMED])
+            told = named_runs + (", …" if len(left) > _MAX_NAMED else "")
+            do = "a robot resumes its own, or gives them up, when it works again; `cancel RUN` ends one for good"
+            yield warn("robots", f"{count(len(left), 'run')} whose process is dead or silent: {told}", do)
+
+
+def _left_by_robots(ledger: Ledger, now: datetime) -> list[Run]:
+    """Return the runs of robots that are interrupted, or running and silent: a dead process has left them. Nothing but
+    the robot itself looks after its runs."""
+    silent = ledger.silent(now - timedelta(seconds=PATIENCE_S))
+    interrupted = ledger.runs(status=[RunStatus.INTERRUPTED], limit=_MAX_RUNS)
+    return [run for run in (*silent, *interrupted) if run.pipeline.startswith(ROBOT)]
 
 
 def _tables(url: str, setting: str) -> Finding:

@@ -27,7 +27,7 @@ from retake.robots.follow_ups import Do
 from retake.robots.policies import RobotPolicy
 from retake.robots.protocol import batch_policy, creation_policy, keyed, longest_deferral_s, longest_lease_s
 from retake.robots.read_only import ReadOnly
-from retake.robots.run_record import RobotRun
+from retake.robots.run_record import RobotRun, RobotRuns
 from retake.robots.sections import CACHED_BY_DEFAULT
 
 _log = getLogger(__name__)
@@ -73,9 +73,10 @@ class Robot:
     def __init__(self, policy: RobotPolicy, ports: Ports) -> None:
         self.policy, self._ports = policy, ports
         self._states = ports.states or MemoryStateStore()
-        self.deferrals = Deferrals(
-            self._states, policy.id, ports.clock, longest_deferral_s(policy), longest_lease_s(policy)
-        )
+        lease_s = longest_lease_s(policy)
+        self.deferrals = Deferrals(self._states, policy.id, ports.clock, longest_deferral_s(policy), lease_s)
+        # Deferred work that a dead process has taken is due again after `lease_s`, and then resumes its run.
+        self._runs = RobotRuns(ports.ledger, policy.id, ports.clock, owner=ports.owner, resumable_s=2 * lease_s)
         self._breaker = policy.breaker and Breaker(
             policy.breaker.name, self._states, policy.breaker.policy, clock=ports.clock, owner=ports.owner
         )
@@ -252,19 +253,19 @@ class Robot:
         """
         self._check_mode()
         execution = self._execution(correlation_id, data)
-        creator = self.creator(parts, execution.observe)
-        try:
-            with execution.run.ending():
+        with execution.run.ending():
+            creator = self.creator(parts, execution.observe)
+            try:
                 created = creator.create(data, key)
+            except ReadOnly as error:  # the sink was told when read-only mode began
+                return Result(None, (execution.failed(error, follows=()),), execution.attempts)
+            except CodedError as error:
+                begins = creator.read_only_began
+                return Result(None, (execution.failed(error, read_only_begins=begins),), execution.attempts)
             execution.run.done()
-            if created.how is not creation.How.FOUND:  # finding an existing item does not show that creating works
-                tell_recovery(self._ports.sink, self.policy.id)
-            return Result(created, (), execution.attempts)
-        except ReadOnly as error:  # the sink was told when read-only mode began
-            return Result(None, (execution.failed(error, follows=()),), execution.attempts)
-        except CodedError as error:
-            begins = creator.read_only_began
-            return Result(None, (execution.failed(error, read_only_begins=begins),), execution.attempts)
+        if created.how is not creation.How.FOUND:  # finding an existing item does not show that creating works
+            tell_recovery(self._ports.sink, self.policy.id)
+        return Result(created, (), execution.attempts)
 
     def creator(
         self, parts: creation.CreationParts[T], observe: Callable[[Tried], None] = lambda tried: None
@@ -289,9 +290,17 @@ class Robot:
         ports = self._ports
         policy, breaker = batch_policy(self.policy), self._breaker
         batches = batch.Batches(parts, policy, ports.clock, ports.random, stop=ports.stop, breaker=breaker)
-        run = self._run(correlation_id)
+        run = self._runs.begin(correlation_id)
         with run.ending():
             report = batches.run(keyed(self.policy, items))
+            failures = self._batch_failures(report, correlation_id, run)
+            run.done()
+        if report.statistics.created and not failures:
+            tell_recovery(self._ports.sink, self.policy.id)
+        return Result(report, failures, report.statistics.tally.calls)
+
+    def _batch_failures(self, report: batch.BatchReport[T], correlation_id: str, run: RobotRun) -> tuple[Failure, ...]:
+        """Hand in the actions that follow the failures of items, which are one failure for each error code."""
         failed: dict[str, tuple[CodedError, list[str]]] = {}
         for key, ended in report.ended.items():
             if ended.error:
@@ -303,10 +312,7 @@ class Robot:
             given, context = {"items": keys}, {"statistics": figures}
             execution = self._execution(correlation_id, given, context, done_already=DONE_BY_BATCHES, run=run)
             failures.append(execution.failed(error))
-        run.done()
-        if report.statistics.created and not failures:
-            tell_recovery(self._ports.sink, self.policy.id)
-        return Result(report, tuple(failures), report.statistics.tally.calls)
+        return tuple(failures)
 
     def _check_mode(self) -> None:
         """Raise RobotDegraded if the robot may not run in the current mode."""
@@ -335,13 +341,8 @@ class Robot:
             context=context or {},
             done_already=done_already,
             deferrals=self.deferrals,
-            run=run or self._run(correlation_id),
+            run=run or self._runs.begin(correlation_id),
         )
-
-    def _run(self, correlation_id: str) -> RobotRun:
-        if not isinstance(correlation_id, str):  # kept with deferred work, it would make all of that unreadable
-            raise ValueError(f"correlation_id: {correlation_id!r} is not text")  # noqa: TRY004  as for other arguments
-        return RobotRun(self._ports.ledger, self.policy.id, correlation_id, self._ports.owner)
 
 
 def _is_partly_done(robot_id: str, partly_done: Callable[[], bool]) -> bool:

@@ -2,35 +2,100 @@
 
 A failed attempt is an event `run.error` with the standard record, a result is `run.step.done` with the robot's id as
 the step. The ledger is for observation only: if it is unreachable, the robot works on, and a warning is logged.
+
+While the work is done, its run has heartbeats. The run of a process that died is silent, and is marked as interrupted
+by the next robot with this id. The same work resumes it; if nobody does that work, it is given up.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from datetime import timedelta
 from logging import getLogger
 from uuid import uuid4
 
-from retake.errors import CodedError, RetakeError, Stopped
+from retake.attempts import steady
+from retake.clock import Clock, is_ahead, stamp
+from retake.errors import RetakeError, RunError, Stopped
 from retake.robots.action_sink import Record
 from retake.runs import Ledger
-from retake.runs.run import ERROR, STEP_DONE, Note, Run
-from retake.runs.states import Trigger
+from retake.runs.recovery import PATIENCE_S, Recovery, give_up, take_over
+from retake.runs.run import ERROR, STEP_DONE, Note, Run, StaleRun
+from retake.runs.run_handle import HEARTBEAT_S, RunHandle
+from retake.runs.states import RunStatus, Trigger
 from retake.runs.validation import mended, mended_record
 
 PIPELINE = "robot/"
+ACTOR = "robot"
+
+_MAX_LEFT = 1000  # interrupted runs that are looked at in one sweep
 
 _log = getLogger(__name__)
 
 
-class RobotRun:
-    """The run of one piece of work of the robot `robot_id`. Without a `ledger`, nothing is recorded.
+class RobotRuns:
+    """The runs of the robot `robot_id`, and those that its dead processes have left. Without a `ledger` there are none.
 
-    `owner` names the worker ("host:pid"). No method raises RetakeError.
+    `owner` names the worker ("host:pid"). An interrupted run is given up after `resumable_s` seconds.
     """
 
-    def __init__(self, ledger: Ledger | None, robot_id: str, correlation_id: str, owner: str) -> None:
-        self._ledger, self._robot_id, self._owner = ledger, robot_id, owner
+    def __init__(self, ledger: Ledger | None, robot_id: str, clock: Clock, *, owner: str, resumable_s: float) -> None:
+        self.ledger, self.robot_id, self.clock, self.owner = ledger, robot_id, clock, owner
+        self._resumable_s = resumable_s
+        self._pipeline = f"{PIPELINE}{robot_id}"
+        self._recovery = ledger and Recovery(ledger, clock, pipeline=self._pipeline)
+        self._now = steady(clock)
+        self._swept_at = self._now() - timedelta(seconds=PATIENCE_S)
+        self._left: dict[str, Run] = {}  # interrupted runs, by task, as of the last sweep
+
+    def begin(self, correlation_id: str) -> "RobotRun":
+        """Return the run of a piece of work that begins: the one that a dead process has left of it, or a new one.
+
+        Raises ValueError for an id that is not text, but never RetakeError.
+        """
+        if not isinstance(correlation_id, str):  # kept with deferred work, it would make all of that unreadable
+            raise ValueError(f"correlation_id: {correlation_id!r} is not text")  # noqa: TRY004  as for other arguments
+        return RobotRun(self, f"{self.robot_id}/{correlation_id}"[:200])
+
+    def begun(self, ledger: Ledger, task_id: str) -> Run:
+        """Return what `begin` is to record. Raises StateError, StorageError, LeaseHeld."""
+        self._sweep(ledger)
+        if left := self._left.pop(task_id, None):
+            with suppress(RunError):  # somebody else has resumed, cancelled or removed it
+                run = take_over(ledger, left, self.clock, worker=self.owner, actor=ACTOR)
+                if not run.ended:
+                    return run
+        key = f"{task_id}#{uuid4().hex}"
+        return ledger.create_for_task(task_id, key, actor=ACTOR, pipeline=self._pipeline, worker=self.owner)
+
+    def _sweep(self, ledger: Ledger) -> None:
+        """Find what dead processes have left, at most once in PATIENCE_S. Runs that were left for long are given up."""
+        if not self._recovery or (self._now() - self._swept_at).total_seconds() < PATIENCE_S:
+            return
+        self._swept_at = self._now()
+        try:
+            self._recovery.sweep()
+            interrupted = ledger.runs(status=[RunStatus.INTERRUPTED], pipeline=self._pipeline, limit=_MAX_LEFT)
+            self._left = {run.task_id: run for run in reversed(interrupted) if not self._given_up(ledger, run)}
+        except RetakeError as error:
+            _log.warning("%s: the runs that dead processes have left are not recovered: %s", self.robot_id, error)
+
+    def _given_up(self, ledger: Ledger, run: Run) -> bool:
+        now, until = self.clock.now(), run.updated_at + timedelta(seconds=self._resumable_s)
+        if is_ahead(until, now, longest_s=self._resumable_s):
+            return False
+        why = f"{run.run_id} (task {run.task_id}) was interrupted at {stamp(run.updated_at)}, and nobody resumed it"
+        with suppress(RunError):  # somebody else was faster
+            give_up(ledger, run, now, why=why)
+        return True
+
+
+class RobotRun:
+    """The run of one piece of work among the `runs` of a robot. No method raises RetakeError."""
+
+    def __init__(self, runs: RobotRuns, task_id: str) -> None:
+        self._runs, self._robot_id = runs, runs.robot_id
         self._run: Run | None = None
-        self._change(lambda ledger: self._begun(ledger, f"{robot_id}/{correlation_id}"[:200]))
+        self._change(lambda ledger: runs.begun(ledger, task_id))
 
     def tried(self, record: Record) -> None:
         """Record a failed attempt that is retried."""
@@ -47,14 +112,11 @@ class RobotRun:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """End the run if the `with` block raises: as cancelled if the work was stopped, else as failed.
-
-        A CodedError does not end it: its record follows in `failed`.
-        """
+        """Send heartbeats while the `with` block runs, and end the run if it raises: as cancelled if the work was
+        stopped, else as failed."""
         try:
-            yield
-        except CodedError:
-            raise
+            with self._kept_alive():
+                yield
         except Stopped:
             self._end(Trigger.CANCEL_COMMAND)
             raise
@@ -62,15 +124,16 @@ class RobotRun:
             self._end(Trigger.NON_RETRYABLE_ERROR)
             raise
 
-    def _begun(self, ledger: Ledger, task_id: str) -> Run:
-        key = f"{task_id}#{uuid4().hex}"
-        run = ledger.create_for_task(task_id, key, actor="robot", pipeline=f"{PIPELINE}{self._robot_id}")
-        return ledger.move(run, Trigger.WORKER_CLAIM, actor="robot", worker=self._owner)
+    def _kept_alive(self) -> AbstractContextManager[object]:
+        if self._runs.ledger is None or self._run is None or self._run.ended:
+            return nullcontext()
+        handle = RunHandle(self._runs.ledger, self._run, self._runs.clock, heartbeat_s=HEARTBEAT_S)
+        return handle.kept_alive()
 
     def _add(self, note: Note) -> None:
         def add(ledger: Ledger) -> Run | None:
             if self._run:
-                ledger.note(self._run, note.kind, note.payload, actor="robot")
+                ledger.note(self._run, note.kind, note.payload, actor=ACTOR)
             return self._run
 
         self._change(add)
@@ -79,14 +142,22 @@ class RobotRun:
         def end(ledger: Ledger) -> Run | None:
             if self._run is None or self._run.ended:
                 return self._run
-            return ledger.move(self._run, trigger, actor="robot", error=error, notes=notes)
+            try:
+                return ledger.move(self._run, trigger, actor=ACTOR, error=error, notes=notes)
+            except StaleRun:
+                run = ledger.get(self._run.run_id)
+                if run.status is not RunStatus.INTERRUPTED:
+                    raise
+            # The ledger, or this process, was away for so long that another one has taken it for dead.
+            run = ledger.move(run, Trigger.RECOVERY_RESUME, actor=ACTOR, worker=self._runs.owner)
+            return ledger.move(run, trigger, actor=ACTOR, error=error, notes=notes)
 
         self._change(end)
 
     def _change(self, change: Callable[[Ledger], Run | None]) -> None:
-        if self._ledger is None:
+        if self._runs.ledger is None:
             return
         try:
-            self._run = change(self._ledger)
+            self._run = change(self._runs.ledger)
         except RetakeError as error:
             _log.warning("%s: its work is not recorded on the ledger: %s", self._robot_id, error)

@@ -146,9 +146,11 @@ def interrupt(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, tr
     return ledger.move(run, Trigger.PROCESS_RESTART, actor=actor, error=record, trace_id=trace_id)
 
 
-def give_up(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trace_id: str | None = None) -> Run:
-    """Mark an interrupted run that was resumed too often as failed, and return it."""
-    text = why_given_up(run)
+def give_up(
+    ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trace_id: str | None = None, why: str = ""
+) -> Run:
+    """Mark an interrupted run as failed, and return it. Without another reason, it was resumed too often."""
+    text = why or why_given_up(run)
     _log.error("%s", text)
     record = _record(run, text, now, {"resumes": run.resumes}, escalate("operator", GIVEN_UP_ADVICE))
     return ledger.move(run, Trigger.RECOVERY_ABORT, actor=actor, error=record, trace_id=trace_id)

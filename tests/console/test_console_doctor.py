@@ -29,6 +29,7 @@ from retake.errors import StorageError
 from retake.keys import Keys
 from retake.operations import host_checks
 from retake.runs import open_ledger
+from retake.runs.recovery import interrupt
 from retake.sandbox import Pace, Sandbox
 from retake.settings.shared import StorageSettings
 from retake.story.content import KEYS as CONTENT_KEYS
@@ -457,3 +458,20 @@ def test_a_ledger_that_cannot_be_made_is_a_fault(tmp_path: Path) -> None:
     verdict, what = found(answer, "ledger's tables")
     assert (verdict, what) == ("fault", f"{url} does not exist, and cannot be created in {tmp_path}/text")
     assert answer.exit_code == 69
+
+
+def test_it_names_the_runs_that_dead_processes_of_robots_have_left(tmp_path: Path) -> None:
+    context = on_disk(tmp_path)
+    early = FakeClock(SystemClock().now() - timedelta(minutes=2))
+    for at, robot, task in ((early, "NR.NSI.1", "dead"), (context.clock, "NR.NSI.2", "alive")):
+        ledger = open_ledger(None, context.bucket, at)
+        ledger.create_for_task(task, task, actor="robot", pipeline=f"robot/{robot}", worker="host:1")
+    ledger = open_ledger(None, context.bucket, early)
+    ledger.create_for_task("between two ticks", "a", actor="cron", pipeline="story", worker="host:1")
+    [dead] = ledger.runs(pipeline="robot/NR.NSI.1")
+    words = f"1 run whose process is dead or silent: {dead.run_id} (dead)"
+    assert found(examined(context), "robots") == ("warn", words)
+    interrupt(ledger, dead, context.clock.now())
+    answer = examined(context)
+    assert found(answer, "robots") == ("warn", words)
+    assert answer.exit_code == 0

@@ -19,7 +19,7 @@ from retake.console.status import command as status
 from retake.console.unlock import command as unlock
 from retake.errors import RunError, SettingsError
 from retake.operations.port import Refusal
-from retake.robots.run_record import RobotRun
+from retake.robots.run_record import RobotRuns
 from retake.runs import Ledger, open_ledger, schema
 from retake.runs.database import open_database
 from retake.runs.ledger import OldTables
@@ -179,13 +179,14 @@ def test_a_run_of_a_channel_that_the_settings_have_no_more_can_be_cancelled_and_
 def test_a_robots_run_is_not_retried_and_a_robot_at_work_is_not_said_to_stop(tmp_path: Path) -> None:
     world = on_sqlite("no generation", tmp_path)
     runs = ledger(world)
-    record = RobotRun(runs, "NR.NSI.2", "order-17", "host-a:17")
+    of_robot = RobotRuns(runs, "NR.NSI.2", world.clock, owner="host-a:17", resumable_s=3600)
+    record = of_robot.begin("order-17")
     [run] = runs.runs()
     answer = act(cancel, world, run=run.run_id, yes=True)
     assert "If host-a:17 is still working, it continues: this only ends the record." in papers(answer)
     record.done()
     assert [it.status for it in runs.runs()] == [RunStatus.CANCELLED]
-    RobotRun(runs, "NR.NSI.2", "order-17", "host-a:17").failed({"error_code": "ERR_X", "error_class": "B"})
+    of_robot.begin("order-17").failed({"error_code": "ERR_X", "error_class": "B"})
     failed = runs.runs(status=[RunStatus.FAILED])[0]
     with pytest.raises(Refusal, match=r"a run of robot/NR\.NSI\.2, which only records what a program did"):
         act(retry, world, run=failed.run_id)
