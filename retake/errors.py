@@ -10,6 +10,7 @@
     ├── Stopped              a signal asked the program to stop                exit 75
     ├── OutOfThreads         this machine starts no further thread            exit 75
     ├── CapReached           the daily cap is reached                          exit 75
+    ├── Degraded             a degraded mode forbids the paid call             exit 75
     ├── RunError             an operation does not fit the run                 exit 65
     └── CodedError           classified, with a code of the protocol           exit 75, 69 or 78
         ├── RobotError       a robot failed
@@ -150,6 +151,12 @@ class OutOfThreads(RetakeError):
 
 class CapReached(RetakeError):
     """The daily cap is reached. Tasks that are paid for are still polled; everything else waits until tomorrow."""
+
+    exit_code = ExitCode.TRY_LATER
+
+
+class Degraded(RetakeError):
+    """An operator has set a degraded mode in which nothing is paid for. The call was not made."""
 
     exit_code = ExitCode.TRY_LATER
 

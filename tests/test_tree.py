@@ -75,7 +75,7 @@ BELOW = {
     "checking": {"alerts", "degraded", "kpi", "runs", "paid", "retrying", "media", "bucket"},
     "ticking": {"alerts", "degraded", "runs", "paid", "retrying", "bucket"},
     "kpi": {"runs", "retrying", "media", "bucket"},
-    "paid": {"retrying", "bucket"},
+    "paid": {"degraded", "retrying", "bucket"},
     "degraded": {"alerts", "retrying", "bucket"},
     "alerts": {"vendors", "retrying", "bucket"},
     "robots": {"alerts", "degraded", "runs", "retrying", "bucket"},

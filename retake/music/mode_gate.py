@@ -11,22 +11,19 @@ from retake.degraded.mode import EMERGENCY, MINIMAL
 from retake.degraded.store import ModeStore
 from retake.errors import StateError, StorageError
 from retake.music.settings import MusicSettings
-from retake.runs.worker import Postponed
+from retake.runs.worker import MODE_WAIT_S, Postponed
 
 _log = getLogger(__name__)
 
 DEGRADED = "ERR_TEMPORARY_DEGRADED"
 """The error code of an attempt that a degraded mode holds back."""
 
-LOOK_EVERY_S = 300.0
-"""Seconds until work that is held back looks at the mode again."""
-
 
 class HeldBack(Postponed):
     """The mode holds the work back. Nothing was called, and no attempt is used up."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(message, LOOK_EVERY_S)
+        super().__init__(message, MODE_WAIT_S)
 
 
 class ModeGate:

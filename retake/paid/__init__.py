@@ -4,6 +4,7 @@ guard.py       one paid call, made safely; the journal and the budget that a pip
 day_book.py    what each pipeline has spent in a day and has reserved, as data
 caps.py        the day's book in the bucket, for all channels and machines: reserve before a call, settle after it
 spending.py    the spending of one pipeline, held against the caps
+mode_budget.py the same, and nothing at all while a degraded mode forbids it
 bills.py       reads paid calls in documents
 paid_calls.py  PaidCalls: all of this for a program that has no pipeline of its own; plain_process.py: its process
 """

@@ -38,8 +38,9 @@ from retake.errors import (
 )
 from retake.paid.day_book import Fate, Known, is_amount
 from retake.paid.guard import DROP, HOLD, RETRY, Intent, PaidCallGuard, PayingProcess
+from retake.paid.mode_budget import ModeBudget
 from retake.paid.plain_process import PlainProcess as PlainProcess
-from retake.paid.spending import CapsBudget, Spending
+from retake.paid.spending import Spending
 
 FOLDER = "paid/"
 """The folder of a bucket that holds these calls, in a folder for each name."""
@@ -114,10 +115,9 @@ class PaidCalls:
         self._bucket = bucket.part(check_key(f"{FOLDER}{name}") + "/")
         self._entered_by: int | None = None  # process id
         self._under_way = Lock()
-        price = self._prices.__getitem__
-        self._spending = Spending(
-            bucket, self._clock, name, price, bucket_usd=daily_cap_usd, pipeline_usd=own_daily_cap_usd
-        )
+        price, own_usd = self._prices.__getitem__, own_daily_cap_usd
+        self._spending = Spending(bucket, self._clock, name, price, bucket_usd=daily_cap_usd, pipeline_usd=own_usd)
+        self._budget = ModeBudget(self._spending, lambda: self._state.known, bucket, self._clock)
 
     def __enter__(self) -> "PaidCalls":
         """Take the lease. Raises LeaseHeld while another process makes these calls, StateError, StorageError, and
@@ -129,7 +129,7 @@ class PaidCalls:
             journal = KeyedJournal(self._state, self._clock, self._find, self._on_unknown)
             self._guard = PaidCallGuard(
                 journal,
-                CapsBudget(self._spending, lambda: self._state.known),
+                self._budget,
                 lease=self._lease,
                 clock=self._clock,
                 process=self._process,
@@ -166,9 +166,9 @@ class PaidCalls:
         exception counts as OutcomeUnknown: the call may have been paid for. Returns None for a key that was given up. A
         call that an earlier process left pending is reconciled first, whatever its key.
 
-        Raises Refused, TaskFailed, OutcomeUnknown, CapReached (the call was not made), LeaseLost, StateError,
-        StorageError, LeaseHeld while another call of this object is under way (in another thread, or around this one),
-        and ValueError for a key that no file can have or a step without a price.
+        Raises Refused, TaskFailed, OutcomeUnknown, CapReached and Degraded (the call was not made), LeaseLost,
+        StateError, StorageError, LeaseHeld while another call of this object is under way (in another thread, or around
+        this one), and ValueError for a key that no file can have or a step without a price.
 
         >>> from retake.bucket.memory import MemoryBucket
         >>> from retake.errors import CapReached

@@ -12,6 +12,7 @@
     raises Decided                             as the job decided: retry_scheduled, or failed
     raises Postponed                           retry_scheduled, though nothing has failed
     raises CapReached                          the same, until the next day; it is tried again every hour
+    raises Degraded                            the same, for five minutes
     raises another, too often, or later        failed, with the standard error record; `deadline_s` counts from the
       than the policy's `deadline_s`           first time that the run was claimed
     raises OutcomeUnknown                      failed: a call that may have been paid for is not retried, unless
@@ -40,6 +41,7 @@ from retake.errors import (
     CapReached,
     Code,
     CodedError,
+    Degraded,
     LeaseHeld,
     RetakeError,
     SettingsError,
@@ -77,6 +79,9 @@ LATE = "run.result.late"
 
 MAX_CAP_WAIT_S = 3600.0
 """Maximum seconds until a run that hit the daily cap is tried again: the cap may have been raised."""
+
+MODE_WAIT_S = 300.0
+"""Seconds until a run that a degraded mode holds back is tried again."""
 
 IDLE_S = 1.0
 MAX_LEDGER_FAILURES = 30
@@ -241,6 +246,8 @@ class Worker:
             return _put_off(handle.run, error)
         except CapReached as error:
             return _put_off(handle.run, until_next_day(error, self._clock.now()))
+        except Degraded as error:
+            return _put_off(handle.run, Postponed(str(error), MODE_WAIT_S))
         except StaleRun as error:  # from `RunHandle.check`
             return Outcome(Trigger.PROCESS_RESTART, notes=(_note_of(error),))
         except Exception as error:  # noqa: BLE001  whatever a job raises must not end the worker

@@ -13,8 +13,8 @@ from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Hand, ModeSt
 from retake.degraded.settings import ModeSettings, Scheduled
 from retake.degraded.store import ModeStore
 from retake.errors import StorageError
-from retake.music.mode_gate import LOOK_EVERY_S
 from retake.operations.timeline import timeline
+from retake.runs.worker import MODE_WAIT_S
 from retake.testing.logs import CapturedLogs
 
 Rigs = Callable[..., Rig]
@@ -34,11 +34,11 @@ def test_in_mode_2_nothing_is_paid_for_and_no_attempt_is_used_up(rig: Rig, step:
     row = rig.begun(step)
     assert rig.work() == 1
     assert (rig.get(row).state, rig.attempts(row), rig.billed(kind)) == (f"{step}_running", [HELD], before)
-    rig.later(seconds=LOOK_EVERY_S)
+    rig.later(seconds=MODE_WAIT_S)
     assert rig.work() == 1
     assert (rig.attempts(row), rig.billed(kind)) == ([HELD], before), "a look is no attempt"
     set_mode(rig, FULL)
-    rig.later(seconds=LOOK_EVERY_S)
+    rig.later(seconds=MODE_WAIT_S)
     assert rig.work() == 1
     assert (rig.get(row).state, rig.billed(kind)) == (f"{step}_pending", before + 1)
     assert rig.attempts(row) == [(1, "succeeded", None)]
@@ -95,7 +95,7 @@ def test_a_mode_that_cannot_be_read_holds_back_too(rig: Rig, monkeypatch: pytest
         patch.setattr(ModeStore, "read", _unreachable)
         rig.work()
     rig.bucket.write("mode/state.json", b"{", ANY)
-    rig.later(seconds=LOOK_EVERY_S)
+    rig.later(seconds=MODE_WAIT_S)
     with CapturedLogs() as log:
         rig.work()
     [told] = [it.getMessage() for it in log.records if it.levelname == "ERROR"]
@@ -128,7 +128,7 @@ def test_each_time_that_a_step_is_put_off_is_one_entry_of_its_history(rig: Rig) 
     row = rig.begun("thumb")
     for _ in range(3):
         assert rig.work() == 1
-        rig.later(seconds=LOOK_EVERY_S)
+        rig.later(seconds=MODE_WAIT_S)
     set_mode(rig, FULL)
     assert rig.work() == 1
     ledger = rig.database.ledger

@@ -1,14 +1,14 @@
 """What a worker makes of errors that are odd themselves: no message, an endless wait, a text that no ledger takes."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
-from retake.errors import CapReached, LeaseHeld
+from retake.errors import CapReached, Degraded, LeaseHeld
 from retake.retrying.backoff import Fixed, Intervals
 from retake.retrying.policy import RetryPolicy
 from retake.runs.bucket_ledger import BucketLedger
@@ -17,7 +17,7 @@ from retake.runs.run import ERROR, Run
 from retake.runs.run_handle import RunHandle
 from retake.runs.states import RunStatus
 from retake.runs.validation import InvalidField
-from retake.runs.worker import MAX_LEDGER_FAILURES, Postponed, Worker, coded
+from retake.runs.worker import MAX_LEDGER_FAILURES, MODE_WAIT_S, Postponed, Worker, coded
 from retake.testing.logs import CapturedLogs
 
 
@@ -70,6 +70,25 @@ def test_a_run_that_meets_the_daily_cap_waits_for_the_next_day_and_has_not_faile
     said = [event.payload["text"] for event in ledger.events(run.run_id) if event.kind == "run.note"]
     assert said == ["the daily cap: 1.000 of 1.000 USD are spent; continues at 00:00 UTC"] * 3
     assert [it.getMessage() for it in log.records] == [f"{run.run_id} (task t) is put off: {text}" for text in said]
+
+
+def test_a_run_that_a_degraded_mode_holds_back_waits_and_has_not_failed() -> None:
+    def job(handle: RunHandle) -> None:
+        if clock.now() < over:
+            raise Degraded("degraded mode 2 is set")
+
+    clock = FakeClock()
+    over = clock.now() + timedelta(seconds=2 * MODE_WAIT_S)
+    ledger = BucketLedger(MemoryBucket(), clock)
+    run = ledger.create_for_task("t", "t#1", actor="cron")
+    worker = Worker(ledger, job, RetryPolicy(max_retries=0), clock, name="host:1")
+    for _ in range(2):
+        waiting = worker.work_once()
+        assert waiting
+        assert (waiting.status, waiting.error_code) == (RunStatus.RETRY_SCHEDULED, None)
+        clock.sleep(MODE_WAIT_S)
+    worker.work_once()
+    assert ledger.get(run.run_id).status is RunStatus.SUCCEEDED
 
 
 def test_what_a_job_was_told_is_not_called_a_bug() -> None:
