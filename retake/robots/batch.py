@@ -12,7 +12,7 @@ from retake.attempts import steady
 from retake.clock import Clock, wait
 from retake.errors import Code, CodedError, Stopped
 from retake.retrying.breaker import Breaker, BreakerOpen
-from retake.retrying.guard import Guard
+from retake.retrying.guard import Guard, GuardResult
 from retake.retrying.policy import RetryPolicy, checked
 from retake.retrying.time_limit import OutOfTime, within
 from retake.robots.batch_plan import (
@@ -146,7 +146,8 @@ class Batches(Generic[T]):
                 plan = looked(plan, self._there(step.keys, items))
             else:
                 for key in step.keys:
-                    plan = undone(plan, key, self._undo(items[key], plan.ended[key]))
+                    result = self._undo(items[key], plan.ended[key])
+                    plan = undone(plan, key, result.error, result.retries)
         return plan
 
     def _wait(self, load: BatchLoad) -> None:
@@ -198,12 +199,12 @@ class Batches(Generic[T]):
     def _found(self, item: BatchItem) -> T | None:
         return self._guard.outcome(lambda call: self._parts.find(item)).value
 
-    def _undo(self, item: BatchItem, ended: EndedItem[T]) -> CodedError | None:
+    def _undo(self, item: BatchItem, ended: EndedItem[T]) -> GuardResult[None]:
         made = cast(T, ended.item)
-        error = self._guard.outcome(lambda call: self._parts.undo(item, made)).error
-        if error:
-            _log.error("%s was made and could not be rolled back: %s", item.key, error)
-        return error
+        result = self._guard.outcome(lambda call: self._parts.undo(item, made))
+        if result.error:
+            _log.error("%s was made and could not be rolled back: %s", item.key, result.error)
+        return result
 
 
 def _timed(policy: RetryPolicy, code: str | None, call: Callable[[], T]) -> T:

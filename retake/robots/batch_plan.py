@@ -65,6 +65,7 @@ class EndedItem(NamedTuple, Generic[T]):
     fate: ItemFate
     item: T | None  # None if it failed
     error: CodedError | None = None  # why it failed, or why it could not be rolled back
+    retries: int = 0  # how often it was tried again, alone or with other items; if its rollback failed, how often that
 
 
 class BatchLoad(NamedTuple):
@@ -74,6 +75,7 @@ class BatchLoad(NamedTuple):
     due: datetime
     attempt: int = 1
     alone: bool = False  # one item that failed in a larger call: the policy for items applies
+    retries: int = 0  # how often its items were tried before, in whatever load
 
 
 class BatchTally(NamedTuple):
@@ -157,7 +159,7 @@ def found(plan: BatchPlan[T], load: BatchLoad, there: Mapping[str, T]) -> BatchP
     An item counts as created by us if an earlier call sent it, whose answer was lost.
     """
     ended = {
-        key: EndedItem(ItemFate.CREATED if key in plan.sent else ItemFate.EXISTING, item)
+        key: EndedItem(ItemFate.CREATED if key in plan.sent else ItemFate.EXISTING, item, retries=load.retries)
         for key, item in there.items()
         if key in load.keys
     }
@@ -174,13 +176,14 @@ def answered(
     for key in load.keys:
         answer = answers.get(key) or RobotError(UNANSWERED, f"the answer says nothing about {key}")
         if isinstance(answer, CodedError):
-            again = _again(plan, answer, key, load.attempt if load.alone else 1, now, random)
+            again = _again(plan, answer, key, load, now, random)
             if again:
                 loads.append(again)
             else:
-                ended[key] = EndedItem(ItemFate.FAILED, None, answer)
+                ended[key] = EndedItem(ItemFate.FAILED, None, answer, load.retries)
         else:
-            ended[key] = EndedItem(ItemFate.CREATED if isinstance(answer, Made) else ItemFate.EXISTING, answer.item)
+            fate = ItemFate.CREATED if isinstance(answer, Made) else ItemFate.EXISTING
+            ended[key] = EndedItem(fate, answer.item, retries=load.retries)
     return _called(_with(plan, load, loads, ended), load)
 
 
@@ -201,30 +204,32 @@ def refused(
     """Return the plan after the whole call failed or, if nothing was `sent`, the lookup before it."""
     after = _called(plan, load) if sent else plan
     if load.alone:
-        again = _again(plan, error, load.keys[0], load.attempt, now, random)
+        again = _again(plan, error, load.keys[0], load, now, random)
         return _with(after, load, (again,), {}) if again else _failed(after, load, error)
     if error.code in plan.policy.split_codes and len(load.keys) > 1:
         middle = (len(load.keys) + 1) // 2
-        halves = (BatchLoad(load.keys[:middle], now), BatchLoad(load.keys[middle:], now))
+        halves = [BatchLoad(half, now, retries=load.retries + 1) for half in (load.keys[:middle], load.keys[middle:])]
         return _with(after, load, halves, {})._replace(tally=after.tally._replace(splits=after.tally.splits + 1))
     decision = _decided(plan, plan.policy.batch, error, load.attempt, now, random)
     if not isinstance(decision, Retry):
         return _failed(after, load, error)
     due = now + timedelta(seconds=decision.after_s)
-    return _with(after, load, (load._replace(attempt=decision.attempt, due=due),), {})
+    again = load._replace(attempt=decision.attempt, due=due, retries=load.retries + 1)
+    return _with(after, load, (again,), {})
 
 
 def looked(plan: BatchPlan[T], there: Mapping[str, T]) -> BatchPlan[T]:
     """Return the plan after these items, which seemed to have failed, were found after all."""
-    ended = {key: EndedItem(ItemFate.CREATED, item) for key, item in there.items()}
+    ended = {key: EndedItem(ItemFate.CREATED, item, retries=plan.ended[key].retries) for key, item in there.items()}
     return plan._replace(ended={**plan.ended, **ended}, verified=True)
 
 
-def undone(plan: BatchPlan[T], key: str, error: CodedError | None) -> BatchPlan[T]:
-    """Return the plan after this item was rolled back or, with `error`, could not be."""
+def undone(plan: BatchPlan[T], key: str, error: CodedError | None, retries: int = 0) -> BatchPlan[T]:
+    """Return the plan after this item was rolled back or, with `error`, could not be, with so many `retries`."""
     was = plan.ended[key]
     if error:
-        return plan._replace(ended={**plan.ended, key: was._replace(error=error)}, kept=plan.kept | {key})
+        kept = was._replace(error=error, retries=retries)
+        return plan._replace(ended={**plan.ended, key: kept}, kept=plan.kept | {key})
     return plan._replace(ended={**plan.ended, key: was._replace(fate=ItemFate.ROLLED_BACK)})
 
 
@@ -245,16 +250,17 @@ def _decided(
 
 
 def _again(
-    plan: BatchPlan[T], error: CodedError, key: str, attempt: int, now: datetime, random: Callable[[], float]
+    plan: BatchPlan[T], error: CodedError, key: str, load: BatchLoad, now: datetime, random: Callable[[], float]
 ) -> BatchLoad | None:
-    decision = _decided(plan, plan.policy.item, error, attempt, now, random)
+    decision = _decided(plan, plan.policy.item, error, load.attempt if load.alone else 1, now, random)
     if not isinstance(decision, Retry):
         return None
-    return BatchLoad((key,), now + timedelta(seconds=decision.after_s), decision.attempt, alone=True)
+    due = now + timedelta(seconds=decision.after_s)
+    return BatchLoad((key,), due, decision.attempt, alone=True, retries=load.retries + 1)
 
 
 def _failed(plan: BatchPlan[T], load: BatchLoad, error: CodedError) -> BatchPlan[T]:
-    return _with(plan, load, (), {key: EndedItem(ItemFate.FAILED, None, error) for key in load.keys})
+    return _with(plan, load, (), {key: EndedItem(ItemFate.FAILED, None, error, load.retries) for key in load.keys})
 
 
 def _with(

@@ -311,6 +311,7 @@ class Robot:
         for error, keys in sorted(failed.values(), key=lambda it: it[0].error_class is not ErrorClass.CRITICAL):
             given, context = {"items": keys}, {"statistics": figures}
             execution = self._execution(correlation_id, given, context, done_already=DONE_BY_BATCHES, run=run)
+            execution.attempts = 1 + max(report.ended[key].retries for key in keys)
             failures.append(execution.failed(error))
         return tuple(failures)
 

@@ -16,6 +16,7 @@ from retake.robots.batch_plan import (
     BatchLoad,
     BatchPlan,
     BatchPolicy,
+    EndedItem,
     Exists,
     ItemFate,
     Look,
@@ -106,20 +107,20 @@ def test_an_item_that_failed_is_repeated_alone_after_the_waits_of_the_protocol()
     now = NOW
     for repeat, wait in enumerate([1, 3, 9, 27, 81], 1):
         now += timedelta(seconds=wait)
-        assert load_of(plan) == BatchLoad(("a",), now, repeat + 1, alone=True)
+        assert load_of(plan) == BatchLoad(("a",), now, repeat + 1, alone=True, retries=repeat)
         plan = answer(plan, {"a": A}, now)
-    assert (plan.ended["a"].fate, plan.ended["a"].error) == (ItemFate.FAILED, A)
+    assert plan.ended["a"] == EndedItem(ItemFate.FAILED, None, A, 5)
     assert plan.tally.item_repeats == 5
     assert next_step(plan) == Look(("a",))
 
 
 def test_what_is_due_first_comes_first() -> None:
     plan = answer(start(("a", "b")), {"a": A, "b": A})
-    assert load_of(plan) == BatchLoad(("a",), at(1), 2, alone=True)
+    assert load_of(plan) == BatchLoad(("a",), at(1), 2, alone=True, retries=1)
     plan = answer(plan, {"a": A}, at(1))
-    assert load_of(plan) == BatchLoad(("b",), at(1), 2, alone=True)
+    assert load_of(plan) == BatchLoad(("b",), at(1), 2, alone=True, retries=1)
     plan = answer(plan, {"b": Made("b")}, at(1))
-    assert load_of(plan) == BatchLoad(("a",), at(4), 3, alone=True)
+    assert load_of(plan) == BatchLoad(("a",), at(4), 3, alone=True, retries=2)
 
 
 def test_a_batch_that_failed_is_repeated_whole_after_the_waits_of_the_protocol() -> None:
@@ -127,7 +128,7 @@ def test_a_batch_that_failed_is_repeated_whole_after_the_waits_of_the_protocol()
     for repeat, wait in enumerate([5, 25, 125], 1):
         plan = refused(plan, load_of(plan), A, now, middle)
         now += timedelta(seconds=wait)
-        assert load_of(plan) == BatchLoad(TEN, now, repeat + 1)
+        assert load_of(plan) == BatchLoad(TEN, now, repeat + 1, retries=repeat)
     plan = refused(plan, load_of(plan), A, now, middle)
     assert plan.of(ItemFate.FAILED) == TEN
     assert plan.tally.batch_repeats == 3
@@ -136,7 +137,7 @@ def test_a_batch_that_failed_is_repeated_whole_after_the_waits_of_the_protocol()
 def test_an_items_own_repeats_are_counted_from_the_first_answer_however_often_the_batch_was_repeated() -> None:
     plan = refused(start(), load_of(start()), A, NOW, middle)
     plan = answer(plan, {**made("bcdefghij"), "a": A}, at(5))
-    assert load_of(plan) == BatchLoad(("a",), at(6), 2, alone=True)
+    assert load_of(plan) == BatchLoad(("a",), at(6), 2, alone=True, retries=2)
 
 
 def test_what_has_passed_its_deadline_is_not_repeated_neither_whole_nor_alone() -> None:

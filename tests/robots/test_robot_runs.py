@@ -126,6 +126,45 @@ def test_a_batch_that_failed_in_several_ways_ends_with_a_critical_error() -> Non
     assert [str(it.error.code) for it in result.failures] == [codes["b"], codes["a"]]
 
 
+def test_the_record_of_a_batch_tells_how_often_its_items_were_tried_again() -> None:
+    """The console shows the attempt of a failure by it: `show RUN`."""
+    lost, too_large = "ERR_TEMPORARY_BATCH_FAILURE", "ERR_CRITICAL_MEMORY_OVERFLOW"
+    shop, calls = Shop("NR.NSI.5"), 0
+
+    def send(sending: Any) -> dict[str, Any]:
+        nonlocal calls
+        calls += 1
+        if calls <= 2:  # of all items, and of both halves
+            raise RobotError(lost if calls == 1 else too_large, "it failed")
+        refused = RobotError("ERR_BUSINESS_INVALID_SCRAP_TYPE", "it is refused")
+        answers = {"a": refused, "b": RobotError(lost, "it failed")}
+        return {it.key: answers.get(it.key, Made(it.key)) for it in sending.items}
+
+    parts = BatchParts(find=lambda item: None, send=send, undo=lambda item, made: None)
+    result = shop.robot.create_all(parts, [BatchItem(key, {"n": key}) for key in "abcdef"], correlation_id="c")
+    retries = {str(it.error.code): it.record["details"]["retry_count"] for it in result.failures}
+    assert retries == {"ERR_BUSINESS_INVALID_SCRAP_TYPE": 2, lost: 2 + 5}
+
+
+def test_an_item_that_cannot_be_rolled_back_tells_how_often_that_was_tried_again() -> None:
+    shop = Shop("NR.NSI.5")
+
+    def send(sending: Any) -> dict[str, Any]:
+        refused = RobotError("ERR_BUSINESS_INVALID_SCRAP_TYPE", "it is refused")
+        return {it.key: Made(it.key) if it.key == "a" else refused for it in sending.items}
+
+    def undo(item: BatchItem, made: object) -> None:
+        raise RobotError("ERR_TEMPORARY_BATCH_FAILURE", "it cannot be rolled back")
+
+    parts = BatchParts(find=lambda item: None, send=send, undo=undo)
+    result = shop.robot.create_all(parts, [BatchItem(key, {"n": key}) for key in "abc"], correlation_id="c")
+    retries = {
+        tuple(it.record["details"]["input_data"]["items"]): it.record["details"]["retry_count"]
+        for it in result.failures
+    }
+    assert retries == {("a",): 5, ("b", "c"): 0}
+
+
 def test_a_ledger_that_is_away_stops_no_robot() -> None:
     class Away(Wrapper):
         def write(self, key, data, expect):  # type: ignore[no-untyped-def]
