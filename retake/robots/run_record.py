@@ -8,14 +8,14 @@ by the next robot with this id. The same work resumes it; if nobody does that wo
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from logging import getLogger
 from uuid import uuid4
 
 from retake.attempts import steady
 from retake.clock import Clock, is_ahead, stamp
-from retake.errors import RetakeError, RunError, Stopped
+from retake.errors import OutOfThreads, RetakeError, RunError, Stopped, naming_thread_shortage
 from retake.robots.action_sink import Record
 from retake.runs import Ledger
 from retake.runs.recovery import PATIENCE_S, Recovery, give_up, take_over
@@ -115,7 +115,8 @@ class RobotRun:
         """Send heartbeats while the `with` block runs, and end the run if it raises: as cancelled if the work was
         stopped, else as failed."""
         try:
-            with self._kept_alive():
+            with ExitStack() as held:
+                self._keep_alive(held)
                 yield
         except Stopped:
             self._end(Trigger.CANCEL_COMMAND)
@@ -124,11 +125,16 @@ class RobotRun:
             self._end(Trigger.NON_RETRYABLE_ERROR)
             raise
 
-    def _kept_alive(self) -> AbstractContextManager[object]:
+    def _keep_alive(self, held: ExitStack) -> None:
+        """Send heartbeats until `held` is closed."""
         if self._runs.ledger is None or self._run is None or self._run.ended:
-            return nullcontext()
+            return
         handle = RunHandle(self._runs.ledger, self._run, self._runs.clock, heartbeat_s=HEARTBEAT_S)
-        return handle.kept_alive()
+        try:
+            with naming_thread_shortage():
+                held.enter_context(handle.kept_alive())
+        except OutOfThreads as error:
+            _log.warning("%s: its run has no heartbeats, and may be taken for dead: %s", self._robot_id, error)
 
     def _add(self, note: Note) -> None:
         def add(ledger: Ledger) -> Run | None:

@@ -2,12 +2,15 @@
 
 import threading
 from datetime import timedelta
+from itertools import product
 from pathlib import Path
 
 import pytest
 from dying_robot import ROBOT, killed_in, robot_of
 from waiting import eventually
 
+from retake.bucket import Bucket
+from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock, SystemClock
 from retake.errors import Code, RobotError, StorageError
@@ -229,3 +232,39 @@ def test_a_ledger_that_cannot_say_what_was_left_still_records_the_work(monkeypat
         robot.run(lambda call: "result", correlation_id="event-1")
     assert fleet.run().status is RunStatus.SUCCEEDED
     assert logs.warnings == [f"{ROBOT}: the runs that dead processes have left are not recovered: away"]
+
+
+def test_a_machine_that_starts_no_further_thread_still_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    fleet = Fleet()
+    with CapturedLogs() as logs:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        assert fleet.robot().run(lambda call: "result", correlation_id="event-1").value == "result"
+    assert fleet.run().status is RunStatus.SUCCEEDED
+    [warning] = logs.warnings
+    assert "has no heartbeats" in warning
+
+
+def test_a_death_at_any_operation_leaves_no_run_that_does_not_end() -> None:
+    def work(fleet: Fleet, bucket: Bucket, correlation_id: str = "event-1") -> None:
+        ports = Ports(fleet.clock, lambda: 0.5, RecordingSink(), ledger=BucketLedger(bucket, fleet.clock))
+        Robot(POLICIES[ROBOT], ports).run(lambda call: "result", correlation_id=correlation_id)
+
+    fleet = Fleet()
+    counted = FailingBucket(MemoryBucket(fleet.store))
+    work(fleet, counted)
+    for number, after in product(range(1, len(counted.operations) + 1), (False, True)):
+        fleet = Fleet()
+        dying = FailingBucket(MemoryBucket(fleet.store), Fault(Crash, number=number, after=after))
+        with pytest.raises(Crash):
+            work(fleet, dying)
+        fleet.store.end_leases()
+        fleet.clock.sleep(3600)
+        work(fleet, MemoryBucket(fleet.store), "event-2")
+        for _ in range(2):
+            assert all(run.status is not RunStatus.QUEUED for run in fleet.ledger.runs())
+            fleet.clock.sleep(2 * LEASE_S)
+            work(fleet, MemoryBucket(fleet.store), "event-2")
+        assert all(run.ended for run in fleet.ledger.runs()), (number, after)
