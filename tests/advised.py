@@ -1,4 +1,4 @@
-"""The commands in texts that people read, as the console understands them.
+"""Find and run the `retake` commands that messages and documents tell the reader to type.
 
 commands_in("no attempt is left; retake music resolve 7 VIDEO_ID, or 7 --again")
     → ["music", "resolve", "7", "VIDEO_ID"], ["music", "resolve", "7", "--again"]
@@ -15,12 +15,15 @@ from retake.console.command_context import CommandContext
 
 _BEGINNING = re.compile(r"\bretake (?=[a-z])")
 _ARGUMENT = re.compile(r"[A-Z_]{2,}|N|[\w-]*\d[\w-]*|NR\.NSI\.\d")
-"""What can only be an argument: a placeholder, or an id."""
+"""Words that can only be arguments: placeholders and ids."""
 
 
 def commands_in(text: str) -> Iterator[list[str]]:
-    """Yield the words of each command in a text, without `retake`. Words of prose that follow a command end it, unless
-    the text is a command line; an alternative ("or 7 --again") has the names of the command before it."""
+    """Yield the words of each command in a text, without `retake`.
+
+    Prose after a command ends it, unless the text is itself a command line. An alternative ("or 7 --again") takes its
+    names from the command before it.
+    """
     if text.startswith("python -m retake ") and ", or " not in text:
         yield text.split()[3:]
         return
@@ -37,7 +40,7 @@ def commands_in(text: str) -> Iterator[list[str]]:
 
 
 def parsed(words: list[str]) -> tuple[click.Command, dict[str, Any]]:
-    """Return the command, and its parameters. Raises click.UsageError for what it does not accept."""
+    """Return the command and its parameters. Raises click.UsageError if the command does not accept the words."""
     command: click.Command = main
     rest = words
     while isinstance(command, click.Group) and rest:
@@ -59,7 +62,7 @@ def parsed(words: list[str]) -> tuple[click.Command, dict[str, Any]]:
 
 
 def take(words: list[str], context: CommandContext) -> None:
-    """Carry out a command. Raises what it refuses."""
+    """Carry out a command; its errors are passed on."""
     command, parameters = parsed(words)
     work: Any = command.callback
     given = {name: value for name, value in parameters.items() if name not in ("as_json", "channel")}
@@ -74,7 +77,7 @@ def _words(command: click.Command, text: str) -> list[str]:
         if isinstance(command, click.Group) and not word.startswith("-"):
             found = command.get_command(click.Context(command), word)
             words.append(word)
-            if found is None:  # `parsed` says so
+            if found is None:  # reported by `parsed`
                 break
             command = found
         elif word.startswith("--"):
@@ -92,7 +95,7 @@ def _words(command: click.Command, text: str) -> list[str]:
 
 
 def _option(command: click.Command, name: str) -> click.Option | None:
-    # Not `get_params`, by which the command would keep the help option of this context: without -h, for ever.
+    # Not `get_params`: the command would cache the help option of this context and lose -h for good.
     options = (it for it in command.params if isinstance(it, click.Option))
     return next((it for it in options if name in it.opts), None)
 

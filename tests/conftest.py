@@ -1,7 +1,7 @@
-"""What holds for all tests.
+"""Shared fixtures and hooks for all tests.
 
-Each is marked by its file as a search or a process (kinds.py), so that none can forget its own mark; `make check`
-leaves these out, and what takes long.
+Tests are marked as searches or processes by file (kinds.py), so no test can miss its mark. `make check` skips both, and
+everything slow.
 """
 
 import gc
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
     from rabbit_server import RabbitServer
 
 os.environ["XDG_CACHE_HOME"] = os.devnull
-"""No tick that a test starts leaves anything in the cache of whoever runs the tests, or rests by what is there."""
+"""Keep test ticks from writing to the developer's cache, and from resting because of what is in it."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
-"""A shell ignores Ctrl-C for what it runs in the background, and whatever the tests start would inherit that."""
+"""A shell makes background jobs ignore Ctrl-C, and every process that the tests start would inherit that."""
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 QUICK = "RETAKE_QUICK" in os.environ
-"""Few examples of each property: `make check` runs on each save."""
+"""Run few examples of each property: `make check` runs on each save."""
 
 
 def pytest_configure() -> None:
     if Path(__file__).parents[1].joinpath("music/music.sqlite3").exists():
         raise pytest.UsageError(
-            "music/music.sqlite3 is in this checkout, so that every command under test would find music in use: "
-            "move it away meanwhile, or test in another clone"
+            "music/music.sqlite3 is in this checkout, so every command under test would find music in use: "
+            "move it away for now, or test in another clone"
         )
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """`make check` does not even load what it leaves out."""
+    """Skip loading what `make check` leaves out."""
     left_out = SEARCHES | PROCESSES | PROCESS_FOLDERS | LONG
     return True if QUICK and collection_path.stem in left_out else None
 
 
 def pytest_collection() -> None:
-    gc.disable()  # until `pytest_collection_finish`: hardly anything that is made meanwhile is garbage
+    gc.disable()  # until `pytest_collection_finish`: almost nothing created in between is garbage
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -61,16 +61,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_collection_finish() -> None:
     gc.enable()
     gc.collect()
-    gc.freeze()  # thousands of tests and what they import: they stay, and no collection needs to look through them
-    if QUICK:  # only now have the folders loaded profiles of their own
+    gc.freeze()  # thousands of tests and their imports stay until the end, so no collection needs to scan them
+    if QUICK:  # only now: folders load profiles of their own
         settings.register_profile("quick", settings.default, max_examples=5)
         settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session")
 def shared_rabbit() -> Iterator["RabbitServer"]:
-    """A RabbitMQ for all tests of this process, of whichever folder: its start takes five seconds of CPU."""
-    from rabbit_server import running  # what hardly a test needs
+    """Start the RabbitMQ that all tests of this process share: starting one takes five seconds of CPU."""
+    from rabbit_server import running  # few tests need it
 
     with running() as server:
         yield server
@@ -78,8 +78,8 @@ def shared_rabbit() -> Iterator["RabbitServer"]:
 
 @pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
-    """A server of S3 for all tests of this process, of whichever folder."""
-    from s3_server import moto_server  # what hardly a test needs
+    """Start the S3 server that all tests of this process share, and yield its URL."""
+    from s3_server import moto_server  # few tests need it
 
     with moto_server() as url:
         yield url
@@ -87,7 +87,7 @@ def s3_endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def s3_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The keys that it takes, in the environment."""
+    """Put the keys that the S3 server accepts into the environment."""
     from s3_server import KEYS
 
     for name, value in KEYS.items():
@@ -96,7 +96,7 @@ def s3_keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A shell script in ffmpeg's place, to be written by the test."""
+    """Replace ffmpeg with an empty shell script, to be written by the test."""
     script = tmp_path / "ffmpeg.sh"
     script.touch(mode=0o755)
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", str(script))
@@ -105,5 +105,5 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What fsync does cannot be seen without a power cut, and thousands of them take long on a busy disk."""
+    """Turn fsync off: its effect shows only after a power cut, and thousands of calls are slow on a busy disk."""
     monkeypatch.setattr(os, "fsync", lambda file: None)

@@ -1,7 +1,7 @@
 """Plugin that prints the CPU seconds of each test file: `python -m pytest -p tests.cpu_by_file tests/cron`.
 
-Seconds are those of the test process and of every process below it, also of those that still run. What a server shared
-by several files does in the background counts for the file under test at that moment.
+The seconds include the test process and every process below it, even those still running. Background work of a server
+that several files share counts towards the file under test at that moment.
 """
 
 import os
@@ -18,7 +18,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class CpuByFile:
-    """The CPU seconds and the number of tests of each file, in this test process and, once they end, in its workers."""
+    """The CPU seconds and number of tests per file, for this test process and for its workers once they end."""
 
     def __init__(self) -> None:
         self.seconds: Counter[str] = Counter()
@@ -33,7 +33,7 @@ class CpuByFile:
         result = yield
         file = item.nodeid.partition("::")[0]
         self.tests[file] += 1
-        if nextitem is None or nextitem.path != item.path:  # looking through /proc after each test would cost too much
+        if nextitem is None or nextitem.path != item.path:  # scanning /proc after each test would cost too much
             self._count(file)
         return result
 
@@ -64,7 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def cpu_seconds() -> float:
-    """Return the CPU seconds of this process, of those below it that have ended, and of those that still run."""
+    """Return the CPU seconds of this process and of all processes below it, ended or still running."""
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     children: dict[int, list[tuple[int, float]]] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):

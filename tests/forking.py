@@ -1,4 +1,4 @@
-"""Programs that fork, each in a process of its own: those of the tests have threads."""
+"""Run programs that fork in processes of their own: the test process has threads."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ _IN_BOTH = """
 import os, signal, sys
 
 def in_both(work):
-    '''Call `work` in a fork of this process and in this one, at the same time; tell if it raises in either.'''
+    '''Call `work` in a fork of this process and in this one, at the same time; print what either raises.'''
     child = os.fork()
     if child == 0:
         signal.alarm(60)
@@ -26,7 +26,7 @@ def in_both(work):
 
 
 def forking(program: str, *arguments: str, environ: Mapping[str, str] | None = None) -> str:
-    """Run a program that may call `in_both`, and return what it prints, errors included."""
+    """Run a program that may call `in_both`; return its output, including errors."""
     command = [sys.executable, "-c", _IN_BOTH + program, *arguments]
     root = Path(__file__).parents[1]
     # Buffered, so that each line is one write: unbuffered, the lines of both processes may be mixed.

@@ -1,4 +1,4 @@
-"""What kind of test each file has, by its name: for `make check`, which is run on each save, and `make soak`."""
+"""The kind of each test file, by name: `make check` (which runs on each save) and `make soak` select by it."""
 
 SEARCHES = {
     "test_bucket_claims_sim",
@@ -15,10 +15,10 @@ SEARCHES = {
     "test_simulation",
     "test_walk",
 }
-"""Walks, sweeps, simulations, histories: many worlds each; RETAKE_SEEDS and RETAKE_PAIRS_EVERY say how many."""
+"""Walks, sweeps, simulations and histories over many worlds; RETAKE_SEEDS and RETAKE_PAIRS_EVERY set how many."""
 
 PROCESS_FOLDERS = {"attack", "cron", "images", "rabbit", "sandbox", "vendors", "web"}
-"""Start processes, servers or databases, as do these files of other folders:"""
+"""Folders whose tests start processes, servers or databases; PROCESSES lists such files in other folders."""
 
 PROCESSES = {
     "test_alert_s3",
@@ -149,4 +149,4 @@ LONG = {
     "test_waveform",
     "test_worker_time",
 }
-"""Files and folders that take seconds, to load or to run: no part of `make check`, as is each test marked `slow`."""
+"""Files and folders that take seconds to load or to run: skipped by `make check`, like each test marked `slow`."""

@@ -1,4 +1,4 @@
-"""The console sessions of docs/library.md: their commands, what the page shows of each, and what they really print."""
+"""The console sessions of docs/library.md: their commands, the output on the page, and the real output."""
 
 import os
 import re
@@ -13,23 +13,23 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "library.md"
 KILLED = "Killed"
-"""Shown at the end of a program that is killed once it has printed what is shown before."""
+"""Ends what the page shows of a program that is killed once it has printed that much."""
 
 
 class Shown(NamedTuple):
-    """A command, and what the page shows of it."""
+    """A command, and the output that the page shows for it."""
 
     command: str
     lines: list[str]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What the programs need: no proxy, no settings of the tests' caller."""
+    """Return the environment for the programs, without proxies and without the settings of the test run's caller."""
     return {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "TZ": "UTC", **more}
 
 
 def start(arguments: Sequence[str], folder: Path, **more: str) -> subprocess.Popen[str]:
-    """Start a program of examples/ in `folder`; both of its outputs can be read."""
+    """Start a program of examples/ in `folder`, with stdout and stderr piped."""
     program, *options = arguments
     command = [sys.executable, str(ROOT / "examples" / program), *options]
     outputs = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
@@ -37,14 +37,14 @@ def start(arguments: Sequence[str], folder: Path, **more: str) -> subprocess.Pop
 
 
 def sessions() -> Iterator[list[Shown]]:
-    """The console blocks of the page."""
+    """Return the console blocks of the page."""
     for block in re.findall(r"^```console\n(.*?)^```", PAGE.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL):
         parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
         yield [Shown(lines[0], lines[1:]) for lines in (part.splitlines() for part in parts)]
 
 
 def played(session: Sequence[Shown], folder: Path) -> list[Shown]:
-    """Run the commands of a session, one after another; return what they print."""
+    """Run the commands of a session in order; return their output."""
     found, code = [], 0
     for shown in session:
         if shown.command == "echo $?":
@@ -65,6 +65,6 @@ def played(session: Sequence[Shown], folder: Path) -> list[Shown]:
 
 
 def timeless(lines: Sequence[str]) -> list[str]:
-    """The lines without the times and the processes in them."""
+    """Return the lines without times and process ids."""
     changing = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z|\d+ s ago|\S+:\d+(?= had run-)"
     return [re.sub(changing, "…", line) for line in lines]

@@ -1,4 +1,4 @@
-"""Servers of the tests' own: those of `images up`, their data in a folder that is gone afterwards.
+"""The servers of `images up`, started for tests with their data in a temporary folder.
 
 Start them in the main thread: they die with the thread that started them (retake/images/up/children.py).
 """
@@ -24,7 +24,7 @@ PIECE_S = 0.02
 
 
 class RunningServer:
-    """A server that runs once it is constructed. It can be killed, stopped and started again: same port, same data."""
+    """A server that runs from its construction, and can be killed, stopped and restarted on the same port and data."""
 
     def __init__(self, server: LocalServer, folder: Path) -> None:
         self._server, self.folder = server, folder
@@ -41,16 +41,16 @@ class RunningServer:
 
     @property
     def pid(self) -> int | None:
-        """The server's process, None while it does not run."""
+        """The process id of the server, None while it is not running."""
         return self._children[-1].pid
 
     @property
     def runs(self) -> bool:
-        """Whether it was started, and has not ended since."""
+        """Whether the server is running."""
         return self._children[-1].running
 
     def start(self) -> None:
-        """Start what does not run, and wait until it is ready."""
+        """Start whatever is not running, and wait until it is ready."""
         self.start_unready()
         end = time.monotonic() + START_S
         while not self._children[-1].command.ready():
@@ -59,7 +59,7 @@ class RunningServer:
             time.sleep(PIECE_S)
 
     def start_unready(self) -> None:
-        """Start what does not run; it may not answer yet."""
+        """Start whatever is not running, without waiting until it is ready."""
         end = time.monotonic() + START_S
         for child in self._children:
             if not child.running:
@@ -68,29 +68,29 @@ class RunningServer:
                 time.sleep(PIECE_S)
 
     def stop(self) -> None:
-        """Stop the server in good order, as an operator does."""
+        """Stop the server cleanly, as an operator does."""
         end_all(self._children[-1:], time.sleep)
 
     def kill(self) -> None:
-        """Kill the server by SIGKILL; return when it is gone."""
+        """Kill the server with SIGKILL, and wait until it is gone."""
         self._children[-1].kill()
 
     def renew(self) -> None:
-        """Kill the server and start it again on the same port, without anything that it had."""
+        """Kill the server and start it again on the same port, without its data."""
         self.kill()
         shutil.rmtree(self.folder / self._server.name / "data")
         self._prepare()
         self.start()
 
     def end(self) -> None:
-        """Kill the server and what it needs."""
+        """Kill the server and the processes it needs."""
         for child in reversed(self._children):
             child.kill()
 
 
 @contextmanager
 def running_redis() -> Iterator[RunningServer]:
-    """A Redis that runs meanwhile. Without its programs the test is skipped; on a build machine it fails."""
+    """Run a Redis. If it is not installed, skip the test; on a build machine, fail."""
     with server_folder() as folder:
         with or_skipped():
             server = RedisServer(DataFolder(folder), Programs(os.environ), os.environ)
@@ -103,14 +103,14 @@ def running_redis() -> Iterator[RunningServer]:
 
 @contextmanager
 def server_folder() -> Iterator[Path]:
-    """A folder for the data of a server that has ended when it is left."""
+    """Yield a folder for a server's data; the server must have ended by the end of the block."""
     with tempfile.TemporaryDirectory(prefix="retake-server-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         yield Path(folder)
 
 
 @contextmanager
 def or_skipped() -> Iterator[None]:
-    """Where a server is not installed its tests are skipped, and say what to type; on a build machine they fail."""
+    """Skip the test with installation advice if a server is missing; on a build machine, fail."""
     try:
         yield
     except MissingProgram as error:

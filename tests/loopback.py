@@ -1,4 +1,4 @@
-"""A server on a loopback socket with a thread for each connection; a subclass says what it does with one."""
+"""A loopback server with one thread per connection; subclasses define how each connection is served."""
 
 import socket
 import threading
@@ -6,7 +6,8 @@ from contextlib import suppress
 
 
 class LoopbackServer:
-    """Listens from its construction until `close`. No connection may keep a test longer than `patience_s`."""
+    """A server that listens from its construction until `close`. No connection holds up a test longer than
+    `patience_s`."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -27,7 +28,7 @@ class LoopbackServer:
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for connection in self._connections:  # a peer that has left with its window shut is not noticed for a minute
+        for connection in self._connections:  # it takes a minute to notice that a peer with a closed window has left
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
         for thread in self._threads:
@@ -45,6 +46,6 @@ class LoopbackServer:
             thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
-        with connection, suppress(OSError, ValueError):  # the client went away: that is its right
+        with connection, suppress(OSError, ValueError):  # the client went away, as it may
             connection.settimeout(self._patience_s)
             self.serve(connection, self._stop)

@@ -1,7 +1,7 @@
-"""moto's server as a store, for everybody: importing this is enough.
+"""Make moto's server behave like a real store, for every test that imports this module.
 
-Writes are taken one at a time: of two writes at once with the same condition it lets both through, and no store does.
-Which service a host stands for is found out once, not by a look through the folders of moto at each request.
+Writes are processed one at a time: of two simultaneous writes with the same condition moto accepts both, which no real
+store does. The service behind a host is cached; moto would search its folders at each request.
 """
 
 import threading

@@ -1,7 +1,8 @@
-"""The RabbitMQ of `images up`, one for all tests of a process (the fixture `shared_rabbit`): its start costs five
-seconds of CPU. It speaks TLS on a second port. It can be frozen, stopped, killed and started again on the same data.
+"""The RabbitMQ of `images up`, shared by all tests of a process (fixture `shared_rabbit`) because starting it costs
+five seconds of CPU. It also speaks TLS, on a second port. It can be frozen, stopped, killed and restarted on the same
+data.
 
-What makes it new for a test is a virtual host that nobody has used, of which it has some from its start.
+Each test gets a fresh virtual host; a few are created when the server starts.
 """
 
 import base64
@@ -28,14 +29,14 @@ _ALL = {"configure": ".*", "write": ".*", "read": ".*"}
 
 
 class Tls(NamedTuple):
-    """The port where the server speaks TLS, and the certificate to trust for 127.0.0.1."""
+    """The port on which the server speaks TLS, and the certificate to trust for 127.0.0.1."""
 
     port: int
     certificate: Path
 
 
 class RabbitServer(RunningServer):
-    """A server with its data in `folder`."""
+    """A RabbitMQ server with its data in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.tls = Tls(free_port(), make_certificate(folder)[0])
@@ -59,11 +60,11 @@ class RabbitServer(RunningServer):
 
     @property
     def url(self) -> str:
-        """The URL of the virtual host that tests use at present."""
+        """The URL of the virtual host in use."""
         return self.root_url + self.host.removeprefix("/")
 
     def begin_anew(self) -> None:
-        """Go on without anything that was there, and with none of the names that were used on disk."""
+        """Continue on an empty virtual host, with no name that was ever used on disk."""
         self.start()
         host = next(self._hosts, None)
         if host is None:  # all have been used
@@ -73,9 +74,11 @@ class RabbitServer(RunningServer):
         self.host = host
 
     def wait_for_queue(self, queue: str) -> None:
-        """Wait until a new quorum queue is on disk, which is up to a second after it was declared: a server that is
-        killed earlier knows the queue afterwards and never runs it. On disk may also be one of the same name that was
-        deleted before: ask for `new_rabbit`, or take a name that is used once."""
+        """Wait until a new quorum queue is on disk, which takes up to a second after its declaration.
+
+        A server killed before that still knows the queue after its restart but never runs it. A deleted queue of the
+        same name may be on disk, too: use `new_rabbit`, or a name that is used once.
+        """
         name = f"{self.host.replace('/', '%2F')}_{queue}".encode()
         end = time.monotonic() + START_S
         while not any(name in path.read_bytes() for path in self.folder.glob("rabbitmq/data/**/names.dets")):
@@ -83,24 +86,24 @@ class RabbitServer(RunningServer):
             time.sleep(PIECE_S)
 
     def freeze(self) -> None:
-        """Let it hang: connections stay, and nothing is answered."""
+        """Freeze the server: connections stay open, and nothing is answered."""
         self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)
 
     def log(self) -> str:
-        """Return the end of what it has printed."""
+        """Return the end of the server's log."""
         return self._children[-1].command.log.read_text(errors="replace")[-8000:]
 
     def _signal(self, number: int) -> None:
-        assert self.pid, "it does not run"
+        assert self.pid, "the server is not running"
         os.kill(self.pid, number)
 
 
 @contextmanager
 def running() -> Iterator[RabbitServer]:
-    """A server that runs meanwhile. Without its programs the test is skipped; on a build machine it fails."""
+    """Run a RabbitMQ server. If it is not installed, skip the test; on a build machine, fail."""
     with server_folder() as folder:
         with or_skipped():
             server = RabbitServer(folder)
@@ -111,7 +114,7 @@ def running() -> Iterator[RabbitServer]:
 
 
 def _definitions(url: str) -> dict[str, Any]:
-    """What the server has from its start: the user of the URL, and the virtual hosts."""
+    """Return the definitions that the server loads when it starts: the user in the URL and the virtual hosts."""
     place = urlsplit(url)
     assert place.password
     salt = os.urandom(4)

@@ -1,8 +1,8 @@
-"""S3 over real HTTP: moto's server in this process, a bucket in it, and keys that it takes.
+"""S3 over real HTTP: moto's server in this process, its buckets, and the keys it accepts.
 
-moto[s3] with flask and flask-cors is what its server needs for S3 alone; moto[server] is forty packages.
+moto's S3 server needs only moto[s3], flask and flask-cors; moto[server] would install forty packages.
 
-moto keeps conditions of plain writes (412), never answers 409 or 501, and ignores the condition of a copy's target.
+moto honours conditions on plain writes (412), never answers 409 or 501, and ignores conditions on the target of a copy.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _names = count(1)
 
 @contextmanager
 def moto_server() -> Iterator[str]:
-    """The endpoint of a server that runs meanwhile."""
+    """Start a moto server and yield its URL."""
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     try:
@@ -34,7 +34,7 @@ def moto_server() -> Iterator[str]:
 
 
 def new_bucket(endpoint: str, *, versioned: bool = False) -> str:
-    """The URL of a place in a bucket that is new and empty."""
+    """Create an empty bucket; return the URL of a folder in it."""
     client, name = _client(endpoint), f"bucket-{next(_names)}"
     url = f"s3://{name}/some/place?endpoint={endpoint}"
     client.create_bucket(Bucket=name)

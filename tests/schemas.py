@@ -1,4 +1,4 @@
-"""The package's JSON Schemas, checked with a validator of others' making.
+"""The package's JSON Schemas, checked with an independent validator.
 
 check("answer_status", document)    # an AssertionError says where the document differs
 """
@@ -64,7 +64,7 @@ ANSWERS = {
     "images dead requeue": ["answer_images_dead_change", "answer_several"],
     "images dead drop": ["answer_images_dead_change", "answer_several"],
 }
-"""The schemas of what each command answers with --json, where it does not fail."""
+"""The schemas of each command's --json answer on success."""
 
 
 @cache
@@ -84,13 +84,13 @@ def check(name: str, document: object) -> None:
 
 
 def check_answer(command: str, document: object) -> None:
-    """`document` is an answer of the command ("dead-letters list"), or says why there is none."""
+    """Check that `document` is an answer of the command ("dead-letters list") or an error answer."""
     found = [faults(name, document) for name in [*ANSWERS.get(command, []), "answer_error"]]
     assert [] in found, f"{command}: {min(found, key=len)}"
 
 
 def commands() -> dict[str, click.Command]:
-    """Every command that has --json, by its words."""
+    """Return every command that has --json, by its words."""
     context = click.Context(main)
 
     def walk(group: click.Group, words: tuple[str, ...]) -> dict[str, click.Command]:
@@ -109,11 +109,11 @@ def commands() -> dict[str, click.Command]:
 
 
 def name_of(command: click.Command) -> str:
-    """The words by which the command is called; "" for one that tests made."""
+    """Return the words that call the command; "" for a command defined by a test."""
     return next((name for name, it in commands().items() if it is command), "")
 
 
 def named_in(words: Sequence[str]) -> str:
-    """The command that a command line calls."""
+    """Return the name of the command that a command line calls."""
     line = f" {' '.join(words)} "
     return max((name for name in ANSWERS if f" {name} " in line), key=len, default="")

@@ -1,4 +1,4 @@
-"""How Schemathesis asks a service. RETAKE_SEED repeats what it sent; each answer must be one of the description's."""
+"""How Schemathesis tests a service: RETAKE_SEED repeats a run; each answer must match the API description."""
 
 import os
 import random
@@ -16,7 +16,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 SEED = int(os.environ.get("RETAKE_SEED", "0")) or random.randrange(1, 2**31)
-EXAMPLES = 20  # of each call, half of them as described
+EXAMPLES = 20  # of each call, half of them valid
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
 _SETTINGS = settings(
@@ -29,7 +29,7 @@ _SETTINGS = settings(
 
 
 def sought(test: Callable[..., None]) -> Callable[..., None]:
-    """Let a test with `given` try EXAMPLES examples that RETAKE_SEED repeats."""
+    """Run a `given` test with EXAMPLES examples, repeatable through RETAKE_SEED."""
     print(f"RETAKE_SEED={SEED}")  # noqa: T201 (shown where the test fails)
     return seed(SEED)(_SETTINGS(test))
 
@@ -41,6 +41,6 @@ def calls_of(description: schemathesis.BaseSchema) -> dict[str, schemathesis.API
 
 
 def cases_of(operation: schemathesis.APIOperation) -> st.SearchStrategy[schemathesis.Case]:
-    """Return requests that fit the description, and such as do not."""
+    """Return requests that match the description, and some that do not."""
     modes = schemathesis.GenerationMode
     return st.one_of(operation.as_strategy(modes.POSITIVE), operation.as_strategy(modes.NEGATIVE))

@@ -1,4 +1,4 @@
-"""An application served to a test by the server of the services."""
+"""Serve an application to a test with the server that the services use."""
 
 import threading
 from collections.abc import Iterator

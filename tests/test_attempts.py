@@ -1,4 +1,4 @@
-"""Attempt, pause, attempt again."""
+"""Repeated attempts with pauses in between."""
 
 from datetime import timedelta
 from itertools import islice
@@ -59,7 +59,7 @@ def test_a_server_that_asks_for_more_time_than_is_left_ends_it() -> None:
 
 
 def test_who_was_told_that_it_is_not_the_last_attempt_gets_another_one() -> None:
-    """The time may run out just after: another thread, or a slow answer."""
+    """The time may run out just afterwards, because of another thread or a slow answer."""
     clock, made = FakeClock(), 0
     for attempt in attempts(repeating(1.0), clock.sleep, left=countdown(5.0, clock)):
         made += 1

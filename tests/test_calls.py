@@ -1,4 +1,4 @@
-"""Orders' common grammar, and the counting of calls."""
+"""The common grammar of orders, and the counting of calls."""
 
 import threading
 from contextlib import suppress

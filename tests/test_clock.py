@@ -1,4 +1,4 @@
-"""Clocks, and moments as the documents carry them."""
+"""Clocks, and times as the documents write them."""
 
 import time
 from datetime import UTC, datetime, timedelta, timezone

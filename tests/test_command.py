@@ -1,4 +1,4 @@
-"""The command `retake`: what it passes on to which program, and that a tick stays light."""
+"""The command `retake`: what it passes to which program, and how little a tick loads."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def test_a_command_has_the_options_of_its_script(name: str) -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("arguments", [["--nope"], ["--generation_id", "20260101-0000"], []])
 def test_a_command_ends_as_its_script_does(tmp_path: Path, name: str, arguments: list[str]) -> None:
-    """Without settings: exit 78 where the options are right, 2 where they are not."""
+    """Without settings, the exit code is 78 for correct options and 2 for wrong ones."""
     command, script = (
         run("-m", "retake", name, *arguments, cwd=tmp_path),
         run(ROOT / SCRIPTS[name], *arguments, cwd=tmp_path),
@@ -80,12 +80,12 @@ def test_a_tick_without_options_loads_nothing_of_the_console(tmp_path: Path) -> 
 
 
 def of_logging() -> set[str]:
-    """What Python's own logging loads: from 3.14 on dataclasses and inspect are among it."""
+    """Return the modules that Python's own logging loads; from 3.14 on these include dataclasses and inspect."""
     return set(run("-c", "import logging, sys; print(*sys.modules)").stdout.split())
 
 
 def test_a_tick_compiles_no_annotation() -> None:
-    """`NamedTuple` compiles those that are written as text, and the first one takes as long as ten such classes."""
+    """`NamedTuple` compiles annotations written as text, and the first one costs as much as ten such classes."""
     code = (
         "import sys; sys.addaudithook(lambda event, of: event == 'compile' and of[1] == '<string>' and print(of[0]));"
     )
@@ -110,7 +110,7 @@ def test_a_closed_stdout_takes_nothing_and_a_full_one_is_told(command: str) -> N
 
 
 def test_a_script_in_a_fork_of_the_installed_command_warns_of_nothing() -> None:
-    """The installed `retake` has loaded `retake.__main__`, which the fork runs anew."""
+    """The installed `retake` has loaded `retake.__main__`, which the fork runs again."""
     code = "import retake.__main__; from retake.story.command import _installed_script as it; it('fetch', ['--help'])"
     done = run("-c", code)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""What comes with Retake: config/ at the top of a checkout, and the same files in the package."""
+"""The data files that ship with Retake: config/ at the top of a checkout, and its copy in the package."""
 
 import shutil
 import subprocess

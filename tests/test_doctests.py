@@ -1,5 +1,8 @@
-"""Every public function, class and method of the kit that a program in examples/ calls has an example in its docstring,
-and the example is true. What they call is read from the programs themselves."""
+"""Everything public in the library that a program in examples/ uses has an example in its docstring, and the example
+runs.
+
+The programs themselves say what they use.
+"""
 
 import ast
 import doctest
@@ -18,7 +21,7 @@ PROGRAMS = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 
 
 def imported(program: ast.Module) -> dict[str, Any]:
-    """What the program imports from the kit, by the name that it has there."""
+    """Return what the program imports from the library, by its name in the program."""
     return {
         alias.asname or alias.name: getattr(import_module(node.module), alias.name)
         for node in ast.walk(program)
@@ -28,15 +31,15 @@ def imported(program: ast.Module) -> dict[str, Any]:
 
 
 def made_by(it: Any) -> type | None:
-    """The class whose methods a program can call on what it gets from `it`."""
+    """Return the class of the object that calling `it` returns, whose methods a program can call."""
     returned = it if inspect.isclass(it) else getattr(it, "__annotations__", {}).get("return")
-    if isinstance(returned, str):  # a name that is imported for the type checker alone is not there
+    if isinstance(returned, str):  # a name imported for the type checker alone is missing at run time
         returned = vars(sys.modules[it.__module__]).get(returned)
     return returned if inspect.isclass(returned) else None
 
 
 def called(program: ast.Module) -> Iterator[Callable[..., Any]]:
-    """The kit's functions, classes and methods that the program calls; no exceptions, which are only raised."""
+    """Return the functions, classes and methods of the library that the program calls, without exceptions."""
     names = imported(program)
     calls = [node.func for node in ast.walk(program) if isinstance(node, ast.Call)]
     for name in sorted({it.id for it in calls if isinstance(it, ast.Name)} & names.keys()):
@@ -62,7 +65,7 @@ def test_what_the_programs_call_is_found() -> None:
 def test_its_docstring_has_an_example_that_is_true(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)  # examples make their buckets and databases where they are run
+    monkeypatch.chdir(tmp_path)  # examples create their buckets and databases in the current folder
     it = CALLED[name]
     module = sys.modules[it.__module__]
     tests = doctest.DocTestFinder(recurse=False).find(it, name, module, globs=dict(vars(module)))

@@ -1,4 +1,4 @@
-"""The schemas of the state documents are their validator; a validator of others' making reads them the same way."""
+"""The built-in validator of the state documents, compared with an independent one on the same schemas."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ CHECKED = [*STATE, "content", "topics", "dead_letter", "error_record", "paid_cal
 
 
 def parts(schema: object) -> Iterator[dict[str, Any]]:
-    """Every schema in a schema."""
+    """Return every schema nested in a schema."""
     if isinstance(schema, dict):
         yield schema
         for keyword, value in schema.items():
@@ -40,7 +40,7 @@ def why(name: str, document: object) -> tuple[str, str]:
 
 
 def refusal(name: str, document: object) -> str:
-    """What is wrong with the document, "" if nothing is."""
+    """Return what is wrong with the document, or ""."""
     try:
         DocumentSchema(name).check(document)
     except InvalidDocument as error:

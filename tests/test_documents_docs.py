@@ -27,7 +27,7 @@ DOCUMENTS = {
     "Paid call": "paid_call",
     "Error record": "error_record",
 }
-"""The sections of the page, and the schema of each."""
+"""The sections of the page, with the schema of each."""
 
 WORDS = {
     "string": "text",
@@ -43,8 +43,8 @@ Part = Mapping[str, Any]
 
 
 def resolved(name: str, part: Part) -> Part:
-    """A part of a schema with what it refers to."""
-    if "anyOf" in part:  # something, or null
+    """Return a part of a schema with its reference resolved."""
+    if "anyOf" in part:  # a value or null
         return {**part, "type": [resolved(name, part["anyOf"][0])["type"], "null"]}
     if "$ref" not in part:
         return part
@@ -61,7 +61,7 @@ def kind(part: Part) -> str:
 
 
 def rows(name: str, part: Part, prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """The key, type and description of each key."""
+    """Return the key, type and description from each row."""
     for key, inner in part.get("properties", {}).items():
         it = resolved(name, inner)
         yield f"`{prefix}{key}`", kind(it), it["description"]

@@ -1,4 +1,4 @@
-"""Errors: classes and codes, what each ends a command with, the record that is kept, and what is cut out of texts."""
+"""Errors: their classes and codes, the exit codes they lead to, their records, and the redaction of texts."""
 
 import json
 import re

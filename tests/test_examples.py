@@ -1,5 +1,5 @@
-"""The examples for cron, systemd and GitHub Actions work as they stand: read by the tools that they are for where those
-are installed, and in any case line by line, and carried out with a stand-in for the program."""
+"""The examples for cron, systemd and GitHub Actions work as written: checked line by line, run with a stand-in for the
+program, and read by the real tools where those are installed."""
 
 import os
 import re
@@ -30,7 +30,7 @@ FIELDS = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 7)]  # minute, hour, day, mont
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
-    """A place like /opt/retake whose program writes down how it was called, and ends with the code in `$CODE`."""
+    """Create a folder like /opt/retake whose program records how it was called, and exits with `$CODE`."""
     program = tmp_path / "opt/.venv/bin/python"
     program.parent.mkdir(parents=True)
     program.write_text('#!/bin/sh\necho "$PWD $* $RUNWAYML_API_SECRET $RETAKE_STORAGE_URL"\nexit ${CODE:-0}\n')
@@ -55,7 +55,7 @@ def run(
 
 
 def cron_job() -> tuple[list[str], str]:
-    """The five fields and the command of the only job in the example."""
+    """Return the five fields and the command of the only job in the example."""
     lines = [line for line in CRONTAB.read_text().splitlines() if line.strip() and not line.startswith("#")]
     jobs = [line for line in lines if not re.match(r"[A-Z_]+=", line)]
     assert len(jobs) == 1
@@ -69,7 +69,7 @@ def test_the_crontab_has_five_fields_in_range() -> None:
             times, _, step = part.partition("/")
             assert not step or 1 <= int(step) <= high
             assert times == "*" or all(low <= int(number) <= high for number in times.split("-"))
-    assert "%" not in cron_job()[1]  # cron would take it for the end of the line
+    assert "%" not in cron_job()[1]  # cron would read it as the end of the line
     assert CRONTAB.read_bytes().endswith(b"\n")  # cron ignores a last line without it
 
 
@@ -80,7 +80,7 @@ def test_cron_itself_accepts_the_crontab() -> None:
 
 
 def test_the_cron_line_runs_a_tick_with_the_keys_and_appends_to_the_log(installed: Path) -> None:
-    env = {"HOME": str(installed), "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}  # what cron gives
+    env = {"HOME": str(installed), "PATH": "/usr/bin:/bin", "SHELL": "/bin/sh"}  # the environment that cron provides
     for _ in range(2):
         run("/bin/sh", "-c", moved(cron_job()[1], installed), env=env)
     line = f"{installed}/opt b2_storage_manager.py a-key \n"
@@ -98,7 +98,7 @@ def test_a_cron_line_without_its_keys_runs_nothing_and_the_log_says_why(installe
 
 
 def unit(name: str) -> dict[str, dict[str, str]]:
-    """The sections of a unit file. A line that is neither a section, nor a setting, nor a comment is a failure."""
+    """Return the sections of a unit file; fail on a line that is not a section, a setting or a comment."""
     sections: dict[str, dict[str, str]] = {}
     for line in (ROOT / "systemd" / name).read_text().splitlines():
         if heading := re.fullmatch(r"\[(\w+)\]", line):
@@ -138,7 +138,7 @@ def test_the_timer_starts_the_service_every_few_minutes_and_at_boot() -> None:
     assert re.fullmatch(r"\*:0/([1-9]|[1-5]\d)", timer["Timer"]["OnCalendar"])
     assert timer["Install"]["WantedBy"] == "timers.target"
     names = {path.name for path in UNITS} - {"retake-music.service"}
-    assert names == {"retake.service", "retake.timer"}  # of one name, so one starts the other
+    assert names == {"retake.service", "retake.timer"}  # they share a name, so the timer starts the service
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="a machine without systemd")
@@ -159,7 +159,7 @@ def workflow(name: str) -> Any:
 
 
 def step(name: str, starts: str) -> dict[str, Any]:
-    """The only step of the workflow whose command has `starts` in it."""
+    """Return the only step of the workflow whose command contains `starts`."""
     (job,) = workflow(name)["jobs"].values()
     (found,) = [step for step in job["steps"] if starts in step.get("run", "")]
     return dict(found)
@@ -202,7 +202,7 @@ def test_the_tests_run_on_every_python_that_is_promised() -> None:
     assert step("test.yml", "make test")
 
 
-# what they have in common
+# all of them
 
 
 def test_the_examples_and_the_page_name_each_key_as_the_program_reads_it() -> None:

@@ -1,5 +1,5 @@
-"""What is not installed is named, with how to install it: a URL of the settings ends with exit code 78, a channel's
-message waits."""
+"""A missing extra is named, with how to install it: a URL in the settings ends with exit code 78, a channel keeps its
+message waiting."""
 
 import json
 import os
@@ -33,7 +33,7 @@ URLS = {
 
 @pytest.fixture(params=URLS)
 def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of an extra whose module cannot be imported."""
+    """Yield the name of an extra whose module cannot be imported."""
     extra: str = request.param
     monkeypatch.setitem(sys.modules, EXTRAS[extra], None)
     return extra
@@ -45,7 +45,7 @@ def test_what_is_installed_is_no_error() -> None:
 
 
 def test_a_url_without_its_libraries_names_what_to_install(missing: str, tmp_path: Path) -> None:
-    with pytest.raises(SettingsError) as caught:  # noqa: PT012 (a bucket or a ledger)
+    with pytest.raises(SettingsError) as caught:  # noqa: PT012  (a bucket or a ledger)
         if missing == "postgres":
             open_ledger(URLS[missing]["STORAGE"]["ledger"], open_bucket(f"file:{tmp_path}"), FakeClock())
         else:

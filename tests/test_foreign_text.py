@@ -1,4 +1,4 @@
-"""Nothing that a stranger wrote rules a terminal, ends a line or hides in one, whichever door it leaves by."""
+"""Foreign text cannot control a terminal, break a line or hide in one, whichever way it is printed."""
 
 import json
 import logging
@@ -58,11 +58,11 @@ def test_every_script_stays_readable() -> None:
     assert one_line(SCRIPTS) == several_lines(SCRIPTS) == json_lines(SCRIPTS) == SCRIPTS
 
 
-# --- the doors ----------------------------------------------------------------------------------------------------
+# --- where text is printed ----------------------------------------------------------------------------------------
 
 
 class Terminal(StringIO):
-    """A stream that says it is a terminal."""
+    """A stream that claims to be a terminal."""
 
     def isatty(self) -> bool:
         return True
@@ -70,7 +70,7 @@ class Terminal(StringIO):
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No colours: then every escape sequence that comes out came from outside."""
+    """Turn colours off, so that every escape sequence in the output is foreign."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
 
@@ -97,7 +97,7 @@ def test_a_log_line_rules_no_terminal(human: bool) -> None:
     assert "pwned" in text
     if not human:
         lines = text.split("\n")[:-1]
-        assert len(lines) == 5, "and none begins in the middle of another"
+        assert len(lines) == 5, "no record begins in the middle of another"
         assert json.loads(lines[0])["message"].encode("utf-16", "surrogatepass") == HOSTILE.encode(
             "utf-16", "surrogatepass"
         )
@@ -140,7 +140,7 @@ def test_a_vendors_words_in_a_message_have_none_of_it() -> None:
 
 
 class Listing:
-    """A bucket that lists one file of a hostile name."""
+    """A bucket that lists one file with a hostile name."""
 
     url = BUCKET
 

@@ -1,4 +1,4 @@
-"""The vendors' keys: from the environment alone, and never shown."""
+"""The vendors' keys: read from the environment alone, and never shown."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A file of tests that was renamed does not slip into `make check`."""
+"""kinds.py names only files that exist, so a renamed file does not slip into `make check`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The programs of examples/ do what docs/library.md shows, and can be killed without losing or doubling anything."""
+"""The programs in examples/ do what docs/library.md shows, and survive being killed: nothing is lost or doubled."""
 
 import json
 import re
@@ -28,7 +28,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_CONFI
 
 
 def ended(program: str, *options: str, folder: Path) -> tuple[int, str]:
-    """The exit code of a program that ends by itself, and its output."""
+    """Run a program to its end; return its exit code and output."""
     with start([program, *options], folder, **KEYS) as process:
         output, _ = process.communicate(timeout=60)
     return process.returncode, output
@@ -43,7 +43,7 @@ def await_while_it_runs(process: subprocess.Popen[str], holds: Callable[[], bool
     eventually(look)
 
 
-# --- what newcomers see ---
+# --- first steps ---
 
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: path.name)
@@ -93,7 +93,7 @@ def bucket(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 
 @contextmanager
 def vendor(plan: str, folder: Path) -> Iterator[str]:
-    """The address of a vendor in a process of its own, which outlives those that call it."""
+    """Start the vendor in its own process, which outlives its callers; yield its address."""
     with start(["vendor.py", "--plan", plan], folder) as process:
         try:
             assert process.stdout
@@ -108,7 +108,7 @@ def bills(url: str) -> list[str]:
 
 
 def killed(bucket: str, url: str, folder: Path, when: Callable[[], bool]) -> None:
-    """Start the program, and kill it as soon as `when` holds. An operator, who saw it die, ends its lease on S3."""
+    """Start the program and kill it as soon as `when` holds; on S3, then end its lease as an operator would."""
     with start(["paid_call.py", "--bucket", bucket, "--vendor", url], folder, **KEYS) as process:
         await_while_it_runs(process, when)
         process.kill()
@@ -146,7 +146,7 @@ def test_killed_after_the_vendor_billed_it_nothing_is_paid_for_until_a_person_de
 def test_killed_before_the_vendor_heard_of_it_the_next_start_does_not_guess(
     bucket: str, how: str, ordered: list[str], tmp_path: Path
 ) -> None:
-    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # takes connections, and reads nothing
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:  # accepts connections and reads nothing
         killed(bucket, f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path, lambda: pending(bucket))
     with vendor("", tmp_path) as url:
         command = ("paid_call.py", "--bucket", bucket, "--vendor", url)
@@ -195,7 +195,8 @@ TITLES, STEPS = ("aurora", "comet", "meteor"), ("sketch", "colour", "print")
 
 
 def check_posters(folder: Path) -> None:
-    """Each poster was made once: its run has succeeded, each step is recorded once, and the files are whole."""
+    """Check that each poster was made once: its run succeeded, each step is recorded once, and the files are
+    complete."""
     ledger = open_sql_ledger(f"sqlite:{folder}/demo/posters/runs.db", SystemClock())
     runs = ledger.runs(pipeline="posters")
     events = {run.task_id: ledger.events(run.run_id) for run in runs}
@@ -209,7 +210,7 @@ def check_posters(folder: Path) -> None:
 
 
 def said_until(process: subprocess.Popen[str], end: str) -> list[str]:
-    """The lines that a worker says, up to the one that is `end`."""
+    """Return the lines that a worker prints, up to and including `end`."""
     assert process.stdout
     lines = []
     for line in process.stdout:
@@ -222,7 +223,7 @@ def said_until(process: subprocess.Popen[str], end: str) -> list[str]:
 @pytest.mark.parametrize("between", [False, True], ids=["in a step", "between two steps"])
 def test_a_worker_that_is_killed_again_and_again_makes_each_poster_once(between: bool, tmp_path: Path) -> None:
     said = list[str]()
-    for step in STEPS:  # all three deaths are of the same poster
+    for step in STEPS:  # all three deaths hit the same poster
         with start(["sqlite_worker.py", "--step-s", "2", TITLES[0]], tmp_path) as process:
             said += said_until(process, f"aurora: {step} begins")
             if between:
@@ -231,7 +232,7 @@ def test_a_worker_that_is_killed_again_and_again_makes_each_poster_once(between:
     code, output = ended("sqlite_worker.py", folder=tmp_path)
     assert code == 0, output
     resumed = int(re.findall(r"aurora: succeeded \(resumed: (\d)\)", output)[0])
-    assert resumed == 3 or (between and resumed == 2), "the last death may come when all is done and on record"
+    assert resumed == 3 or (between and resumed == 2), "the last death may come after everything is done and recorded"
     check_posters(tmp_path)
     begun = Counter([*said, *output.splitlines()])
     assert all(begun[f"aurora: {step} begins"] <= 2 for step in STEPS), begun

@@ -1,4 +1,4 @@
-"""Logs: the fields of a line, what a person sees, that no secret survives, and that logging never ends a program."""
+"""Logs: the fields of a line, the text for people, that secrets never appear, and that logging never ends a program."""
 
 import io
 import json
@@ -43,7 +43,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def stream() -> io.StringIO:
-    """Where JSON lines go, at level DEBUG, in an environment with two secrets."""
+    """Return a stream that receives JSON lines at level DEBUG; the environment holds two secrets."""
     stream = io.StringIO()
     environ = {"SOME_API_KEY": "hush-1234", "DB_PASSWORD": "pä ss/wörd\\", "SHORT_KEY": "abc", "SHELL": "/bin/bash"}
     setup_logging(stream, human=False, level="DEBUG", environ=environ)
@@ -66,7 +66,7 @@ def human(environ: dict[str, str], stream: io.StringIO | None = None) -> io.Stri
 
 
 def log_raised(message: str, error: Exception, cause: Exception | None = None) -> None:
-    """Log `message` with `error` as it looks when it was raised and caught."""
+    """Log `message` with `error` as it looks after being raised and caught."""
 
     def fail() -> None:
         raise error from cause
@@ -281,7 +281,7 @@ def test_no_secret_survives(secret: str, before: str, after: str, for_people: bo
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Every text in `value` that did not come from the shape of a record itself."""
+    """Return every text in `value` that is not part of a record's own structure."""
     if isinstance(value, dict):
         for name, part in value.items():
             if name not in ("timestamp", "level", "logger"):

@@ -1,5 +1,5 @@
-"""What `make` promises on a machine that has Python and make and nothing else: the shipped Makefile, run for real in a
-checkout whose path has spaces, with pins that need no network."""
+"""What `make` promises on a machine that has only Python and make: the shipped Makefile, run for real in a checkout
+whose path has spaces, with pins that need no network."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def checkout(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def logged_python(tmp_path: Path) -> Path:
-    """A Python that notes in python.log beside it what it is asked to do."""
+    """Return a Python that records its calls in python.log beside it."""
     return script(tmp_path / "python", f'echo "$*" >>"{tmp_path}/python.log"; exec "{sys.executable}" "$@"')
 
 
@@ -59,7 +59,7 @@ def make(checkout: Path, *arguments: object, **env: str) -> subprocess.Completed
 
 
 def ours(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """What the recipe itself says of its failure: the error output without make's own remarks."""
+    """Return the recipe's own error message: stderr without make's remarks."""
     return [line for line in done.stderr.splitlines() if not line.startswith("make")]
 
 
@@ -108,7 +108,7 @@ def test_a_debian_without_python3_venv_is_told_the_package(checkout: Path, tmp_p
 def test_without_a_network_one_line_says_so_and_the_next_make_begins_again(checkout: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
-        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}/"  # bound, not listening: every connection is refused
+        nobody = f"http://127.0.0.1:{unused.getsockname()[1]}/"  # bound but not listening: every connection is refused
         (checkout / "requirements.txt").write_text(f"click==8.1 --hash=sha256:{64 * chr(48)}\n")
         done = make(checkout, "install", f"PYTHON={sys.executable}", PIP_INDEX_URL=nobody)
     assert done.returncode != 0
@@ -139,7 +139,7 @@ def test_the_environment_is_made_once_and_again_when_the_pins_or_the_python_chan
     later = (checkout / ".venv/ready").stat().st_mtime + 1
     os.utime(checkout / "requirements.txt", (later, later))
     assert install() == 2
-    (checkout / ".venv/bin/python").unlink()  # as when the system's Python was replaced by a newer one
+    (checkout / ".venv/bin/python").unlink()  # as if the system's Python had been replaced by a newer one
     assert install() == 3
 
 
@@ -149,7 +149,7 @@ def test_githubs_cached_environment_is_used_in_a_new_checkout(checkout: Path, lo
     assert make(checkout, "install", f"PYTHON={logged_python}").returncode == 0
     later = (checkout / ".venv/ready").stat().st_mtime + 0.01
     os.utime(checkout / "requirements.txt", (later, later))
-    time.sleep(0.02)  # what the steps touch is newer than a checkout of before
+    time.sleep(0.02)  # the steps' outputs are newer than a fresh checkout
     for command in cached:
         subprocess.run(["/bin/sh", "-ec", command], cwd=checkout, timeout=60, check=True)
     assert make(checkout, "install", f"PYTHON={logged_python}").returncode == 0
@@ -168,7 +168,8 @@ NONE = {"REDIS": "", "RABBITMQ": "", "INITDB": ""}
 def servers(
     checkout: Path, tmp_path: Path, user: int, found: dict[str, str] = NONE, target: str = "servers", **scripts: str
 ) -> subprocess.CompletedProcess[str]:
-    """`make servers` on a machine that has only `found`, with these programs; what is asked of them is in `asked`."""
+    """Return a function that runs `make servers` on a machine with only `found` and these programs; `asked` records the
+    calls."""
     quiet = {"systemctl": "echo noise", "update-rc.d": "exit 1", "epmd": "exit 1"}
     for name, body in {"id": f"echo {user}", "sudo": "exit 1", **quiet, **scripts}.items():
         script(tmp_path / name, f'echo "{name} $*" >>"{tmp_path}/asked"; {body}')
@@ -192,7 +193,7 @@ def test_root_gets_the_servers_from_debian_and_no_cluster_of_postgres(checkout: 
 
 
 def test_no_service_of_a_server_is_started_now_or_after_a_reboot(checkout: Path, tmp_path: Path) -> None:
-    """Debian's scripts ask policy-rc.d whether they may start a service; 101 is no."""
+    """Debian's scripts ask policy-rc.d whether they may start a service; 101 means no."""
     done = servers(checkout, tmp_path, 0, **{"apt-get": f'"{tmp_path}/policy" redis-server start; echo "may: $?" >&2'})
     assert (done.returncode, done.stderr) == (0, "")
     assert (checkout / ".venv/apt.log").read_text().count("may: 101") == 2  # update, install
@@ -235,7 +236,7 @@ def test_who_cannot_install_the_servers_is_told_in_one_line_and_goes_on(
 
 
 def test_debian_gets_a_browser_and_ubuntu_one_line_that_fetches_one(checkout: Path, tmp_path: Path) -> None:
-    """Ubuntu's package installs the daemon of snaps, and in a container no browser that starts."""
+    """Ubuntu's package installs the snap daemon and, in a container, no browser that starts."""
     found = {**NONE, "CHROMIUM": "", "SNAP": ""}
     assert servers(checkout, tmp_path, 0, found, **{"apt-get": "exit 0"}).stderr == ""
     assert asked(tmp_path, "apt-get")[-1].endswith(f"install {ALL} chromium")
@@ -254,7 +255,7 @@ def test_servers_that_are_there_are_not_installed(checkout: Path, tmp_path: Path
 
 
 def test_the_image_service_is_run_whether_its_servers_could_be_installed_or_not(checkout: Path, tmp_path: Path) -> None:
-    """Where one is missing the command says so, in one line, and ends with 69."""
+    """If a server is missing, the command says so in one line and ends with 69."""
     python = checkout / ".venv/bin/python"
     python.parent.mkdir(parents=True)
     script(python, 'case "$*" in *images*) echo "$*" >>seen; echo what to type >&2; exit 69;; esac')
@@ -277,7 +278,7 @@ def test_each_run_has_a_bucket_of_its_own(checkout: Path) -> None:
     buckets = (checkout / "seen").read_text().split()
     assert len(set(buckets)) == 3
     for url in buckets:
-        assert (checkout / url.removeprefix("file:")).parent.is_dir()  # the folder is there, the bucket itself is not
+        assert (checkout / url.removeprefix("file:")).parent.is_dir()  # the folder exists, the bucket does not
         assert not (checkout / url.removeprefix("file:")).exists()
 
 
@@ -305,7 +306,7 @@ def test_status_and_show_look_at_the_latest_demo(checkout: Path) -> None:
 
 
 def test_a_terminal_sees_how_far_the_first_installation_is(checkout: Path, tmp_path: Path) -> None:
-    """A pip that takes its time, and says what pip says. It is looked at once a second."""
+    """The stand-in pip takes its time and prints what pip prints. The progress is read once a second."""
     slow = (
         'case "$*" in *"-m venv"*) mkdir -p .venv/bin; cp "$0" .venv/bin/python;;'
         ' *"-m pip"*) echo Collecting one; sleep 5; echo Installing collected packages: one; sleep 4;; esac'
@@ -319,12 +320,12 @@ def test_a_terminal_sees_how_far_the_first_installation_is(checkout: Path, tmp_p
 
 
 def on_a_terminal(command: list[str], checkout: Path) -> str:
-    """What a command writes to a terminal."""
+    """Return what a command writes to a terminal."""
     inside, outside = os.openpty()
     with subprocess.Popen(command, cwd=checkout, env=environment(checkout), stdout=outside, stderr=outside) as process:
         os.close(outside)
         seen = b""
-        with suppress(OSError):  # EIO: nobody has the other end any more
+        with suppress(OSError):  # EIO: the other end is closed everywhere
             while chunk := os.read(inside, 4096):
                 seen += chunk
         assert process.wait(60) == 0, seen

@@ -1,4 +1,4 @@
-"""Files that a person has named are read within bounds."""
+"""Files named by the user are read within bounds."""
 
 import os
 from collections.abc import Callable

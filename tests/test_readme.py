@@ -1,4 +1,4 @@
-"""The README and the pages in docs say what is there: links, tests, commands, files, figures."""
+"""The README and docs/ match the project: links, tests, commands, files and figures."""
 
 import re
 import shlex
@@ -16,17 +16,17 @@ ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/**/*.md"))]
 LINK = re.compile(r"\[([^\]]+)\]\(([^)]+)\)")
 PROBLEMS = ["README.md", "docs/troubleshooting.md"]
-"""The pages that have a table of what can go wrong."""
+"""The pages that have a table of problems."""
 
 
 def problems(page: str) -> list[str]:
-    """The rows of the page's table of what can go wrong."""
+    """Return the rows of the page's table of problems."""
     table = (ROOT / page).read_text("utf-8").partition("# What can go wrong")[2].partition("\n## ")[0]
     return [line for line in table.splitlines() if line.startswith("| ")][1:]
 
 
 def shown(page: str) -> list[tuple[str, str]]:
-    """The tests that the page names, and their files."""
+    """Return the tests that the page names, with their files."""
     links = LINK.findall((ROOT / page).read_text("utf-8"))
     return [(text, target.removeprefix("../")) for text, target in links if "tests/" in target and " " in text]
 
@@ -89,15 +89,17 @@ SCRIPTS = {
     "fetch_media.py": ["fetch"],
     "music_service.py": ["music", "serve"],
 }
-"""By script of a checkout: the words that stand for it."""
+"""The `retake` words that each script of a checkout stands for."""
 
 COMMAND = re.compile(rf"(?:\w+=\S+ )*(?:\S*python3? )?(?:-m retake|retake|(\S*/)?({'|'.join(SCRIPTS)})) (\S.*)")
 PLACEHOLDERS = {"STEP": "imagine", "N": "3", "SECONDS": "3", "YYYY-MM-DD": "2026-01-31", "0..3": "1"}
 
 
 def commands_of(page: Path) -> Iterator[list[str]]:
-    """The commands of a page: of its lines of code, and of what its sentences quote. Each of several that one line
-    names ("list [--all]", "show|probe NAME") is one."""
+    """Return the commands of a page, from its code lines and from its sentences.
+
+    A command that stands for several ("list [--all]", "show|probe NAME") is one.
+    """
     text = page.read_text("utf-8").replace("\\\n", " ")
     quoted = re.findall(r"`([^`\n]+)`", text)
     for line in (*(it for it in text.splitlines() if "`" not in it), *quoted):
@@ -119,7 +121,7 @@ def test_the_commands_of_a_page_are_accepted(page: Path) -> None:
         try:
             parsed(words)
         except click.MissingParameter:
-            pass  # a sentence names a command without what follows it
+            pass  # a sentence may name a command without its arguments
         except click.UsageError as error:
             told = error.format_message()
             if not told.endswith("requires an argument."):  # or an option
@@ -135,7 +137,7 @@ def test_the_layout_it_draws_is_that_of_the_package() -> None:
 
 
 def test_the_figures_are_those_that_the_benchmarks_print() -> None:
-    """docs/performance.md has the heads of the tables that `make bench` prints, all of them, in their order."""
+    """docs/performance.md has the headers of all the tables that `make bench` prints, in their order."""
     page = (ROOT / "docs" / "performance.md").read_text("utf-8")
     words = "process|system|(?:every )?tick|generation|left behind|(?:far )?(?:bucket|channels)|ledger|workers"
     heads = re.findall(rf"^\| ({words}|(?:100,000 )?runs|requests/s) +\|", page, flags=re.MULTILINE)

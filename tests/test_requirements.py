@@ -1,4 +1,4 @@
-"""pyproject.toml states ranges, the requirements files pin one version in each: the three agree with each other, with
+"""pyproject.toml states ranges, the requirements files pin one version in each, and both agree with each other, with
 what the code imports, and with what the libraries themselves need."""
 
 import ast
@@ -32,17 +32,18 @@ NOT_IMPORTED = {
     "setuptools",
     "types-requests",
 }
-"""Tools that are run, or that work by being there (moto's server needs flask, a wheel setuptools)."""
+"""Tools that are run as programs, or only need to be installed (moto's server needs flask, a wheel needs
+setuptools)."""
 
 IMPORTED_BY_OTHERS = {"async-timeout"}
-"""What ships and is imported by libraries alone: redis needs it before Python 3.11.3, and so on Debian 12."""
+"""Shipped for other libraries only: redis needs it before Python 3.11.3, so on Debian 12."""
 
 OLDEST = {"python_full_version": "3.11.0", "python_version": "3.11"}
-"""The oldest Python that it runs on: some libraries need more there."""
+"""The oldest supported Python: some libraries need more there."""
 
 
 def lines(name: str) -> list[str]:
-    """The requirements of a file, those that are continued on further lines as one."""
+    """Return the requirements of a file, with continued lines joined."""
     text = (ROOT / name).read_text().replace("\\\n", "")
     return [" ".join(line.split()) for line in text.splitlines() if not line.startswith("#")]
 
@@ -57,7 +58,7 @@ def names(requirements: Iterable[Requirement]) -> set[str]:
 
 
 def needed(library: str) -> Iterator[str]:
-    """The libraries that `library` needs on this Python or the oldest, with the extras that are declared."""
+    """Return the libraries that `library` needs on this Python or the oldest, with the declared extras."""
     extras = next((it.extras for it in [*SHIPPED, *TOOLS] if canonicalize_name(it.name) == library), set())
     for text in requires(library) or []:
         requirement = Requirement(text)
@@ -68,7 +69,7 @@ def needed(library: str) -> Iterator[str]:
 
 @cache
 def modules_of(file: Path) -> frozenset[str]:
-    """The modules that a file imports by their whole names."""
+    """Return the full names of the modules that a file imports."""
     modules = set()
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -79,10 +80,10 @@ def modules_of(file: Path) -> frozenset[str]:
 
 
 def imported(files: Iterable[Path]) -> set[str]:
-    """The libraries that `files` import: neither the standard library, nor the project, nor one another."""
+    """Return the libraries that `files` import, without the standard library, the project and each other."""
     files = list(files)
     modules = {module for file in files for module in modules_of(file)}
-    flat = [file for file in files if not file.is_relative_to(ROOT / "retake")]  # whose modules have no package's name
+    flat = [file for file in files if not file.is_relative_to(ROOT / "retake")]  # packages with other modules' names
     ours = {file.stem for file in [*flat, *ROOT.glob("*.py")]} | {file.parent.name for file in flat}
     own = sys.stdlib_module_names | {"retake", "bench"} | ours
     return {canonicalize_name(it) for name in modules if name.partition(".")[0] not in own for it in owners_of(name)}
@@ -93,7 +94,8 @@ distributions = cache(packages_distributions)
 
 @cache
 def owners_of(module: str) -> list[str]:
-    """The distributions that a module may come from: of a namespace such as google, those that have that part of it."""
+    """Return the distributions that a module may come from; for a namespace such as google, those that provide its next
+    part."""
     root, _, rest = module.partition(".")
     owners = distributions().get(root, [f"{root}, not installed"])
     part = f"{root}/{rest.partition('.')[0]}"
@@ -114,7 +116,7 @@ def test_the_requirements_files_hold_exact_pins_with_hashes_and_nothing_else() -
 def test_each_range_has_a_pin_inside_it() -> None:
     for requirement in SHIPPED:
         assert pins("requirements.txt")[canonicalize_name(requirement.name)] in requirement.specifier, requirement
-    every = pins("requirements.txt") | pins("requirements-dev.txt")  # what ships may need a tool too
+    every = pins("requirements.txt") | pins("requirements-dev.txt")  # a shipped file may need a tool too
     for requirement in TOOLS:
         assert every[canonicalize_name(requirement.name)] in requirement.specifier, requirement
 

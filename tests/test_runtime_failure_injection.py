@@ -1,6 +1,6 @@
-"""Each mode of failing, end to end, on every store: what happens to a run, event by event, and what is paid for.
+"""Each failure mode, end to end, on every store: what happens to a run, event by event, and what is paid for.
 
-Who pays in these tests is a vendor that counts; the job looks whether its run is paid for already before it pays.
+The payments in these tests go to a vendor that counts them; the job checks whether its run is already paid for.
 """
 
 import doctest
@@ -53,7 +53,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(params=["memory", "directory", "sqlite", "postgresql"])
 def connect(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path) -> Iterator[Connect]:
-    """One more client of the same store: what another process would have."""
+    """Return another client of the same store, as another process would have."""
     if request.param == "memory":
         store = MemoryStore()
         yield lambda: BucketLedger(MemoryBucket(store), clock)
@@ -69,7 +69,7 @@ def connect(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path) ->
 
 
 class Vendor:
-    """What was paid for, by idempotency key; and how often."""
+    """A vendor that records what was paid for, by idempotency key, and how often."""
 
     def __init__(self) -> None:
         self.paid: Counter[str] = Counter()
@@ -88,7 +88,7 @@ class Vendor:
 
 
 class World:
-    """A run that waits, workers that do it, and the clock of all of them."""
+    """A waiting run, the workers that execute it, and their common clock."""
 
     def __init__(self, connect: Connect, clock: FakeClock, *orders: str, policy: RetryPolicy = POLICY) -> None:
         self.connect, self.clock, self.policy = connect, clock, policy
@@ -99,7 +99,7 @@ class World:
         self.run_id = connect().create_for_task("night", "night#1", actor="cron", pipeline="pictures").run_id
 
     def worker(self, name: str) -> Worker:
-        """In a process of its own, as it were."""
+        """Return a worker, as if in a process of its own."""
         return Worker(self.connect(), self.job, self.policy, self.clock, name=name, draw=lambda: 0.5)
 
     def work(self, name: str = "worker 1") -> Run | None:
@@ -114,7 +114,7 @@ class World:
         return self.connect().get(self.run_id)
 
     def history(self) -> list[str]:
-        """Each event in a word or three."""
+        """Return each event in one to three words."""
         words = []
         for event in self.connect().events(self.run_id):
             it = event.payload
@@ -221,7 +221,7 @@ def test_what_a_dead_process_began_goes_on_elsewhere_and_is_paid_for_once(
     world = World(connect, clock, f"{where}#1=process_restart_interrupt{order}")
     recovery = Recovery(world.connect(), clock)
     world.die("worker 1")
-    assert world.history() == BEGUN  # it is dead: it says nothing
+    assert world.history() == BEGUN  # it is dead and silent
 
     clock.sleep(PATIENCE_S)
     assert recovery.sweep() == ([], [])  # it may still be alive

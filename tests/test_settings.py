@@ -1,4 +1,4 @@
-"""The settings file: defaults, checking, misspellings, secrets; the keys; the sandbox's endpoints."""
+"""The settings file: defaults, checks, misspellings, secrets; the keys; the sandbox's endpoints."""
 
 import json
 import os
@@ -24,7 +24,7 @@ Load = Callable[[Any], Settings]
 
 @pytest.fixture
 def load(tmp_path: Path) -> Load:
-    """Load a settings file that holds the given document (or text, or bytes)."""
+    """Load a settings file with the given document, text or bytes."""
     file = tmp_path / "settings.json"
 
     def load_document(document: Any) -> Settings:
@@ -37,7 +37,7 @@ def load(tmp_path: Path) -> Load:
 
 
 def faults(load: Load, document: Any) -> list[str]:
-    """The lines of the error that `document` makes, without the one that names the file."""
+    """Return the lines of the error that `document` causes, without the line that names the file."""
     with pytest.raises(SettingsError) as caught:
         load(document)
     first, *lines = str(caught.value).split("\n")

@@ -1,4 +1,4 @@
-"""ALERTS and MODES: what is wrong with them ends with 78, names the key, and shows no secret."""
+"""ALERTS and MODES: a mistake ends with 78, names the key, and shows no secret."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""CHANNELS, the one setting that is a list beside the sections."""
+"""CHANNELS, the only setting that is a list rather than a section."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/settings.md says what the code does, and nothing else."""
+"""docs/settings.md matches the code, and contains nothing else."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""STORAGE.ledger, RETRYING and BREAKER: what they may hold, and that no password gets in or out."""
+"""STORAGE.ledger, RETRYING and BREAKER: the values they accept, and that no password leaks in or out."""
 
 import json
 from pathlib import Path

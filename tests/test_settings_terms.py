@@ -1,4 +1,4 @@
-"""A call must end while the lease lasts, where leases run out."""
+"""Where leases expire, a call must end before its lease does."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,5 @@
-"""What reads foreign text takes time in proportion to it, whatever it is made of: "http://a" 25,000 times took 91 s."""
+"""Reading foreign text takes time in proportion to its length, whatever it contains: "http://a" 25,000 times took 91
+s."""
 
 import re
 import time
@@ -49,7 +50,7 @@ UNITS = [
 STARTS = ["x://", "http://a?", "bearer ", "x-api-key ", "x-api-key: ", "sk-", "[a @ "]
 CASES = [("", unit) for unit in UNITS] + [(start, unit) for start in STARTS for unit in ("a", " ", "@", "?", "/")]
 SMALL, LARGE = 2**17, 2**20
-"""Characters. Eight times the text may take some eight times as long; were it quadratic, 64 times."""
+"""Characters. Eight times the text may take about eight times as long; quadratic code would take 64 times."""
 
 
 def seconds(read: Callable[[str], object], text: str) -> float:
@@ -64,7 +65,7 @@ def test_eight_times_the_text_takes_no_more_than_some_eight_times_as_long(reader
     for start, unit in CASES:
         made = start + unit * (LARGE // len(unit))
         long = seconds(read, made)
-        if long < 0.1:  # for a megabyte: not quadratic, and too little to be compared
+        if long < 0.1:  # for a megabyte: not quadratic, and too fast to compare
             continue
         assert long < 20, (start, unit)
         short = min(seconds(read, made[:SMALL]) for _ in range(3))
@@ -77,7 +78,7 @@ def test_eight_times_the_text_takes_no_more_than_some_eight_times_as_long(reader
 
 @pytest.fixture(autouse=True)
 def nothing_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forget the keys of tests before this one: where one is part of a secret here, the rest looks like no key."""
+    """Forget the keys of earlier tests: if one is part of a secret here, the rest no longer looks like a key."""
     monkeypatch.setattr("retake.errors._hidden", set())
 
 
@@ -91,12 +92,12 @@ AROUND = {
     "a header of another kind": '"X-API-Key": "{}",',
 }
 HIDDEN = ("http://x?" + "p" * 990 + " ") * 9
-"""Redacted to next to nothing: what stands far behind it moves up into a quote."""
+"""Redaction shrinks this to almost nothing, so what stands far behind it moves up into the quote."""
 
 
 @pytest.mark.parametrize("what", AROUND)
 def test_a_cut_leaves_no_part_of_a_secret(what: str) -> None:
-    """Wherever the cut falls."""
+    """This holds wherever the cut falls."""
     secret = AROUND[what].format(SECRET)
     for before in range(8192 - len(secret) - 20, 8192 + 2):
         text = f"{HIDDEN[: before - 1]} {secret}" + " end" * 2000
@@ -105,7 +106,7 @@ def test_a_cut_leaves_no_part_of_a_secret(what: str) -> None:
 
 
 def test_a_cut_leaves_no_part_of_the_vendors_own_key() -> None:
-    """It looks like any other word, so it is taken out before anything is cut."""
+    """The key looks like any other word, so it is removed before anything is cut."""
     for before in range(8192 - len(SECRET) - 20, 8192 + 2):
         for text in (f"{HIDDEN[: before - 1]} {SECRET}{'z' * 5000}", f"{HIDDEN[: before - 1]} {SECRET} end"):
             assert "hunter" not in quote(text, SECRET), before

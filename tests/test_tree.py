@@ -1,5 +1,5 @@
-"""The tree is tidy: small files, each with its purpose at the top, rooms that know only what is below them, and nothing
-of the machine that it was written on."""
+"""The tree is tidy: small files with a purpose at the top, rooms that import only what is below them, and no trace of
+the machine they were written on."""
 
 import ast
 import re
@@ -105,24 +105,24 @@ BELOW = {
         "bucket",
     },
 }
-"""What each room may import, besides the ground floor, which all may."""
+"""What each room may import, besides the ground floor, which every room may import."""
 
 LEAKS = re.compile(
     r"(?<![\w.])/(?:work|root|home|Users)/[\w.]"  # folders of one machine
     r"|/tmp/prob[e]|/\.pyen[v]/"
-    r"|pypi\.org|pythonhosted\.org|index[-]url|find[-]links"  # where packages come from is the user's affair
+    r"|pypi\.org|pythonhosted\.org|index[-]url|find[-]links"  # package sources are the user's choice
     r"|\bkey_[0-9a-f]{32}|\bsk-[A-Za-z0-9]{20}"  # keys
 )
 
 
 def ignored(folder: Path) -> list[str]:
-    """The rules of .gitignore that apply in `folder`: one that begins with / is about the top alone."""
+    """Return the rules of .gitignore that apply in `folder`; a rule that begins with / applies at the top only."""
     rules = (ROOT / ".gitignore").read_text().split()
     return [".git", *(rule.strip("/") for rule in rules if folder == ROOT or not rule.startswith("/"))]
 
 
 def committed(folder: Path = ROOT) -> Iterator[Path]:
-    """The files that git is not told to ignore. git itself need not be there."""
+    """Return the files that git would not ignore. git itself need not be installed."""
     for path in sorted(folder.iterdir()):
         if any(fnmatch(path.name, rule) for rule in ignored(folder)) or path.is_symlink():
             continue
@@ -133,23 +133,23 @@ def committed(folder: Path = ROOT) -> Iterator[Path]:
 
 
 class Function(NamedTuple):
-    """A function or method. `self` is no parameter."""
+    """A function or method. `self` does not count as a parameter."""
 
     name: str
     line: int
     lines: int
     parameters: int
-    positional: int  # of the parameters: those that can be given by position
+    positional: int  # of the parameters: those that can be passed by position
 
 
 class Class(NamedTuple):
     name: str
     methods: int
-    constructors: list[Function]  # those of classes within it too
+    constructors: list[Function]  # including the methods of nested classes
 
 
 class Module(NamedTuple):
-    """What these tests look at in a file of Python."""
+    """The parts of a Python file that these tests examine."""
 
     has_docstring: bool
     imports: list[tuple[str, str]]  # see `imports`
@@ -159,7 +159,7 @@ class Module(NamedTuple):
 
 @cache
 def module(path: Path) -> Module:
-    """Read a file, once in each test process: parsing the package takes seconds. The tree itself is not kept, it takes
+    """Read a file, once per test process: parsing the package takes seconds. The tree itself is not kept, as it takes
     far more memory than the text."""
     tree = ast.parse(path.read_text("utf-8"))
     found = [it for it in _statements(tree) if isinstance(it, ast.ClassDef)]
@@ -172,8 +172,8 @@ def module(path: Path) -> Module:
 
 
 def _blocks(node: ast.AST) -> Iterator[ast.AST]:
-    """The statements and clauses just below `node`. Most of a tree is expressions: nothing is imported, no class and no
-    function with a name is defined in one."""
+    """Return the statements and clauses just below `node`. Expressions, most of a tree, are skipped: they contain no
+    imports, classes or named functions."""
     return (it for it in ast.iter_child_nodes(node) if isinstance(it, ast.stmt | ast.excepthandler | ast.match_case))
 
 
@@ -202,7 +202,7 @@ def _is_function(node: ast.AST) -> bool:
 
 
 def _functions(node: ast.AST, name: str | None = None) -> list[Function]:
-    """Those within `node` (of that name)."""
+    """Return the functions within `node`, whose name is given."""
     found = (it for it in _statements(node) if isinstance(it, ast.FunctionDef | ast.AsyncFunctionDef))
     return [_function(it) for it in found if name in (None, it.name)]
 
@@ -215,7 +215,8 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Function:
 
 
 def imports(path: Path) -> list[tuple[str, str]]:
-    """The modules of the project that `path` imports, and when: «load», «call» (in a function), «types» (never)."""
+    """Return the modules of the project that `path` imports, and when: «load», «call» (in a function) or «types»
+    (never)."""
     return module(path).imports
 
 
@@ -253,7 +254,7 @@ def test_each_file_is_named_for_a_noun_of_the_field() -> None:
 
 
 def allowed_to(path: Path) -> set[str]:
-    """The rooms that this file may import from."""
+    """Return the rooms that this file may import from."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return GROUND | ({parts[1]} | BELOW[parts[1]] if len(parts) > 2 else set())
 
@@ -287,7 +288,7 @@ def test_a_door_opens_into_one_room(path: Path) -> None:
 
 
 def test_each_file_of_the_tests_has_a_name_of_its_own() -> None:
-    """They are imported by their bare names: of two with one name, the second would be the first."""
+    """Test files are imported by their bare names: the second of two with the same name would be the first."""
     names = Counter(path.name for path in TESTS)
     assert {name for name, count in names.items() if count > 1} <= {"conftest.py"}
 
@@ -312,7 +313,7 @@ def test_such_a_line_would_be_found(line: str) -> None:
 
 
 def test_operations_know_no_pipeline() -> None:
-    """Whoever shows pipelines and takes orders for them reaches each through its port alone."""
+    """Code that shows pipelines and takes orders for them reaches each one through its port alone."""
     users = {path.name for path in PACKAGE if path.parent.name == "operations"}
     assert "port.py" in users
     imported = {room(name) for path in PACKAGE if path.parent.name == "operations" for name, _ in imports(path)}
@@ -339,13 +340,13 @@ def test_the_console_reaches_the_story_from_few_places() -> None:
 # --- classes and functions ------------------------------------------------------------------------------------------
 
 MANY_METHODS = {"MidjourneyDocument"}
-"""The class that has more than 15 methods: the document has a property for each of its keys."""
+"""The class with more than 15 methods: the document has a property for each of its keys."""
 
 MANY_PARAMETERS = {
-    "error_record",  # makes a record, by keyword
-    "move",  # of a ledger: its arguments are public
+    "error_record",  # creates a record, by keyword
+    "move",  # of a ledger: its parameters are public
 }
-"""Functions besides constructors that have more than six parameters."""
+"""Functions other than constructors that have more than six parameters."""
 
 
 def classes() -> Iterator[tuple[Path, Class]]:

@@ -1,5 +1,5 @@
-"""The package as people install it: a wheel, built from what is committed, in an environment of its own, used from a
-folder that has nothing to do with the checkout. No network: the libraries are those that the tests run with."""
+"""The package as people install it: a wheel, built from the committed files, in an environment of its own, used in a
+folder unrelated to the checkout. No network: the libraries are those that the tests run with."""
 
 import fcntl
 import json
@@ -28,12 +28,12 @@ ROOT = Path(__file__).parent.parent
 [BACKEND] = map(Requirement, tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"])
 HEAVY = ("ast", "click", "dataclasses", "inspect", "pythonjsonlogger", "rich", "requests", "uuid", "PIL")
 OURS = ("retake.bucket.scanning", "retake.console", "retake.sandbox")
-"""What no idle tick may load."""
+"""Libraries that no idle tick may load."""
 BUILT_FROM = ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "docs", "examples", "retake")
 
 
 def backend() -> str | None:
-    """The version of the build backend that the tests' environment has."""
+    """Return the version of the build backend in the tests' environment."""
     try:
         return version(BACKEND.name)
     except PackageNotFoundError:
@@ -52,7 +52,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> subprocess.Complet
 
 
 def pip(*arguments: str | Path, cwd: Path) -> None:
-    """This environment's pip, with no network and with the backend found where the tests find it."""
+    """Run this environment's pip without network, with the build backend on its path."""
     path = os.pathsep.join(filter(None, sys.path))
     done = run(sys.executable, "-m", "pip", *arguments, "--no-index", "--no-deps", "-q", cwd=cwd, PYTHONPATH=path)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -60,7 +60,7 @@ def pip(*arguments: str | Path, cwd: Path) -> None:
 
 @pytest.fixture(scope="session")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder that has the wheel and an environment in which it is installed; all workers share it."""
+    """Return a folder with the wheel and an environment in which it is installed; all test processes share it."""
     own = tmp_path_factory.getbasetemp()
     place = (own.parent if os.environ.get("PYTEST_XDIST_WORKER") else own) / "wheel"
     place.mkdir(exist_ok=True)
@@ -142,7 +142,7 @@ def test_the_policies_come_with_it(python: Path, tmp_path: Path) -> None:
 
 
 def test_an_empty_folder_becomes_one_that_makes_a_generation(command: Path, tmp_path: Path) -> None:
-    """init, a dry run, a whole generation against the sandbox, and a look at how it stands, all without the extras."""
+    """init, a dry run, a whole generation against the sandbox, and `status`, all without the extras."""
     folder, variables = tmp_path / "a channel", {names[0]: "a-key" for names, _ in KEYS.values()}
     (tmp_path / "no extras").mkdir()
     for module in (*EXTRAS.values(), "botocore"):
@@ -166,7 +166,7 @@ def test_an_empty_folder_becomes_one_that_makes_a_generation(command: Path, tmp_
     assert not (folder / "bucket").exists()
 
     settings = json.loads((folder / "config/config.json").read_text())
-    settings["VIDEO"]["runway_duration"] = 2  # a short one takes less time to draw
+    settings["VIDEO"]["runway_duration"] = 2  # a short one is drawn faster
     (folder / "config/config.json").write_text(json.dumps(settings))
     on_path = {**variables, "PATH": f"{command.parent}:{os.environ['PATH']}"}
     made = run(command, "tick", "--sandbox", "--until-done", "--interval", "0.1", cwd=folder, **on_path)
@@ -181,7 +181,7 @@ def test_an_empty_folder_becomes_one_that_makes_a_generation(command: Path, tmp_
 
 @pytest.fixture
 def idle(command: Path, tmp_path: Path) -> Path:
-    """A folder made by init over whose bucket there is nothing to do."""
+    """Return a folder made by init whose bucket leaves nothing to do."""
     folder = tmp_path / "all 100% ready"
     assert run(command, "init", folder, cwd=tmp_path).returncode == 0
     for name in ("444", "555", "666"):

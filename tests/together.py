@@ -1,4 +1,4 @@
-"""Starting several things at the same moment: threads, or processes that wait for it."""
+"""Start several threads or processes at the same moment."""
 
 import os
 import subprocess
@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Run every call in a thread of its own, started together, and return what they return, in their order; the first
-    error is raised."""
+    """Run every call in its own thread, all started together, and return their results in order. The first error is
+    raised."""
     found: dict[int, T] = {}
     errors: list[BaseException] = []
     gate = threading.Barrier(len(calls))
@@ -36,7 +36,7 @@ def at_once(calls: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def said_at_once(code: str, *arguments: str, number: int) -> list[str]:
-    """Run a program in several processes, which go on once all of them have written "ready"; return what each says."""
+    """Run a program in several processes that continue once all have written "ready"; return the output of each."""
     command, environment = [sys.executable, "-c", code, *arguments], {**os.environ, "PYTHONPATH": os.getcwd()}
     with ExitStack() as stack:
         processes = [

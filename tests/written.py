@@ -1,4 +1,4 @@
-"""Settings as a file would have them."""
+"""Settings as a file would contain them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from retake.settings.schema import Field, NamedTables, OneTable, Schema
 
 
 def as_written(declared: Field) -> Any:
-    """The default as a settings file would have it."""
+    """Return the default as a settings file would contain it."""
     if isinstance(declared.rule, OneTable):
         assert isinstance(declared.rule.schema, Schema)
         return {name: it.default for name, it in declared.rule.schema.fields.items()}
