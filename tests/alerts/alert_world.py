@@ -40,7 +40,7 @@ class AlertWorld:
         return self
 
     def look(self, *found: Condition, pipeline: str = "story", codes: set[str] | None = None) -> "AlertWorld":
-        """One tick of a pipeline. The board goes through JSON, as it does in a bucket."""
+        """Tick a pipeline once. The board goes through JSON, as it does in a bucket."""
         looked = frozenset(codes or {"step_failing", "generation_failed", "outcome_unknown"})
         new = evaluated(self.board, [Findings(pipeline, looked, found)], self.settings, self.now)
         self.board = decoded(encoded(new))
@@ -62,7 +62,7 @@ class AlertWorld:
         return [it.event.value for it in box.queue] if box else []
 
     def sent(self, channel: str = "all") -> list[str]:
-        """What is queued, which is then taken as sent."""
+        """Return the queued messages, and empty the queue as if they had been sent."""
         found = self.queue(channel)
         if found:
             box = self.board.channels[channel]._replace(queue=())

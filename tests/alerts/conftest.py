@@ -13,7 +13,7 @@ from scripted_vendor import ScriptedVendor  # noqa: E402
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is asked directly, and no certificates are trusted but those that a test names."""
+    """Reach loopback without proxies, and trust only the certificates that a test names."""
     monkeypatch.setenv("NO_PROXY", "*")
     for name in ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR"):
         monkeypatch.delenv(name, raising=False)
@@ -21,7 +21,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def service() -> Iterator[ScriptedVendor]:
-    """A service that does what a test says."""
+    """Start a service whose replies the test scripts."""
     scripted = ScriptedVendor()
     yield scripted
     scripted.close()

@@ -1,4 +1,4 @@
-"""A bucket, a clock that a test moves, and channels that do what is planned: what tests of delivery share."""
+"""Shared by the delivery tests: a bucket, a clock that the test moves, and channels that behave as planned."""
 
 from collections import deque
 from collections.abc import Callable
@@ -25,12 +25,12 @@ CODES = frozenset({"step_failing", "generation_failed"})
 
 
 class Service:
-    """What stands behind all channels: it takes what it is sent, unless something else is planned for a channel."""
+    """The service behind all channels. It accepts everything, unless a test plans otherwise for a channel."""
 
     def __init__(self) -> None:
         self.plans: dict[str, deque[Sent | Callable[[], Sent]]] = {}
-        self.taken: list[tuple[str, str, str]] = []  # (channel, event, title), in the order of their arrival
-        self.subjects: list[tuple[str, str, str]] = []  # (channel, event, id of the alert), in the same order
+        self.taken: list[tuple[str, str, str]] = []  # (channel, event, title), in the order of arrival
+        self.subjects: list[tuple[str, str, str]] = []  # (channel, event, alert id), in the same order
         self.tries: list[tuple[float, str]] = []  # (seconds since START, channel)
         self.clock: FakeClock | None = None
         self._lock = Lock()
@@ -56,7 +56,7 @@ class Service:
 
 
 class DeliveryWorld:
-    """One machine that evaluates and delivers."""
+    """A machine that evaluates and delivers alerts."""
 
     def __init__(
         self, bucket: Bucket | None = None, service: Service | None = None, clock: FakeClock | None = None, **given: Any
@@ -106,12 +106,12 @@ def failing(number: int = 1) -> Condition:
 
 
 def cause(name: str, occurrence: str = "1") -> Condition:
-    """A condition of a cause of its own."""
+    """Return a condition with a cause of its own."""
     return condition(occurrence=occurrence, key=f"step_failing/{name}", title=f"{name} fails")
 
 
 def send_once(bucket: Callable[[], Bucket]) -> None:
-    """Four machines find the same messages at the same moment: each is sent once."""
+    """Let four machines find the same messages at the same moment: each message is sent once."""
     service, clock = Service(), FakeClock(START)
     given = {"channels": TWO, "timeout_seconds": 300}  # a busy machine needs more time to save what was sent
     DeliveryWorld(bucket(), service, clock, **given).look(*(cause(name) for name in "abc"))

@@ -1,4 +1,4 @@
-"""A mail server that answers as a test says: SMTP on loopback, with STARTTLS or TLS from the start."""
+"""A mail server with scripted replies: SMTP on loopback, with STARTTLS or with TLS from the start."""
 
 import base64
 import socket
@@ -8,27 +8,27 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
-WAIT_S = 120.0  # how long an act may keep a test that forgot it
+WAIT_S = 120.0  # limits an act that the test forgot to end
 
 Reply = str | Callable[[socket.socket, threading.Event], None]
-"""What a command is answered: a line, "" to close without a word, or an act on the connection."""
+"""The reply to a command: a line, "" to close silently, or a function that acts on the connection."""
 
 
 class Mail(NamedTuple):
-    """A message that was accepted."""
+    """An accepted message."""
 
     sender: str
     recipients: tuple[str, ...]
     data: bytes
     encrypted: bool
-    user: str  # "" for a session without signing in
+    user: str  # "" if the session did not sign in
     password: str
 
 
 class MailServer:
-    """Serves SMTP while it is entered. `replies` has other replies than usual, by command: {"RCPT": "450 later"}.
+    """A context manager that serves mail. `replies` overrides the usual replies by command: {"RCPT": "450 later"}.
 
-    A key may have the argument too, "RCPT TO:<ann@x.example>", or be "greeting" or "body" (the end of DATA).
+    A key may include the argument, as in "RCPT TO:<ann@x.example>", or be "greeting" or "body" (the end of DATA).
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class MailServer:
 
 
 class _Conversation:
-    """One side of a conversation. `run` returns true if STARTTLS comes next."""
+    """The server's side of a conversation. `run` returns true if STARTTLS comes next."""
 
     def __init__(self, server: MailServer, connection: socket.socket, *, encrypted: bool) -> None:
         self._server, self._connection, self._encrypted = server, connection, encrypted
@@ -153,6 +153,6 @@ class _Conversation:
 
 
 def _spelt(command: str) -> str:
-    """Return "RCPT TO:<…>" also for "RCPT to:<…>", which smtplib of Python 3.13 says."""
+    """Return "RCPT TO:<…>" for "RCPT to:<…>", too, which smtplib of Python 3.13 sends."""
     before, colon, rest = command.partition(":")
     return f"{before.upper()}{colon}{rest}" if colon else command

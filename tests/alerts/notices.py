@@ -1,4 +1,4 @@
-"""Channels as the settings make them, and messages, for tests of sending."""
+"""Channels built from settings, and messages, for tests of sending."""
 
 from typing import Any
 
@@ -49,7 +49,7 @@ REPORT = Message(
 
 
 def channel(kind: str, **keys: Any) -> AlertChannel:
-    """The channel "it" of `kind`, read from settings."""
+    """Return the channel "it" of `kind`, read from settings."""
     faults: list[str] = []
     settings = read_table(ALERTS, {"channels": {"it": {"kind": kind, **keys}}}, "ALERTS", faults)
     assert faults == []

@@ -1,4 +1,4 @@
-"""A sender that is late: what it delivered is on record, and the next one's claim stays."""
+"""A late sender: what it delivered is recorded, and its successor's claim stays."""
 
 from delivery_world import DELIVERED, DeliveryWorld, cause
 

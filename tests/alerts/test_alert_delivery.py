@@ -1,4 +1,4 @@
-"""Delivery: at least once, in order, each channel by itself, however often machines die or services are away."""
+"""Delivery: at least once, in order, each channel independently, however often machines die or services are away."""
 
 import json
 import threading
@@ -23,11 +23,11 @@ from retake.clock import FakeClock
 from retake.errors import StorageError
 from retake.testing.logs import CapturedLogs
 
-LONG_S = 60.0  # only reached where something is broken
+LONG_S = 60.0  # only reached when something is broken
 
 
 class Hang:
-    """A plan for a channel: it says nothing until the test is over, and has failed then."""
+    """A plan for a channel: it does not answer until the test is over, and then fails."""
 
     def __init__(self) -> None:
         self._begun, self._over = threading.Semaphore(0), threading.Event()
@@ -38,11 +38,11 @@ class Hang:
         return FAILED
 
     def begins(self) -> bool:
-        """Whether a try that has not been asked for yet has come as far as the service."""
+        """Return whether a try that was not yet asked about has reached the service."""
         return self._begun.acquire(timeout=LONG_S)
 
     def end(self) -> None:
-        """Let all tries end, and wait for their threads: what they log belongs to this test."""
+        """End all tries and wait for their threads: what they log belongs to this test."""
         self._over.set()
         assert eventually(lambda: not is_sending())
 
@@ -250,7 +250,7 @@ def test_after_seven_days_it_is_dropped_with_a_line_in_the_log() -> None:
 
 @pytest.mark.parametrize("minutes", [7, 30])
 def test_the_queue_of_a_channel_that_is_away_for_a_week_stays_small(minutes: int) -> None:
-    """With repeats, and with causes that come and go: as the same alert, and as new ones."""
+    """Alerts repeat, and causes come and go, both as the same alert and as new ones."""
     world = DeliveryWorld(channels={"all": {"kind": "webhook"}, "sms": SMS})
     for name in ("all", "sms"):
         world.service.plan(name, *[FAILED] * 20_000)
@@ -268,7 +268,7 @@ def test_the_queue_of_a_channel_that_is_away_for_a_week_stays_small(minutes: int
     world.service.plans.clear()
     for _ in range(2):
         world.later(900)
-        world.tick(cause("upscale"))  # its beginning was dropped after a week: it is told again as one that lasts
+        world.tick(cause("upscale"))  # its beginning was dropped after a week, so it is reported again as a lasting one
     for name in ("all", "sms"):
         assert (name, "repeat", "Still open: upscale fails") in world.service.taken
 
@@ -295,7 +295,7 @@ def test_the_end_of_an_alert_that_was_told_is_told_whatever_comes_after_it() -> 
     world.tick()  # its end cannot be sent
     world.later(1000)
     world.service.plan("all", FAILED)
-    world.tick(failing(2))  # another one of the same cause
+    world.tick(failing(2))  # a new alert of the same cause
     world.later(1000)
     world.tick(failing(2))
     assert world.service.events()[:3] == ["trigger", "resolve", "trigger"]
@@ -311,7 +311,7 @@ def test_the_end_of_an_alert_that_was_told_is_told_although_it_grew_worse_while_
     world.later(60)
     world.tick()
     world.later(1000)
-    world.tick(failing(3))  # another one of the same cause
+    world.tick(failing(3))  # a new alert of the same cause
     for _ in range(2):
         world.later(1000)
         world.tick(failing(3))
@@ -327,7 +327,7 @@ def test_the_end_of_an_alert_is_told_although_nobody_knows_whether_its_beginning
     world.later(60)
     world.look()
     world.later(1000)
-    world.look(failing(2))  # another one of the same cause
+    world.look(failing(2))  # a new alert of the same cause
     world.deliver()
     assert world.service.events() == ["trigger", "resolve", "trigger"]
 
@@ -353,7 +353,7 @@ def test_one_that_died_while_sending_blocks_for_timeout_seconds_at_most(hang: Ha
     world = DeliveryWorld()
     world.service.plan("all", hang)
     world.look(failing())
-    world.sender().start()  # and nobody waits for it: its process is gone
+    world.sender().start()  # nobody waits for it: its process is gone
     assert hang.begins()
     other = DeliveryWorld(world.bucket, world.service, world.clock)
     other.later(9)
@@ -378,7 +378,7 @@ def test_a_try_without_a_result_counts_as_a_failed_one(hang: Hang) -> None:
 
 
 def test_a_queue_that_takes_longer_than_a_tick_waits_comes_to_its_end(hang: Hang) -> None:
-    """Each message that is delivered is saved at once, and not sent again by the next tick."""
+    """Each delivered message is saved at once, so the next tick does not send it again."""
     world, names = DeliveryWorld(), "abcdefg"
     world.look(*(cause(name) for name in names))
     for _ in range(3):
@@ -395,7 +395,7 @@ def test_a_queue_that_takes_longer_than_a_tick_waits_comes_to_its_end(hang: Hang
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 LIFE = [(0, True), (60, True), (120, True), (180, False), (240, False), (600, False), (700, False), (1400, False)]
-"""Ticks: when, and whether the cause is there."""
+"""Ticks: the time, and whether the cause is present."""
 
 
 def live(world: DeliveryWorld, ticks: list[tuple[int, bool]]) -> None:

@@ -1,4 +1,4 @@
-"""The documents of alerts: what is over is kept in that of its day, and one that makes no sense is left as it is."""
+"""The documents of alerts: closed alerts move to the document of their day, and an invalid document is left alone."""
 
 import json
 from collections.abc import Callable, Iterable
@@ -21,7 +21,7 @@ from retake.vendors.answers import Reply
 
 
 def fail_on(world: DeliveryWorld, days: Iterable[int]) -> None:
-    """Have something fail for a minute on each of the days, and file its alert."""
+    """Let something fail for a minute on each of the days, and file its alert."""
     for day in days:
         world.clock.moment = START + timedelta(days=day)
         world.tick(failing(day))
@@ -103,7 +103,7 @@ def test_a_message_with_a_field_that_is_no_text_is_sent_to_nobody_and_named(fiel
 
 
 def rewrite(world: DeliveryWorld, change: Callable[[Any], object]) -> None:
-    """What a person makes of the board with an editor."""
+    """Change the board as a person with an editor would."""
     board = json.loads(world.bucket.read("alerts/state.json")[0])
     change(board)
     world.bucket.write("alerts/state.json", json.dumps(board).encode(), ANY)

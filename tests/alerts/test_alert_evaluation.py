@@ -1,4 +1,4 @@
-"""When alerts open, close, reopen and are told: to the second."""
+"""When alerts open, close, reopen and are sent, to the second."""
 
 import random
 from itertools import pairwise
@@ -151,7 +151,7 @@ def test_a_clock_that_was_a_year_ahead_keeps_nothing_from_being_told() -> None:
     assert world.after(-YEAR_S).look(condition(occurrence="2")).sent() == ["trigger"]
     world.after(YEAR_S).look()
     world.after(60).look(condition(occurrence="3"))
-    assert world.sent() == ["resolve"]  # and the alert that came back waits
+    assert world.sent() == ["resolve"]  # the alert that came back waits
     assert world.after(-YEAR_S).look(condition(occurrence="3")).sent() == ["trigger"]
 
 
@@ -233,7 +233,7 @@ def test_an_end_is_not_told_where_the_beginning_was_not() -> None:
     world = AlertWorld(channels={"sms": {"kind": "sms", "account": "A", "from": "1", "to": ["2"]}}).look(FAILING)
     assert world.sent("sms") == ["trigger"]  # no channel takes a warning, so all do
     world.look()
-    assert world.sent("sms") == []  # `resolved` is false for a telephone
+    assert world.sent("sms") == []  # `resolved` is off for a telephone
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -1,4 +1,4 @@
-"""Who has a message is not sent it again, and is told of the end of what it tells of."""
+"""Nobody receives a message twice, and whoever learned of an alert learns of its end."""
 
 from delivery_world import DELIVERED, FAILED, DeliveryWorld, failing
 
@@ -26,11 +26,11 @@ def test_a_process_without_the_secret_does_not_forget_who_has_the_message() -> N
     assert [it.done for it in world.queue("sms").queue] == [("2",)]
 
 
-# --- who may have been told of the beginning is told of the end -------------------------------------------------------
+# --- whoever may know of the beginning learns of the end --------------------------------------------------------------
 
 
 def ended(world: DeliveryWorld, alert_id: str) -> bool:
-    """Return whether the channel was told of the alert's end, once another alert of its cause has been told."""
+    """Return whether the channel was told of the alert's end, after another alert of its cause was sent."""
     for _ in range(3):
         world.later(1000)
         world.tick(failing(9))
@@ -67,7 +67,7 @@ def test_the_end_of_an_alert_is_told_where_it_came_back_before_its_first_end_was
     world.tick()
     world.tick(failing(2))
     world.later(400)
-    world.tick(failing(2))  # told again, but for the channel
+    world.tick(failing(2))  # repeated to everybody but the channel
     world.later(60)
     world.tick()
     assert ended(world, first)

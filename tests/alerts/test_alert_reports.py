@@ -12,7 +12,7 @@ OFFICE = {"office": {"kind": "webhook", "reports": ["daily"]}}
 
 
 class Reports:
-    """The reports that are made, and when: day and time."""
+    """The reports made so far, each with its day and time."""
 
     def __init__(self, settings: AlertSettings) -> None:
         self.settings, self.board, self.made = settings, Board(), list[str]()
@@ -45,7 +45,7 @@ def test_a_clock_that_is_set_back_makes_no_report_twice() -> None:
     for minutes in (0, -2, 2, -30, 30):
         reports.look(seven + timedelta(minutes=minutes))
     assert reports.made == ["02 07:00"]
-    reports.look(seven - timedelta(days=30))  # it was far ahead: what was made then says nothing
+    reports.look(seven - timedelta(days=30))  # it was far ahead: the reports made then prove nothing
     assert reports.made == ["02 07:00", "31 07:00"]
 
 

@@ -1,4 +1,4 @@
-"""Which channel takes what: levels, classes, hours, and what no channel takes."""
+"""Which channel takes what: levels, classes, hours, and messages that no channel takes."""
 
 from datetime import UTC, datetime
 

@@ -1,4 +1,4 @@
-"""Alerts in a bucket of S3, over real HTTP: several machines at once."""
+"""Alerts in an S3 bucket over real HTTP, with several machines at once."""
 
 import pytest
 from delivery_world import send_once

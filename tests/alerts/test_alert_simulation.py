@@ -1,6 +1,6 @@
-"""Alerts in random worlds: causes come and go, channels fail, machines die, and at the end everybody knows the truth.
+"""Alerts in random worlds: causes come and go, channels fail, machines die; in the end every receiver knows the truth.
 
-RETAKE_SEED replays one world, RETAKE_SEEDS says how many are tried.
+RETAKE_SEED replays one world, RETAKE_SEEDS sets how many are tried.
 """
 
 import os
@@ -37,7 +37,7 @@ PAUSES_S = (0, 1, 20, 100, 299, 300, 900, 5000, 40_000)
 
 
 class InlineThread:
-    """In place of `threading.Thread`: the channels are sent to one after another, so that a seed tells everything."""
+    """Replaces `threading.Thread`: channels are served one after another, so that a seed determines everything."""
 
     def __init__(self, target: Callable[..., None], args: tuple[Any, ...], name: str, daemon: bool) -> None:
         self._work = lambda: target(*args)
@@ -46,14 +46,14 @@ class InlineThread:
         self._work()
 
     def join(self, timeout: float) -> None:
-        """It has ended."""
+        """Do nothing: it has already ended."""
 
     def is_alive(self) -> bool:
         return False
 
 
 class MortalBucket(MemoryBucket):
-    """A process may die before and after each write."""
+    """A bucket whose process may die before and after each write."""
 
     def __init__(self, point: Callable[[], None]) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class MortalBucket(MemoryBucket):
 
 
 class Simulation:
-    """Pipelines with conditions, machines that tell of them, and what the receivers believe."""
+    """Pipelines with conditions, machines that report them, and what the receivers believe."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
@@ -105,7 +105,7 @@ class Simulation:
         now[cause] = condition(occurrence=str(self.occurrences), key=key, level=level, title=f"{cause} fails")
 
     def tick(self) -> None:
-        """One tick of one pipeline: it sends what waits, tells what it found, and sends what is new."""
+        """Run one tick of one pipeline: send what waits, evaluate what it found, and send what is new."""
         pipeline = self.random.choice(PIPELINES)
         self.deliver()
         self.look(pipeline)
@@ -121,7 +121,7 @@ class Simulation:
         sender.wait(20)
 
     def order(self) -> None:
-        """A person acknowledges or closes an alert."""
+        """Acknowledge or close an alert, as a person would."""
         active = [it.id for it in self.store.read().alerts.values() if it.active]
         if not active:
             return
@@ -139,7 +139,7 @@ class Simulation:
             return Sent(Ending.FAILED, "HTTP 503", self.random.choice([None, None, 50.0]))
         believed = self.believed[channel.name]
         if message.event is AlertEvent.RESOLVE:
-            assert message.subject_id in believed, f"{channel.name} is told of the end of what it was never told of"
+            assert message.subject_id in believed, f"{channel.name} is told of the end of an alert it never heard of"
         if message.event is not AlertEvent.ACKNOWLEDGE:
             believed[message.subject_id] = message.event
         self.point()
@@ -148,7 +148,7 @@ class Simulation:
     # --- what must hold -------------------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Machines and channels work again: all ticks, for as long as the longest pause between two tries."""
+        """Let machines and channels work again, and tick for as long as the longest pause between two tries."""
         for _ in range(6):
             self.clock.sleep(601)
             for pipeline in PIPELINES:
@@ -156,15 +156,15 @@ class Simulation:
             self.deliver()
 
     def check(self) -> None:
-        """What is wrong is an open alert, unless a person has closed it; and each channel that was told believes what
-        is so, of the present alerts and of earlier ones."""
+        """Check that each cause has an open alert unless a person closed it, and that each channel that was told
+        anything believes the truth about present and earlier alerts."""
         board = self.store.read()
         assert not any(it.queue for it in board.channels.values()), board.channels
         present = {it.key for found in self.wrong.values() for it in found.values()}
         active = {it.key: it for it in board.alerts.values() if it.active}
-        assert active.keys() <= present, "an alert is open whose cause is gone"
+        assert active.keys() <= present, "an alert is open although its cause is gone"
         for key in present - active.keys():
-            assert board.alerts[key].closed_by, "nobody is told of what is wrong"
+            assert board.alerts[key].closed_by, "a cause has no open alert, and nobody closed one"
         ids = {it.id for it in active.values()}
         for alert in active.values():
             assert alert.told_at, alert

@@ -1,4 +1,4 @@
-"""Apprise: what a service of its kind json:// receives, several URLs, failures, and its talkative loggers."""
+"""Apprise: what a service of its type json:// receives, several URLs, failures, and its verbose loggers."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ from scripted_vendor import ScriptedVendor, closed_port, cut, hang, page, says
 from retake.alerts.channels.sending import send
 from retake.alerts.message import AlertEvent, Ending, Message, Sent
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # some of its plugins import old modules
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # some of its plugins import deprecated modules
 
 SECRET = "s3cr3t-p4th"
 FAILED = "apprise could not deliver it"
@@ -85,7 +85,7 @@ def test_a_url_that_apprise_does_not_understand_does_not_keep_the_others_from_be
 
 def test_a_try_has_an_end(service: ScriptedVendor) -> None:
     service.script = [says(200), hang]
-    sent(url_of(service))  # apprise is loaded
+    sent(url_of(service))  # loads apprise
     begun = time.monotonic()
     outcome = sent(f"{url_of(service)} {url_of(service)}", timeout_s=0.5)
     assert time.monotonic() - begun < 60

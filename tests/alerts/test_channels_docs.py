@@ -1,4 +1,4 @@
-"""docs/alerts.md tells of every kind and every key, and its examples are settings that can be read."""
+"""docs/alerts.md describes every kind and every key, and its examples are valid settings."""
 
 import json
 import re

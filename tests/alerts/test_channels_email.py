@@ -1,4 +1,4 @@
-"""E-mail: the message, the conversation with the server, TLS, and what its replies mean."""
+"""E-mail: the message, the conversation with the server, TLS, and the meaning of its replies."""
 
 import socket
 import threading
@@ -40,7 +40,7 @@ def mailing(server: MailServer, **keys: Any) -> AlertChannel:
 
 
 def sent(server: MailServer, message: Message = MESSAGE, **keys: Any) -> tuple[Mail, EmailMessage]:
-    """The mail with which `message` was delivered."""
+    """Send `message`; return the mail that arrived."""
     outcome = send(mailing(server, **keys), PASSWORD if "user" in keys else "", message, 10.0)
     assert outcome == Sent(Ending.DELIVERED)
     parsed = message_from_bytes(server.mails[-1].data, policy=policy.default)
@@ -280,7 +280,7 @@ def test_who_is_refused_does_not_keep_the_others_from_being_told() -> None:
 
 
 def silent(_connection: socket.socket, stop: threading.Event) -> None:
-    stop.wait(120.0)  # longer than the minute that the tests grant to a try
+    stop.wait(120.0)  # longer than the minute that the tests grant a try
 
 
 def drips(piece: bytes) -> Callable[[socket.socket, threading.Event], None]:

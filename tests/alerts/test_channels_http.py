@@ -1,4 +1,4 @@
-"""What every channel over HTTP has in common: which answers are final, time and size, TLS, and secrets."""
+"""What all HTTP channels have in common: which answers are final, limits of time and size, TLS, and secrets."""
 
 import logging
 import re
@@ -32,7 +32,7 @@ KINDS: dict[str, Callable[[str], tuple[AlertChannel, str]]] = {
         TOKEN,
     ),
 }
-"""By kind: the channel and its secret for a service at `url`."""
+"""By kind: a function that returns the channel and its secret for a service at `url`."""
 
 PIECES = (TOKEN, "AAE-s3cr3t_Tok3n", "T0S3CR3T", "B0S3CR3T", "127.0.0.1:", "://")
 
@@ -104,9 +104,9 @@ def test_a_try_has_an_end(service: ScriptedVendor, kind: str, act: Act) -> None:
     service.script = [act]
     begun = time.monotonic()
     outcome = sent(kind, service.url, timeout_s=1.0)
-    assert time.monotonic() - begun < 60  # the service lets go after 120 s
+    assert time.monotonic() - begun < 60  # the service gives up after 120 s
     assert outcome.how is Ending.FAILED
-    waited = r"1|0\.\d+" if kind == "sms" else "1"  # a recipient has what is left of the time when its turn comes
+    waited = r"1|0\.\d+" if kind == "sms" else "1"  # each recipient gets the time that is left when its turn comes
     assert re.fullmatch(rf"no answer within ({waited}) s", outcome.why), outcome.why
 
 
@@ -176,7 +176,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 class SecureService(ScriptedVendor):
-    """Serves its script over TLS."""
+    """A service that serves its script over TLS."""
 
     context: ssl.SSLContext
 
@@ -216,7 +216,7 @@ def test_certificates_and_proxies_of_the_environment_that_are_wrong_are_named(
 
 
 def echo(connection: socket.socket, _stop: threading.Event) -> None:
-    """Refuse, and repeat all that a service knows of the caller, in the fields where it gives reasons."""
+    """Refuse the call, and repeat all that the service knows of the caller in the fields that give reasons."""
     told = f"bad {TOKEN} {TOKEN.replace(':', '%3A')} {TOKEN.lower()} /bot{TOKEN}/x"
     body = {"message": told, "description": told, "code": 7, "errors": [told]}
     says(400, body)(connection, _stop)
@@ -231,7 +231,7 @@ def test_a_secret_that_a_service_repeats_is_masked(service: ScriptedVendor, kind
 
 
 class _Everything(logging.Handler):
-    """Keeps all records as text."""
+    """A log handler that keeps all records as text."""
 
     def __init__(self) -> None:
         super().__init__(logging.NOTSET)
@@ -242,7 +242,7 @@ class _Everything(logging.Handler):
 
 
 def odd_headers(connection: socket.socket, _stop: threading.Event) -> None:
-    """Answer with a line that is no header, of which urllib3 warns with the whole URL."""
+    """Answer with a line that is not a header, about which urllib3 warns with the whole URL."""
     connection.sendall(b"HTTP/1.1 200 OK\r\nno header at all\r\nContent-Length: 0\r\n\r\n")
 
 
@@ -335,7 +335,7 @@ def test_odd_texts_are_sent_all_the_same(service: ScriptedVendor, kind: str) -> 
 
 @pytest.mark.parametrize("kind", ["webhook", "pagerduty"])
 def test_what_is_sent_is_json_for_the_strictest_reader(service: ScriptedVendor, kind: str) -> None:
-    """Half of a surrogate pair is in what `mode set --why` is given on a terminal that is not UTF-8."""
+    """`mode set --why` on a terminal that is not UTF-8 can produce half of a surrogate pair."""
     service.script = [says(202, {})]
     fields = {**MESSAGE.fields, "text": "caf\udce9", "title": "\ud800", "spend_usd": float("inf")}
     assert sent(kind, service.url, MESSAGE._replace(fields=fields)).how is Ending.DELIVERED

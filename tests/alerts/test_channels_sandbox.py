@@ -1,4 +1,4 @@
-"""The sandbox takes what the channels send, as the services do, and fails when ordered to."""
+"""The sandbox accepts what the channels send, as the real services do, and fails when told to."""
 
 import time
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ def test_faults_in_order(sandbox: Sandbox, kind: str, fault: str, how: Ending) -
     outcome = send(*made(sandbox, kind), MESSAGE, 1.0 if fault == "hang" else 10.0)
     assert outcome.how is how, outcome.why
     end = time.monotonic() + 60
-    while len(sandbox.calls(kind)) == before and time.monotonic() < end:  # the fault is for the first call that comes
+    while len(sandbox.calls(kind)) == before and time.monotonic() < end:  # the fault hits the first call that arrives
         time.sleep(0.01)
     assert (outcome.retry_after_s == 1.0) == (fault == "429" and kind != "webhook")
     assert send(*made(sandbox, kind), MESSAGE, 10.0).how is Ending.DELIVERED

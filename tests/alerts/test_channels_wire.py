@@ -22,7 +22,7 @@ from retake.foreign_text import utf16_cut
 
 
 def sent(service: ScriptedVendor, found: AlertChannel, secret: str, message: Message = MESSAGE) -> Any:
-    """The request with which `message` was delivered."""
+    """Send `message`; return the request that arrived."""
     service.script = [says(200, {})]
     assert send(found, secret, message, 10.0) == Sent(Ending.DELIVERED)
     seen = service.seen[-1]
@@ -238,7 +238,7 @@ def test_an_sms_has_at_most_320_characters(text: str, link: str | None) -> None:
         assert len(body) <= length(body) <= 320
         assert body.startswith("[CRITICAL] " + title[:20])
         assert link != LINK or body.endswith(LINK)
-        body.encode()  # no half of a pair
+        body.encode()  # no half of a surrogate pair
 
 
 def test_a_link_that_the_text_has_is_not_sent_twice() -> None:
@@ -278,7 +278,7 @@ def test_recipients_share_the_time(service: ScriptedVendor) -> None:
     service.script = [hang] * 3
     outcome = send(texting(service, ANN, BEN, CAT), "t0k3n", MESSAGE, 1.0)
     assert outcome.how is Ending.FAILED
-    # The first one has what is left when its turn comes: on a busy machine, a little less than the whole.
+    # The first one gets the time that is left when its turn comes: a little less than all of it on a busy machine.
     assert re.fullmatch(r"3 of 3 recipients: no answer within (1|0\.\d+) s", outcome.why), outcome.why
     assert eventually(lambda: bool(service.seen))
     assert recipients(service) == [ANN]
@@ -289,7 +289,7 @@ def test_an_account_that_is_no_part_of_a_path_is_quoted(service: ScriptedVendor)
     assert sent(service, found, "t0k3n").target == "/2010-04-01/Accounts/A%2F..%2FC%20%3F/Messages.json"
 
 
-# --- what they share ------------------------------------------------------------------------------------------------
+# --- in common ------------------------------------------------------------------------------------------------------
 
 
 def test_recipients_in_all_combinations() -> None:

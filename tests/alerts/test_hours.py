@@ -1,4 +1,4 @@
-"""A daily time over whole years with changes of the clock: once a day, where it is missing and where it comes twice."""
+"""A daily time over whole years of clock changes: once a day, even where it is skipped or comes twice."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -9,8 +9,8 @@ from retake.alerts.hours import last_due, next_due, zone_of
 
 ZONES = [
     ("Europe/Berlin", 2026),
-    ("America/Santiago", 2026),  # set at midnight
-    ("Australia/Lord_Howe", 2026),  # by half an hour
+    ("America/Santiago", 2026),  # changes at midnight
+    ("Australia/Lord_Howe", 2026),  # changes by half an hour
     ("Pacific/Apia", 2011),  # 30 December is missing
     ("Asia/Kathmandu", 2026),  # UTC+05:45
 ]
@@ -36,7 +36,7 @@ def test_a_daily_time_comes_once_a_day(name: str, year: int, minute: int) -> Non
     missing = {datetime(2011, 12, 30, tzinfo=UTC).date()} if name == "Pacific/Apia" else set()
     assert sorted(it.date() for it in local) == sorted(days - missing)
     late = [it for it in local if 60 * it.hour + it.minute != minute]
-    assert len(late) <= 1, "where the clock skips it, it comes right after"
+    assert len(late) <= 1, "if the clock skips it, it comes right after"
 
 
 @pytest.mark.parametrize("weekday", range(7))

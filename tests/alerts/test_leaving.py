@@ -1,4 +1,4 @@
-"""The end of a process whose channel still hangs."""
+"""The end of a process while one of its channels hangs."""
 
 import subprocess
 import sys

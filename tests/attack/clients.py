@@ -1,4 +1,4 @@
-"""Every call of every vendor's client: what makes it, and what kind of call it is."""
+"""Every call of every vendor's client: how to make it, and how it fails."""
 
 import importlib
 import pkgutil
@@ -32,13 +32,13 @@ KEY = "key_0123456789abcdef"
 MAX_FILE = 2 * 2**20
 PROTOCOLS = (Midjourney, VideoGenerator, ChatModel, Downloader, VideoPlatform, ImageServer)
 LARGE_IMAGE = "data:image/png;base64," + "A" * 4_900_000
-"""More than the buffers between two sockets hold: a peer that never reads is noticed."""
+"""Larger than the buffers between two sockets, so a peer that never reads is noticed."""
 
 
 class Call(NamedTuple):
-    """One method of a client. `kind` says how it fails.
+    """A method of a client. `kind` says how it fails.
 
-    paid: Refused or OutcomeUnknown; free: PollFailed; quiet: returns None; offline: asks nobody.
+    paid: Refused or OutcomeUnknown; free: PollFailed; quiet: returns None; offline: makes no request.
     """
 
     client: type
@@ -67,14 +67,14 @@ MAKERS: dict[type, Callable[[str, float], Any]] = {
 
 
 class _At(NamedTuple):
-    """A downloader, and the link that it is given."""
+    """A downloader with the link to download."""
 
     downloader: HttpDownloader
     url: str
 
 
 def _with_token(client: YouTube) -> YouTube:
-    """The client with an access token, so that its first request is the call itself."""
+    """Give the client an access token, so that its first request is the call itself."""
     client._account._credentials.token = KEY
     return client
 
@@ -85,7 +85,7 @@ def _listened(client: ComfyUI) -> None:
 
 
 class _Upload:
-    """A video of a few bytes, and hooks that record nothing."""
+    """A video of a few bytes, with hooks that record nothing."""
 
     size = 5
 
@@ -146,12 +146,12 @@ ASKING = [call for call in CALLS if call.kind != "offline"]
 
 
 def made(call: Call, url: str, timeout_s: float) -> Any:
-    """The client of `call`, whose vendor is at `url`."""
+    """Return the client of `call`, with its vendor at `url`."""
     return MAKERS[call.client](url, timeout_s)
 
 
 def there_are() -> set[str]:
-    """Every "Client.method" that the package has, found by the protocols that it fulfils."""
+    """Return every "Client.method" in the package, found by the protocols that the clients implement."""
     found = set()
     for module in pkgutil.iter_modules(retake.vendors.__path__, "retake.vendors."):
         for item in vars(importlib.import_module(module.name)).values():

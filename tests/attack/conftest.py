@@ -9,7 +9,7 @@ TRUST_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL
 
 @pytest.fixture(autouse=True)
 def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No proxies and certificates but the ones that a test sets."""
+    """Remove all proxies and certificates but those that a test sets."""
     for name in (*PROXY_VARIABLES, *map(str.upper, PROXY_VARIABLES), *TRUST_VARIABLES):
         monkeypatch.delenv(name, raising=False)
     for name in ("RUNWAYML_BASE_URL", "RUNWAYML_API_SECRET", "RUNWAYML_CUSTOM_HEADERS"):
@@ -18,7 +18,7 @@ def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hostile() -> Iterator[Callable[..., Hostile]]:
-    """Starts servers that are gone after the test."""
+    """Yield a function that starts servers; they are closed after the test."""
     servers: list[Hostile] = []
 
     def start(act: Act, *, reads: bool = True) -> Hostile:

@@ -1,4 +1,4 @@
-"""A server that misbehaves on purpose: raw sockets on loopback, one act for each connection."""
+"""A server that misbehaves on purpose: raw sockets on loopback, one act per connection."""
 
 import gzip
 import json
@@ -11,14 +11,14 @@ from typing import Any
 from loopback import LoopbackServer
 
 PATIENCE_S = 120.0
-"""How long an act goes on: far longer than any call may last, so that whoever is held by it is seen to be."""
+"""How long an act lasts: far longer than any call may take, so a caller that waits for it is noticed."""
 
 Act = Callable[[socket.socket, threading.Event], None]
 OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
 
 
 class Hostile(LoopbackServer):
-    """Serves `act` to every connection. `seen` are the first lines of the requests that came."""
+    """Performs `act` on every connection. `seen` holds the first lines of the requests."""
 
     def __init__(self, act: Act, *, reads: bool = True) -> None:
         self.seen: list[str] = []
@@ -32,7 +32,7 @@ class Hostile(LoopbackServer):
 
 
 def read_request(connection: socket.socket) -> bytes:
-    """The whole request: head and body."""
+    """Return the whole request: head and body."""
     with connection.makefile("rb") as stream:
         head, length = b"", 0
         while line := stream.readline():
@@ -48,12 +48,12 @@ def read_request(connection: socket.socket) -> bytes:
 
 
 def says(data: bytes) -> Act:
-    """Send `data` as it stands, and close."""
+    """Send `data` as it is, and close."""
     return lambda connection, _stop: connection.sendall(data)
 
 
 def answers(body: object, status: int = 200, head: bytes = b"") -> Act:
-    """A sound answer with a JSON `body` (or bytes), and what `head` adds to its headers."""
+    """Send a valid answer with a JSON (or bytes) `body` and the additional headers in `head`."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     kind = b"" if b"content-type" in head.lower() else b"Content-Type: application/json\r\n"
     size = b"" if b"content-length" in head.lower() else b"Content-Length: %d\r\n" % len(data)
@@ -61,12 +61,12 @@ def answers(body: object, status: int = 200, head: bytes = b"") -> Act:
 
 
 def silent(_connection: socket.socket, stop: threading.Event) -> None:
-    """Say nothing at all."""
+    """Send nothing at all."""
     stop.wait(PATIENCE_S)
 
 
 def drips(before: bytes, piece: bytes, pause_s: float = 0.02) -> Act:
-    """Send `before`, then `piece` again and again, never silent for long."""
+    """Send `before`, then `piece` again and again, never pausing for long."""
 
     def act(connection: socket.socket, stop: threading.Event) -> None:
         connection.sendall(before)
@@ -79,7 +79,7 @@ def drips(before: bytes, piece: bytes, pause_s: float = 0.02) -> Act:
 
 
 def pours(before: bytes, piece: bytes, most: int = 10**10) -> Act:
-    """Send `before`, then `piece` as fast as it is taken."""
+    """Send `before`, then `piece` as fast as it is read."""
 
     def act(connection: socket.socket, stop: threading.Event) -> None:
         connection.sendall(before)
@@ -92,7 +92,7 @@ def pours(before: bytes, piece: bytes, most: int = 10**10) -> Act:
 
 
 def proxies_late(target_port: int, delay_s: float) -> Act:
-    """A proxy that takes the request, keeps it for a while, and hands it on all the same."""
+    """Proxy the request, but hold it back for a while before passing it on."""
 
     def act(_connection: socket.socket, stop: threading.Event) -> None:
         stop.wait(delay_s)
@@ -106,9 +106,9 @@ def proxies_late(target_port: int, delay_s: float) -> Act:
 
 
 def gzip_bomb(megabytes: int) -> bytes:
-    """A gzip stream of so many megabytes of zeros, a thousandth of that in size. Its checksum is wrong."""
+    """Return a gzip stream of so many megabytes of zeros, a thousandth of that in size. Its checksum is wrong."""
     packer = zlib.compressobj(9, zlib.DEFLATED, -15)
-    piece = packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)  # stands for itself, so it can be repeated
+    piece = packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)  # self-contained, so it can be repeated
     return b"\x1f\x8b\x08\0\0\0\0\0\0\xff" + piece * megabytes + packer.flush() + bytes(8)
 
 

@@ -1,4 +1,4 @@
-"""Pictures and videos that are none, or too much: bombs, playlists in disguise, what ffmpeg may see and take."""
+"""Pictures and videos that are fake or too large: bombs, disguised playlists, and what ffmpeg may read and use."""
 
 import random
 import struct
@@ -33,7 +33,7 @@ def chunk(kind: bytes, data: bytes) -> bytes:
 
 
 def png(width: int, height: int, extra: bytes = b"", rows: int | None = None) -> bytes:
-    """A PNG of black pixels in a thousandth of their size, with `extra` chunks in front of them."""
+    """Return a PNG of black pixels, compressed a thousandfold, with the `extra` chunks in front."""
     packer = zlib.compressobj(9)
     line = bytes(1 + width * 3)
     body = b"".join([*(packer.compress(line) for _ in range(rows if rows is not None else height)), packer.flush()])
@@ -42,7 +42,7 @@ def png(width: int, height: int, extra: bytes = b"", rows: int | None = None) ->
 
 
 def jpeg(width: int, height: int) -> bytes:
-    """A JPEG whose head claims another size."""
+    """Return a JPEG whose header claims another size."""
     target = BytesIO()
     Image.new("RGB", (16, 16)).save(target, "JPEG")
     data = bytearray(target.getvalue())
@@ -71,7 +71,8 @@ def webp(width: int, height: int) -> bytes:
 
 @cache
 def zeros() -> bytes:
-    """200 MB of them, compressed a piece at a time: what made the bomb must not hide what unpacking it takes."""
+    """Return 200 MB of zeros, compressed piece by piece so that making the bomb does not hide the cost of unpacking
+    it."""
     packer = zlib.compressobj(9)
     return b"".join([*(packer.compress(bytes(2**20)) for _ in range(200)), packer.flush()])
 
@@ -124,7 +125,7 @@ def test_a_picture_bomb_is_refused_before_it_is_unpacked() -> None:
     assert ran.returncode == 0, ran.stderr
 
 
-@pytest.mark.filterwarnings("ignore")  # Pillow warns of odd metadata
+@pytest.mark.filterwarnings("ignore")  # Pillow warns about odd metadata
 @pytest.mark.parametrize("seed", range(4))
 def test_a_picture_with_wrong_bytes_is_a_media_error_or_a_picture(seed: int) -> None:
     print(f"seed {seed}")  # noqa: T201
@@ -148,7 +149,7 @@ def test_a_picture_with_wrong_bytes_is_a_media_error_or_a_picture(seed: int) -> 
 
 
 def mended(data: bytearray) -> bytearray:
-    """A PNG whose checksums are right, whatever its chunks hold."""
+    """Return the PNG with correct checksums, whatever its chunks hold."""
     at, out = 8, bytearray(data[:8])
     while at + 12 <= len(data):
         (size,) = struct.unpack(">I", data[at : at + 4])
@@ -184,7 +185,7 @@ def test_ffmpeg_sees_no_key(stand_in: Path, tmp_path: Path, monkeypatch: pytest.
 
 @pytest.mark.skipif(sys.platform != "linux", reason="limits are set on Linux")
 def test_ffmpeg_is_limited_in_memory_and_processor_time(stand_in: Path, tmp_path: Path) -> None:
-    # The limits are set a moment after the start, one by one.
+    # The limits are set one by one, a moment after the start.
     limited = "while [ $(ulimit -t) = unlimited ]; do sleep 0.05; done; sleep 0.3"
     stand_in.write_text(f"#!/bin/sh\n{limited}\n(ulimit -v; ulimit -t; ulimit -c) > {tmp_path}/limits\n")
     ffmpeg.run([], 60)
@@ -241,7 +242,7 @@ def test_a_playlist_in_disguise_makes_ffmpeg_ask_nobody_and_open_nothing(
 def test_no_protocol_but_files_even_where_the_container_is_allowed(
     what: str, hostile: Callable[..., Hostile], tmp_path: Path
 ) -> None:
-    """The second lock, without the first: `run` alone confines every input."""
+    """Tests the second lock without the first: `run` alone confines every input."""
     server = hostile(answers(b"x"))
     (tmp_path / "video").write_bytes(playlists(server.url, tmp_path / "none")[what])
     with pytest.raises(MediaError):
@@ -250,7 +251,7 @@ def test_no_protocol_but_files_even_where_the_container_is_allowed(
 
 
 def test_a_log_full_of_streams_is_read_in_no_time() -> None:
-    """Titles of a file are in ffmpeg's log, in its own words."""
+    """ffmpeg's log contains the titles of a file verbatim."""
     log = "[info]     title : " + "Stream #0:0" * 12_000 + "\n" + "Stream #0:1, a(" * 9000
     begun = time.thread_time()
     with pytest.raises(MediaError):

@@ -1,4 +1,4 @@
-"""What a bomb may cost in memory: measured in a process of its own, client by client."""
+"""The memory that a bomb may cost, measured in a process of its own for each client."""
 
 import subprocess
 import sys
@@ -35,7 +35,7 @@ print(peak() - begun)
 """
 
 ALLOWED_MB = 120
-"""The bomb is 1.5 MB on the wire and 1,500 MB in memory. An answer may have 16 MB; a few copies are made of one."""
+"""The bomb is 1.5 MB on the wire and 1,500 MB in memory. An answer may have 16 MB, and is copied a few times."""
 
 
 @pytest.mark.parametrize("client", MAKERS, ids=lambda client: client.__name__)

@@ -1,8 +1,8 @@
-"""PostgreSQL killed and started again in the middle of transitions, of workers' jobs, and of ticks.
+"""PostgreSQL is killed and restarted in the middle of transitions, of workers' jobs, and of ticks.
 
-What must hold: each transition that was acknowledged is there, none is there twice, every error is one of "try again"
-(exit code 75), and the work goes on when the server is back. Nothing waits for a fixed time: the server is killed when
-so many transitions were made, or by the job or the vendor's call in the middle of which it is to happen.
+The invariants: each acknowledged transition is there, none is there twice, every error means "try again" (exit code
+75), and work continues when the server is back. Nothing waits for a fixed time: the server is killed after a number of
+transitions, or by the job or vendor call that its death is to interrupt.
 """
 
 import sys
@@ -32,12 +32,12 @@ from retake.runs.states import START, TRANSITIONS, RunStatus, Trigger  # noqa: E
 from retake.runs.worker import LATE, RESULT, Worker  # noqa: E402
 
 DURABLE = ("fsync=off", "full_page_writes=off")
-"""What was committed must survive the death of the server; that of the machine is another matter."""
+"""Committed data must survive the death of the server, not that of the machine."""
 
 THREADS = 4
 RUNS_EACH = 6
 LATENESS = 8
-"""Transitions that go on being made when a death is due: it is to come in the middle of one."""
+"""A death that is due lets this many transitions continue, so that it comes in the middle of one."""
 
 WAY = (
     Trigger.WORKER_CLAIM,
@@ -46,7 +46,7 @@ WAY = (
     Trigger.PROCESS_RESTART,
     Trigger.RECOVERY_RESUME,
 )
-"""What each run goes through before it succeeds."""
+"""The states that each run passes through before it succeeds."""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def started() -> Iterator[Server]:
 
 @pytest.fixture
 def server(started: Server) -> Server:
-    """Running, whatever the test before left behind."""
+    """Return the running server, whatever the previous test left behind."""
     if not started.running:
         started.start()
     return started
@@ -65,13 +65,14 @@ def server(started: Server) -> Server:
 
 @pytest.fixture(params=["kill", "stop"])
 def end(request: pytest.FixtureRequest, server: Server) -> Callable[[], None]:
-    """Ends the server: by SIGKILL of its postmaster, or by an immediate stop. Nothing answers after it returns."""
+    """Return a function that ends the server: SIGKILL of its postmaster, or an immediate stop. Nothing answers
+    afterwards."""
     return server.kill_all if request.param == "kill" else server.stop
 
 
 @pytest.fixture(params=["kill", "stop"])
 def death(request: pytest.FixtureRequest, server: Server) -> Callable[[], None]:
-    """As `end`, but the children of a postmaster that is killed may answer a moment longer."""
+    """Like `end`, but the children of a killed postmaster may answer for a moment longer."""
     return server.kill if request.param == "kill" else server.stop
 
 
@@ -97,11 +98,11 @@ Connect = Callable[..., SqlLedger]
 
 
 class Deaths:
-    """Ends the server and starts it again, each time when so many transitions were made."""
+    """Ends and restarts the server, each time after a number of transitions."""
 
     def __init__(self, server: Server, end: Callable[[], None], kill_after: tuple[int, ...] = (15, 45, 75)) -> None:
         self._kill_after = kill_after
-        self.acknowledged: list[str] = []  # the trace ids of transitions that the ledger said were made
+        self.acknowledged: list[str] = []  # the trace ids of the transitions that the ledger acknowledged
         self.errors: list[StorageError] = []
         self._server, self._end = server, end
         self._progress = threading.Condition()
@@ -109,7 +110,7 @@ class Deaths:
         self._failed = False
 
     def made(self, trace_id: str) -> None:
-        """Record a transition. Wait for a death that is late, so that it does not come when all work is done."""
+        """Record a transition. Wait for a death that is late, so that it does not come after the work is done."""
         with self._progress:
             self.acknowledged.append(trace_id)
             self._progress.notify_all()
@@ -120,7 +121,7 @@ class Deaths:
         return any(len(self.acknowledged) >= number + LATENESS for number in due)
 
     def failed(self, error: StorageError) -> None:
-        """Take note of an error. Raises AssertionError if the server does not come back: asking again is in vain."""
+        """Record an error. Raise AssertionError if the server does not come back, as asking again would be in vain."""
         assert not self._failed, error
         self.errors.append(error)
 
@@ -142,7 +143,7 @@ class Deaths:
 
 
 def lead(ledger: SqlLedger, task: str, deaths: Deaths) -> None:
-    """Lead a run of `task` through its way to the end, asking again until each transition is there."""
+    """Take a run of `task` to its end, asking again until each transition is there."""
     tries = 0
     while True:
         trace = f"{task} try {(tries := tries + 1)}"
@@ -162,7 +163,7 @@ def lead(ledger: SqlLedger, task: str, deaths: Deaths) -> None:
 
 
 def check_history(ledger: SqlLedger, run: Run) -> None:
-    """Every transition is there once, with its event, and they lead to where the run stands."""
+    """Check that every transition and its event is there once, and that they lead to the run's state."""
     events = ledger.events(run.run_id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     changes = [event.payload for event in events if event.kind == CHANGED]
@@ -184,7 +185,7 @@ def check_errors(errors: list[StorageError]) -> None:
 
 def test_no_transition_is_lost_or_doubled(connect: Connect, server: Server, death: Callable[[], None]) -> None:
     deaths = Deaths(server, death)
-    connect()  # the tables
+    connect()  # creates the tables
 
     def work(name: int, ledger: SqlLedger) -> None:
         for number in range(RUNS_EACH):
@@ -208,7 +209,7 @@ def test_no_transition_is_lost_or_doubled(connect: Connect, server: Server, deat
 
 
 class Reviving(SystemClock):
-    """A clock on which a worker never sleeps in vain: the server is started again when `naps` were taken without it."""
+    """A clock that restarts the server once a worker has slept `naps` times without it."""
 
     def __init__(self, server: Server, naps: int) -> None:
         self.naps = naps
@@ -222,7 +223,7 @@ class Reviving(SystemClock):
 
 
 class Brisk(SystemClock):
-    """A clock on which nobody waits long: what is tried a few times only is given up often."""
+    """A clock on which nobody waits long, so what is tried only a few times is often given up."""
 
     def sleep(self, seconds: float) -> None:
         super().sleep(min(seconds, 0.05))
@@ -232,7 +233,7 @@ class Brisk(SystemClock):
 def test_the_end_of_a_job_is_saved_when_the_server_is_back(
     connect: Connect, server: Server, end: Callable[[], None], naps: int
 ) -> None:
-    """The server dies in the middle of the first job. The worker saves how it ended, and goes on with the second."""
+    """The server dies in the middle of the first job. The worker saves how it ended, and continues with the second."""
     clock, paid = Reviving(server, naps), []
     ledger = connect(clock)
     runs = [ledger.create_for_task(name, f"{name}#1", actor="cron") for name in ("a", "b")]
@@ -264,7 +265,7 @@ def test_a_worker_asks_for_work_until_the_server_is_back(
 def test_a_worker_that_is_to_work_until_nothing_waits_says_that_the_ledger_stays_away(
     connect: Connect, end: Callable[[], None]
 ) -> None:
-    """It does not take a server that is away for one that has nothing to do."""
+    """The worker does not mistake an absent server for a lack of work."""
     clock = FakeClock()
     ledger = connect(clock)
     end()
@@ -276,7 +277,7 @@ def test_a_worker_that_is_to_work_until_nothing_waits_says_that_the_ledger_stays
 def test_whoever_is_killed_when_each_run_succeeds_once_and_is_paid_for_once(
     connect: Connect, server: Server, death: Callable[[], None]
 ) -> None:
-    """Several workers, and recovery for what a claim or an end of unknown outcome left behind."""
+    """Several workers run, with recovery for claims left behind and endings of unknown outcome."""
     ledger, lock, paid = connect(), threading.Lock(), Counter[str]()
     deaths = Deaths(server, death, kill_after=(5, 15, 25))
     names = [f"task {number}" for number in range(40)]
@@ -286,12 +287,12 @@ def test_whoever_is_killed_when_each_run_succeeds_once_and_is_paid_for_once(
     def job(handle: RunHandle) -> Mapping[str, Any]:
         with lock:
             key = handle.run.idempotency_key
-            paid[key] += not paid[key]  # as every job does: it looks whether it is paid for
+            paid[key] += not paid[key]  # as every job does: it checks whether it is paid for
         deaths.made(key)
         return {"paid": key}
 
     def work(name: str, ours: SqlLedger) -> None:
-        often = {"max_resumes": 1000}  # that the server dies is no fault of a run
+        often = {"max_resumes": 1000}  # the death of the server is no fault of a run
         recovery = Recovery(ours, SystemClock(), patience_s=0.5, **often)
         more = {"name": name, "heartbeat_s": 0.05, "recovery": recovery, **often}
         worker = Worker(ours, job, RetryPolicy(0), Brisk(), **more)
@@ -347,7 +348,7 @@ def test_a_tick_without_its_ledger_pays_nothing(
 def test_a_tick_whose_ledger_dies_amid_a_paid_call_makes_no_other(
     machine: Machine, connect: Connect, server: Server, end: Callable[[], None], kind: str
 ) -> None:
-    """What it came to cannot be put on record, so nothing else is paid for before that is done."""
+    """The cost cannot be recorded, so nothing else is paid for until it is."""
     machine.plant("imagine")
     paid = ("imagine", "upscale", "runway")
 

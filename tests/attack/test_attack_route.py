@@ -1,6 +1,6 @@
-"""On the way to a vendor: names that do not resolve, TLS, proxies, and what the environment says of them.
+"""The route to a vendor: names that do not resolve, TLS, proxies, and the environment's settings for them.
 
-Until the connection is made, with TLS and tunnel, nothing was sent and nothing can have been paid for.
+Until the connection is made, TLS and tunnel included, nothing was sent and nothing can have been paid for.
 """
 
 import socket
@@ -29,7 +29,7 @@ from retake.vendors.http import TRUST_VARIABLES
 from retake.vendors.kept import KeptConnections
 
 QUICK_S = 0.15
-"""Where nothing is sent in any case, too short a time makes no difference."""
+"""For tests that never send anything, where too short a limit makes no difference."""
 
 NOT_SENT = {"paid": "Refused", "free": "PollFailed", "quiet": "result"}
 SENT = {"paid": "OutcomeUnknown", "free": "PollFailed", "quiet": "result"}
@@ -58,7 +58,7 @@ def test_a_name_server_that_hangs_does_not_hold_a_call_and_nothing_is_sent_later
     assert time.monotonic() - begun < 2 * QUICK_S + SLACK_S
     assert found.came == expected(call, NOT_SENT, "TIMEOUT"), found.message
 
-    released.set()  # the name resolves after all, and the thread that was left behind goes on
+    released.set()  # the name resolves after all, and the abandoned thread goes on
     for thread in asked:
         thread.join(20)
     assert not any(server.seen)
@@ -88,7 +88,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 def over_tls(certificate: tuple[Path, Path], act: Act) -> Act:
-    """`act`, once a request has come over TLS."""
+    """Return an act that performs `act` once a request has arrived over TLS."""
     context = server_tls(certificate)
     context.sslsocket_class = certificates.ClosingSocket
 
@@ -118,7 +118,7 @@ def test_every_client_trusts_what_the_environment_says(
     hostile: Callable[..., Hostile],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """And a call over TLS ends in time too."""
+    """A call over TLS also ends in time."""
     monkeypatch.setenv(variable, str(certificate[0]))
     call = next(call for call in ASKING if call.client is client and call.kind in ("paid", "free"))
     kinds = SENT if call.kind == "paid" else NOT_SENT
@@ -144,7 +144,7 @@ def test_a_question_on_a_kept_connection_over_tls_ends_in_time(
 
 
 _ENDLESS = "TIMEOUT" if sys.version_info < (3, 12) else "NETWORK"
-"""From Python 3.12 on http.client reads no more than a hundred headers of a tunnel."""
+"""From Python 3.12 on, http.client reads at most a hundred headers of a tunnel."""
 
 PROXY_ACTS = {
     "a tunnel that is never opened": (silent, "TIMEOUT"),
@@ -185,7 +185,7 @@ def test_a_proxy_is_used_by_every_client(hostile: Callable[..., Hostile], monkey
         proxy = hostile(answers({"error": "busy", "message": "busy", "code": 5}, 503))
         monkeypatch.setenv("HTTP_PROXY", proxy.url)
         outcome(call, "http://vendor.example", 10.0)
-        if call.method == "listen":  # a WebSocket, which is done without where there is a proxy
+        if call.method == "listen":  # a WebSocket, which is not used behind a proxy
             assert proxy.seen == [], call
         else:
             assert " http://vendor.example/" in proxy.seen[0], call
@@ -198,11 +198,11 @@ def test_no_websocket_goes_around_a_proxy(hostile: Callable[..., Hostile], monke
     assert vendor.seen == []
 
 
-# --- what the environment says ------------------------------------------------------------------------------------
+# --- the environment ----------------------------------------------------------------------------------------------
 
 
 def wrong_environments(folder: Path) -> dict[str, tuple[dict[str, str], str]]:
-    """The variables, and what the error names."""
+    """Return wrong variables, each with what the error names."""
     empty, page, bare = folder / "empty.pem", folder / "page.pem", folder / "bare"
     empty.touch()
     page.write_text("<html>no certificate</html>")
@@ -231,7 +231,7 @@ def wrong_environments(folder: Path) -> dict[str, tuple[dict[str, str], str]]:
 def test_a_wrong_environment_is_told_when_a_client_is_made(
     client: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before anything is saved or asked: exit 78, and the variable's name."""
+    """The error comes before anything is saved or requested: exit 78, with the variable's name."""
     for what, (variables, told) in wrong_environments(tmp_path).items():
         with monkeypatch.context() as patch:
             for name, value in variables.items():
@@ -273,7 +273,7 @@ def test_making_a_client_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example:1")
 
     def no_network(*_: Any) -> Any:
-        pytest.fail("it was asked for a name")
+        pytest.fail("a name was looked up")
 
     monkeypatch.setattr(socket, "getaddrinfo", no_network)
     for client in MAKERS:
@@ -293,4 +293,4 @@ def test_a_peer_that_resets_before_the_handshake_leaves_no_socket_open() -> None
             held = frame.f_locals.get("self")
             found += [held] if isinstance(held, ssl.SSLSocket) else []
         assert found
-        assert {held.fileno() for held in found} == {-1}, "closed, though CPython alone would not"
+        assert {held.fileno() for held in found} == {-1}, "closed, although CPython alone would not close it"

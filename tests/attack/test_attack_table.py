@@ -1,7 +1,7 @@
-"""Client × hostility: what comes of it, and that it comes in time.
+"""Clients × hostile servers: the outcome of each call, and that it comes in time.
 
-Each hostility says what becomes of a paid call, a free question and a download. A client that is not in `clients.CALLS`
-makes the first test fail.
+Each hostility says what becomes of a paid call, a free question and a download. The first test fails for a client that
+is missing from `clients.CALLS`.
 """
 
 import gzip
@@ -21,13 +21,13 @@ from retake.errors import VendorError
 from retake.vendors import http
 
 TIMEOUT_S = 1.5
-AMPLE_S = 60.0  # where the call is to end by itself
+AMPLE_S = 60.0  # for calls that end by themselves
 SLACK_S = 60.0
-"""What a busy machine may add. An act goes on for 120 s: whoever is held by it is far beyond this."""
+"""The delay that a busy machine may add. An act lasts 120 s, so a caller that waits for it exceeds this by far."""
 
 
 class Fate(NamedTuple):
-    """What comes of a hostility: "Type CODE" of the error, or "result"."""
+    """The outcome of a hostility: "Type CODE" of the error, or "result"."""
 
     act: Act
     paid: str
@@ -44,7 +44,7 @@ class Fate(NamedTuple):
 
 
 def unknown(code: str, act: Act, *, download: str = "", reads: bool = True) -> Fate:
-    """Nobody can know what became of a paid call; a question got no answer."""
+    """Return the fate of a paid call of unknown outcome, and of a question without an answer."""
     return Fate(act, f"OutcomeUnknown {code}", f"PollFailed {code}", download, reads)
 
 
@@ -57,7 +57,7 @@ TERMINAL = "\x1b]0;pwned\x07\x1b[2J\u009b31m\u202egnp.tac\u2066\x00\u200b\ufeff"
 ERROR = {"code": 400, "error": TERMINAL, "message": TERMINAL, "data": None}
 
 HOSTILITIES: dict[str, Fate] = {
-    # that it ends
+    # calls must end
     "silent": unknown("TIMEOUT", silent),
     "never reads": unknown("TIMEOUT", silent, reads=False),
     "head byte by byte": unknown("TIMEOUT", drips(b"HTTP/1.1 200 OK\r\nX-A: ", b"a")),
@@ -73,7 +73,7 @@ HOSTILITIES: dict[str, Fate] = {
     "trailers without end": unknown(
         "TIMEOUT", drips(OK + b"Transfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n", b"X-A: a\r\n")
     ),
-    # that it is bounded in size
+    # answers must be bounded
     "a body without end": unknown("BAD_ANSWER", pours(OK + b"\r\n", b"1" * 65536)),
     "chunks without end": unknown("BAD_ANSWER", pours(OK + b"Transfer-Encoding: chunked\r\n\r\n", CHUNK)),
     "10 GB announced": unknown("BAD_ANSWER", says(OK + b"Content-Length: 10737418240\r\n\r\n")),
@@ -88,7 +88,7 @@ HOSTILITIES: dict[str, Fate] = {
     "gzip that is none": unknown("BAD_ANSWER", answers(b"{}", head=b"Content-Encoding: gzip\r\n")),
     "deeply nested": unknown("BAD_ANSWER", answers(NESTED)),
     "a number of 10,000 digits": unknown("BAD_ANSWER", answers(b'{"progress": ' + b"9" * 10_000 + b"}")),
-    # that it is read right
+    # answers must be read correctly
     "not HTTP": unknown("NETWORK", says(b"SSH-2.0-OpenSSH_9.6\r\n")),
     "HTML for JSON": unknown("BAD_ANSWER", answers(b"<html>busy</html>", head=b"Content-Type: text/html\r\n")),
     "nothing at all": unknown("NETWORK", says(b"")),
@@ -114,7 +114,7 @@ HOSTILITIES: dict[str, Fate] = {
 
 
 class Outcome(NamedTuple):
-    """What a call came to: "Type CODE" of the error, or "result"; its message; and the seconds that it took."""
+    """The outcome of a call: "Type CODE" of the error or "result", its message, and the seconds it took."""
 
     came: str
     message: str
@@ -144,14 +144,14 @@ def test_every_client_that_there_is_has_its_rows() -> None:
 def test_a_hostile_server_gets_what_the_table_says_in_time(
     client: type, what: str, hostile: Callable[..., Hostile]
 ) -> None:
-    """All of a client's calls at the same time, as channels make them."""
+    """All calls of a client run at the same time, as channels make them."""
     fate = HOSTILITIES[what]
     calls = [call for call in ASKING if call.client is client]
     timeout_s = TIMEOUT_S if fate.paid.endswith(" TIMEOUT") else AMPLE_S
     servers = [hostile(fate.act, reads=fate.reads) for _ in calls]
     with ThreadPoolExecutor(len(calls)) as pool:
         outcomes = list(pool.map(lambda call, server: outcome(call, server.url, timeout_s), calls, servers))
-    if what == INTERIM_WITHOUT_END:  # newer Pythons' http.client reads a hundred and then cuts the connection
+    if what == INTERIM_WITHOUT_END:  # http.client of newer Pythons reads a hundred and then cuts the connection
         outcomes = [it._replace(came=it.came.replace("NETWORK", "TIMEOUT")) for it in outcomes]
     assert [(str(call), found.came, found.message) for call, found in zip(calls, outcomes, strict=True)] == [
         (str(call), fate.of(call), found.message) for call, found in zip(calls, outcomes, strict=True)
@@ -196,7 +196,7 @@ def test_no_balance_is_too_odd(number: str, hostile: Callable[..., Hostile]) -> 
 
 
 def test_a_poll_with_an_odd_number_is_still_a_poll(hostile: Callable[..., Hostile]) -> None:
-    """The number is for people; the task goes on."""
+    """The number is only for people; the task continues."""
     for call in ASKING:
         if call.method in ("fetch", "poll"):
             for number in ODD:
@@ -216,7 +216,7 @@ def test_a_redirect_to_another_host_takes_no_key_there(call: Call, hostile: Call
 
 @pytest.mark.parametrize("call", ASKING, ids=str)
 def test_early_hints_are_passed_over(call: Call, hostile: Callable[..., Hostile]) -> None:
-    """http.client takes 103 for the answer itself: a paid call would be of unknown outcome."""
+    """http.client mistakes 103 for the final answer, which would leave a paid call with an unknown outcome."""
     body = json.dumps({"id": "7", "task_id": "7", "job_id": "7", "status": "RUNNING", "creditBalance": 1}).encode()
     head = b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: %d\r\n\r\n" % len(body)
     plain, hinted = hostile(says(head + body)), hostile(says(INTERIM + HINTS * 3 + head + body))
@@ -234,13 +234,13 @@ def test_what_is_no_websocket_is_not_read_on(hostile: Callable[..., Hostile]) ->
 
     [call] = [call for call in ASKING if str(call) == "ComfyUI.listen"]
     assert outcome(call, hostile(pours_and_counts).url, AMPLE_S).came == "result"
-    assert poured < 64 * 2**20, "what two sockets and one answer hold is far less"
+    assert poured < 64 * 2**20, "two sockets and one answer hold far less"
 
 
 def test_a_slow_upload_has_all_the_time_of_the_call(
     hostile: Callable[..., Hostile], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """urllib3 bounds what is sent by the time of connecting: a picture on a slow line would be cut, and paid for."""
+    """urllib3 limits sending by the connect timeout: a picture on a slow line would be cut off, and paid for."""
 
     def reads_slowly(connection: socket.socket, stop: threading.Event) -> None:
         stop.wait(1.0)  # longer than connecting may take; the buffers in between are full

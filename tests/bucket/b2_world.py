@@ -1,4 +1,4 @@
-"""What the tests of the B2 bucket share: another program that uses b2sdk and knows nothing of us, and its habits."""
+"""Shared by the tests of the B2 bucket: another program that uses b2sdk and knows nothing of Retake."""
 
 import json
 import sys
@@ -17,7 +17,7 @@ ASIDE = f"{DOCUMENT}.displaced-"
 
 
 class Plain:
-    """A program that reads, changes and uploads files below the prefix of `url`, as b2sdk has it do that."""
+    """A program that reads, changes and uploads files below the prefix of `url`, as b2sdk does it."""
 
     def __init__(self, url: str, environ: Mapping[str, str]) -> None:
         place = parse_url(url)
@@ -34,7 +34,7 @@ class Plain:
         return str(self.bucket.upload_bytes(data, self.prefix + key, file_info=file_info).id_)
 
     def get(self, key: str) -> bytes:
-        """What B2 takes for the newest. b2sdk's b"" for what is not there."""
+        """Return the version that B2 considers the newest, b"" if there is none."""
         kept = BytesIO()
         with suppress(FileNotPresent):
             self.bucket.download_file_by_name(self.prefix + key).save(kept)
@@ -48,12 +48,12 @@ class Plain:
 
 
 def ids(data: bytes) -> list[str]:
-    """The document of these tests: a list of names."""
+    """Return the document of these tests: a list of names."""
     return list(json.loads(data or b"[]"))
 
 
 def publish(bucket: Bucket, own: str, *, tries: int = 200) -> list[str]:
-    """Put `own` into the document, keeping what others put there: as the manager does. All that is in it then."""
+    """Add `own` to the document and keep what others put there, as the manager does. Return all that is in it then."""
     for number in range(tries):
         asides = [entry.key for entry in bucket.list(ASIDE)]
         data, version = bucket.read(DOCUMENT)
@@ -69,9 +69,9 @@ def publish(bucket: Bucket, own: str, *, tries: int = 200) -> list[str]:
 
 
 class Watched:
-    """A hook for `B2Sandbox.meanwhile`: `act(number)` is called before each call (from 1) of what happens in `during`.
+    """A hook for `B2Sandbox.meanwhile`: `act(number)` runs before each call (from 1) that `during` makes.
 
-    Calls that `act` makes itself are not counted.
+    Calls made by `act` are not counted.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class Watched:
 
 
 def main(work: str, url: str, name: str, rounds: str) -> None:
-    """What the processes of the tests do; their keys are in the environment."""
+    """Run what the processes of the tests do; their keys are in the environment."""
     import os
 
     from retake.bucket.b2.bucket import open_b2
@@ -117,7 +117,7 @@ def main(work: str, url: str, name: str, rounds: str) -> None:
 
 
 def count(bucket: Bucket) -> None:
-    """Raise the number in "count" by one."""
+    """Increment the number in "count"."""
     while True:
         data, version = bucket.read("count")
         with suppress(Conflict):
@@ -126,7 +126,7 @@ def count(bucket: Bucket) -> None:
 
 
 def hold(bucket: Bucket, name: str) -> None:
-    """Hold the lease once, and see that nobody else does. Its token is noted."""
+    """Hold the lease once, record its token, and check that nobody else holds it."""
     import time
 
     from retake.bucket import ABSENT

@@ -1,11 +1,11 @@
-"""What a bucket should do, on a dict: the suite compares random histories with it."""
+"""A model of a bucket on a dict, with which the suite compares random histories."""
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, NotFound
 from retake.bucket.moves import move
 
 
 class Model:
-    """What a bucket should do, on a dict. "read" stands for the present version, "stale" for another."""
+    """A model of a bucket on a dict. "read" stands for the present version, "stale" for another."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}

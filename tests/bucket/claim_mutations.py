@@ -1,6 +1,6 @@
-"""The lease's rules, each weakened by itself in the real code: the seven of lease_model.py, and two of the code's own.
+"""Weakened rules of the lease, one at a time, in the real code: the seven of lease_model.py and two more.
 
-Every one lets two processes hold the lease, or a token come twice. A simulation that does not notice is worth nothing.
+Each lets two processes hold the lease, or a token be used twice. A simulation must notice every one.
 """
 
 from collections.abc import Callable

@@ -1,13 +1,13 @@
 """The real lease code in a world where every order of events is possible and can be repeated.
 
-Each actor runs `take`, `renew` and `release` in a thread of its own, but only one thread ever runs: at each request to
-the store it stops until the schedule lets the request take effect, be answered, be lost, be doubled, arrive late, or
-never be heard of. Time passes only as an event of the schedule. In every state:
+Each actor runs `take`, `renew` and `release` in a thread of its own, but only one thread runs at a time: at each
+request to the store it stops until the schedule lets the request take effect, be answered, be lost, be doubled, arrive
+late, or disappear. Time passes only as an event of the schedule. In every state:
 
     I1  at most one lease passes its own check
     I2  tokens rise from holder to holder
     I3  a script's check passes only while no other lease than its manager's does (a manager waits for its scripts
-        before it gives its lease back, so afterwards nothing is asked)
+        before it releases its lease, so afterwards nothing is asked)
 """
 
 import random
@@ -30,15 +30,15 @@ START = 1000
 
 
 class Broken(AssertionError):
-    """An invariant does not hold."""
+    """An invariant is violated."""
 
 
 class _Ended(BaseException):
-    """The schedule is over: unwinds an actor."""
+    """The schedule is over; unwinds an actor."""
 
 
 class Bounds(NamedTuple):
-    """How large a world is explored."""
+    """The size of the world to explore."""
 
     actors: int = 2
     scripts: bool = False  # whether the first holder also runs a script
@@ -53,10 +53,10 @@ class Bounds(NamedTuple):
 
 
 class Schedule:
-    """Which of the possible events comes next: as `choices` say, then at random, or the first one if there is no seed.
+    """Picks the next of the possible events: from `choices`, then at random, or the first one if there is no seed.
 
-    At random, each seed has its own taste for each kind of event (some crash often and some never), for staying with
-    the same actor, and for freezing one for a while: without that, hardly anybody is ever late by a whole term.
+    Each seed prefers certain kinds of events (some crash often, some never), staying with the same actor, and freezing
+    one for a while: otherwise an actor would hardly ever be late by a whole term.
     """
 
     def __init__(self, seed: int | None = None, choices: tuple[int, ...] = ()) -> None:
@@ -100,7 +100,7 @@ class Schedule:
 
 
 class Event(NamedTuple):
-    """Something that can happen next."""
+    """A possible next event."""
 
     kind: str
     happen: Callable[[], None]
@@ -108,7 +108,7 @@ class Event(NamedTuple):
 
 
 class Request:
-    """One request to the store, on its way or there."""
+    """A request to the store, in transit or received."""
 
     def __init__(self, effect: Callable[[int], Any], *, writes: bool) -> None:
         self.effect = effect
@@ -155,7 +155,7 @@ class Actor:
             raise self.failure
 
     def perform(self, request: Request) -> Any:
-        """In the actor's thread: wait for the answer."""
+        """Wait for the answer, in the actor's thread."""
         if self._world.over:
             raise _Ended
         self.waits_for = request
@@ -176,7 +176,7 @@ class Actor:
 
 
 class World:
-    """One run of one schedule. Raises Broken."""
+    """A run of one schedule. Raises Broken."""
 
     def __init__(self, schedule: Schedule, bounds: Bounds) -> None:
         self.bounds, self.schedule = bounds, schedule
@@ -218,7 +218,7 @@ class World:
             raise Broken(f"I1: actors {[actor.number for actor in holders]} both hold the lease at {self.now - START}")
 
     def _holds(self, actor: Actor) -> bool:
-        """A crashed one counts as well: it may just be slow."""
+        """Return whether the actor holds a lease. A crashed one counts: it may just be slow."""
         try:
             if actor.lease:
                 actor.lease.check()
@@ -316,7 +316,7 @@ class World:
         return Request(lambda skew: self.objects.get(name, [(0.0, None)])[-1][1], writes=False)
 
     def removal(self, name: str) -> Request:
-        return Request(lambda skew: self.objects.pop(name, None), writes=False)  # a late one is as good as one now
+        return Request(lambda skew: self.objects.pop(name, None), writes=False)  # late or now makes no difference
 
     # --- the programs -----------------------------------------------------------------------------------------------
 
@@ -380,7 +380,7 @@ class World:
 
 
 class _Clock:
-    """The time of day, the same for all. Sleeping is waiting for an event."""
+    """The time of day, the same for all actors. Sleeping waits for an event."""
 
     def __init__(self, world: World, actor: Actor) -> None:
         self._world, self._actor = world, actor
@@ -392,7 +392,7 @@ class _Clock:
         self._world._pause(self._actor)
 
 
-class _InTurn:  # by requests of one actor, the last first: real stores send them side by side
+class _InTurn:  # sends the requests of one actor in turn, last first: real stores send them concurrently
     def withdraw_all(self, names: Sequence[str]) -> None:
         for name in reversed(names):
             with suppress(StorageError):
@@ -430,7 +430,7 @@ class SimStore(_InTurn):
 
 
 class _NumberedStore(_InTurn, S3ClaimStore):
-    """The real one of S3, on the client below."""
+    """The real S3 claim store, on the client below."""
 
     conditional = True  # type: ignore[assignment]
 
@@ -473,12 +473,13 @@ class SimWire(S3Client):
 
 
 def explore(bounds: Bounds, seeds: range) -> Counter[str]:
-    """Run a random schedule for each seed. Raises Broken, which names the seed."""
+    """Run a random schedule for each seed. Raise Broken with the seed."""
     return sum((_run(Schedule(seed), bounds, f"{seed}") for seed in seeds), Counter())
 
 
 def exhaust(bounds: Bounds, deviations: int) -> Counter[str]:
-    """Every schedule that differs from the plain one (one after the other, no fault) at so many points at most."""
+    """Run every schedule that differs at no more than `deviations` points from the plain one (in sequence, no
+    faults)."""
     total: Counter[str] = Counter()
     pending: list[tuple[int, ...]] = [()]
     while pending:

@@ -1,6 +1,6 @@
 """The suite that every bucket has to pass.
 
-A new backend joins in with one fixture (`from contract import BucketContract`):
+A new backend joins with one fixture (`from contract import BucketContract`):
 
     class TestMyBucket(BucketContract):
         @pytest.fixture
@@ -8,8 +8,8 @@ A new backend joins in with one fixture (`from contract import BucketContract`):
             store = a_new_and_empty_store()
             return lambda: MyBucket(store)
 
-`connect()` gives one more client of the same store: what another process would have. Where backends may differ, a
-property of the class says so, and the suite asks that; it never asks for the type.
+`connect()` returns another client of the same store, as another process would have. Where backends may differ, a class
+attribute says so, and the suite asks that; it never asks for the type.
 """
 
 from collections.abc import Callable
@@ -56,19 +56,19 @@ class BucketContract(FileContract):
     """Whether "a" and "a/b" can both exist. If not, the second is refused with a StorageError."""
 
     lease_breaks = True
-    """Whether an operator can end a lease whose holder lives. If not, the refusal names the holder."""
+    """Whether an operator can end a lease whose holder is alive. If not, the refusal names the holder."""
 
     tells_the_time = False
     """Whether the store has a clock of its own."""
 
     all_may_withdraw = False
-    """Whether of several who ask for a lease at the same moment all may withdraw, each for another's sake."""
+    """Whether all of several simultaneous requests for a lease may be withdrawn, each in favour of another."""
     threads = 4
-    """How many clients write concurrently where the suite tries that; `rounds` is how often each writes."""
+    """The number of clients that write concurrently; each of them writes `rounds` times."""
     rounds = 15
 
     examples = 40
-    """How many random keys and histories are tried. Each empties the store itself."""
+    """The number of random keys and histories to try. Each empties the store itself."""
 
     @pytest.fixture
     def connect(self) -> Connect:
@@ -352,14 +352,14 @@ class BucketContract(FileContract):
     # --- the lease ----------------------------------------------------------------------------------------------
 
     def test_who_reads_and_writes_alone_needs_no_second_try(self, connect: Connect) -> None:
-        """Not even where the store compares and writes in two steps."""
+        """Not even if the store compares and writes in two steps."""
         connect().write("count", b"0", ANY)
 
         def count() -> None:
             bucket = connect()
             with bucket.alone("count"):
                 data, version = bucket.read("count")
-                with suppress(Conflict):  # where it is one step, somebody else may have been faster: that is told
+                with suppress(Conflict):  # in one step, somebody else may have been faster, and that is reported
                     bucket.write("count", b"%d" % (int(data) + 1), version)
                     return
             count()

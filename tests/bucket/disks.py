@@ -1,4 +1,4 @@
-"""Disks that are small, or that fill up."""
+"""Disks that are small or fill up."""
 
 import errno
 import os
@@ -13,8 +13,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, size: int, inodes: int = 1000) -> Iterator[bool]:
-    """A tmpfs of `size` bytes, for so many files, mounted at `folder`, where this machine lets us mount one; whether
-    it did."""
+    """Mount a tmpfs of `size` bytes and `inodes` files at `folder`, if this machine allows it; yield whether it did."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={size},nr_inodes={inodes}", "tmpfs", str(folder)]
     try:
         mounted = subprocess.run(command, capture_output=True, check=False).returncode == 0
@@ -29,16 +28,16 @@ def small_disk(folder: Path, size: int, inodes: int = 1000) -> Iterator[bool]:
 
 
 def read_only(folder: Path) -> None:
-    """Make the disk that is mounted at `folder` read-only."""
+    """Remount the disk at `folder` read-only."""
     command = ["mount", "-o", "remount,ro", str(folder)]
     subprocess.run(command, check=True)
 
 
 class FullDisk:
-    """A disk that takes so many more bytes of new files; what was allocated before can be written over."""
+    """A disk with room for `left` more bytes of new files; space that was allocated before can be overwritten."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.left: int | None = None  # None: as much as one likes
+        self.left: int | None = None  # None: no limit
         self._write, self._fallocate = os.write, os.posix_fallocate
         monkeypatch.setattr(os, "write", self._written)
         monkeypatch.setattr(os, "posix_fallocate", self._allocated)

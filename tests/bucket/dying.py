@@ -1,4 +1,4 @@
-"""Death, or a disk error, at any system call that changes the disk."""
+"""Death or a disk error at any system call that changes the disk."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,10 +14,10 @@ CALLS = ("open", "write", "pwrite", "utime", "fsync", "mkdir", "rmdir", "link", 
 
 
 class Calls:
-    """The calls so far; at the `number`-th, before or after its effect, `error` is raised.
+    """Lists the calls, and raises `error` at the `number`-th, before or after its effect.
 
-    Once that is a Crash nothing has any effect any more, as when the process had died; closing files and so giving up
-    locks still has, as the kernel does that. "torn" is a write of half of its bytes, else like "before".
+    After a Crash no call has any effect, as if the process had died; only closing files, and so releasing locks, still
+    works, as the kernel does that. "torn" writes half of the bytes, and is otherwise like "before".
     """
 
     def __init__(self, number: int, when: str, error: Callable[[], BaseException]) -> None:
@@ -52,7 +52,7 @@ class Calls:
 
 @contextmanager
 def dying(number: int = 10**9, when: str = "before", error: Callable[[], BaseException] = Crash) -> Iterator[Calls]:
-    """Let the block's `number`-th call fail. Without a number it only lists the calls."""
+    """Let the block's `number`-th call fail. Without a number, only list the calls."""
     calls = Calls(number, when, error)
     with pytest.MonkeyPatch.context() as patch:
         for name in CALLS:

@@ -1,4 +1,4 @@
-"""The part of the suite for what is too large for memory: files, copies, and moves."""
+"""The part of the suite for files too large for memory: reads, copies and moves."""
 
 from collections.abc import Callable, Sequence
 from io import BytesIO

@@ -1,4 +1,4 @@
-"""B2 some time later: for what ages there."""
+"""B2 at a later time, for things that age there."""
 
 import time
 from uuid import uuid4
@@ -8,7 +8,7 @@ from retake.sandbox.b2 import B2Sandbox
 
 
 class LateB2:
-    """B2 whose clock can be set forward."""
+    """A B2 whose clock can be set forward."""
 
     def __init__(self) -> None:
         self.late_s = 0.0

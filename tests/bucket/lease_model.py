@@ -138,7 +138,7 @@ def run(n, ttl, horizon, skew, attempts=2, renew=1, margin=0, bug=None, dup=Fals
             elif p.pc == "renew":
                 pass
             elif p.pc == "renewted":
-                # The old lease still protects us only if the answer came before it ran out.
+                # The old lease still protects us only if the answer came before it expired.
                 if t < p.deadline or bug == "late-renew":
                     go(i, p._replace(pc="hold", deadline=p.issued + ttl - margin))
                 else:

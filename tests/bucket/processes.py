@@ -1,4 +1,4 @@
-"""What other processes do in the tests of the directory bucket: `python processes.py ACTOR ARGUMENTS`.
+"""The other processes in the tests of the directory bucket: `python processes.py ACTOR ARGUMENTS`.
 
 Each prints "ready" when it has started, and waits for `go`.
 """
@@ -20,7 +20,7 @@ PUBLIC, ASIDE, OWN = "config/public.json", "config/public.json.displaced-", "con
 
 @contextmanager
 def started(actor: str, *arguments: object, **options: object):
-    """The process of an actor, with pipes, in text. It does not outlive the block."""
+    """Start the process of an actor, with text pipes. It is killed at the end of the block."""
     command = [sys.executable, __file__, actor, *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "env": environment}
@@ -32,7 +32,7 @@ def started(actor: str, *arguments: object, **options: object):
 
 
 def go(*processes: subprocess.Popen[str]) -> None:
-    """Let processes begin together, once all of them have started."""
+    """Let processes begin together once all of them have started."""
     for process in processes:
         assert process.stdout.readline() == "ready\n"
     for process in processes:
@@ -50,7 +50,7 @@ def say(line: object) -> None:
 
 
 def publisher(root: str, count: str) -> None:
-    """A program that knows nothing of Retake: reads, appends, and puts its new file over the old one."""
+    """Read the document, append to it, and replace it, as a program that knows nothing of Retake."""
     path = Path(root, PUBLIC)
     for number in range(int(count)):
         document = json.loads(path.read_bytes())
@@ -72,7 +72,7 @@ def manager(root: str, count: str) -> None:
 def mark(bucket: Bucket, number: int) -> None:
     """Add our mark to the document that the publisher writes too, and lose nothing that it appended.
 
-    What was displaced is remembered in a document of our own, which nobody else writes, before it is deleted.
+    The displaced version is remembered in a document that nobody else writes before it is deleted.
     """
     while True:
         asides = [entry.key for entry in bucket.list(ASIDE)]
@@ -100,7 +100,7 @@ def remembered(bucket: Bucket) -> set[int]:
 
 
 def counter(root: str, count: str) -> None:
-    """Adds one to a number, so often."""
+    """Increment a number `count` times."""
     bucket = DirectoryBucket(root)
     for _ in range(int(count)):
         while True:
@@ -113,17 +113,17 @@ def counter(root: str, count: str) -> None:
 
 
 def writer(root: str, letter: str, count: str) -> None:
-    """Writes large objects of one letter."""
+    """Write large objects of one letter."""
     bucket = DirectoryBucket(root)
     for number in range(int(count)):
         bucket.write("large", letter.encode() * (50_000 + number), ANY)
 
 
 def limited(root: str) -> None:
-    """Writes more than a file of this process may hold."""
+    """Write more than a file of this process may hold."""
     import resource
 
-    sys.dont_write_bytecode = True  # Python keeps byte code that such a limit has cut
+    sys.dont_write_bytecode = True  # such a limit truncates byte code, which Python keeps
     resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
     try:
         DirectoryBucket(root).write("large", b"x" * 50_000, ABSENT)
@@ -132,14 +132,14 @@ def limited(root: str) -> None:
 
 
 def holder(root: str, name: str) -> None:
-    """Holds a lease until it is told to end, or killed."""
+    """Hold a lease until told to end, or killed."""
     lease = DirectoryBucket(root).lease(name, "holder:1")
     say(lease.token)
     sys.stdin.readline()
 
 
 def parent(root: str, name: str) -> None:
-    """Takes a lease and runs a script under it, on its own pipes."""
+    """Take a lease and run a script under it, on this process's pipes."""
     lease = DirectoryBucket(root).lease(name, "parent:1")
     handed = lease.handover()
     command = [sys.executable, __file__, "script", root, name, handed.text]
@@ -147,7 +147,7 @@ def parent(root: str, name: str) -> None:
 
 
 def script(root: str, name: str, handed: str) -> None:
-    """Joins its parent's lease and checks it whenever a line comes in."""
+    """Join the parent's lease and check it whenever a line comes in."""
     lease = DirectoryBucket(root).join(name, handed)
     say(lease.token)
     for _ in sys.stdin:
@@ -164,7 +164,7 @@ ACTORS: dict[str, Callable[..., None]] = {
 }
 
 if __name__ == "__main__":
-    os.fsync = lambda file: None  # as in the fixture no_fsync; and without it they meet more often
+    os.fsync = lambda file: None  # as in the fixture no_fsync, and so that processes collide more often
     say("ready")
     sys.stdin.readline()
     ACTORS[sys.argv[1]](*sys.argv[2:])

@@ -1,8 +1,8 @@
 """A process that contends for the lease of a bucket, as a cron tick does.
 
-URL TTL SECONDS: take it again and again for so long; while it is held, a key says so. Prints "held TOKEN" each time,
-and "two" if somebody else says the same meanwhile.
-URL TTL freeze: take it with the kill timer on, print "held TOKEN", and write "still here" when told to go on.
+URL TTL SECONDS: take it repeatedly for so long; while it is held, a key says so. Print "held TOKEN" each time, and
+"two" if another process claims the same meanwhile. URL TTL freeze: take it with the kill timer on, print "held TOKEN",
+and write "still here" when told to continue.
 """
 
 import sys
@@ -36,7 +36,7 @@ def freeze(url: str, terms: LeaseTerms) -> None:
     lease = bucket.lease("story", "frozen")
     print("held", lease.token, flush=True)  # noqa: T201
     lease.check()
-    while True:  # between asking and acting: here the test stops it
+    while True:  # between checking and acting: the test stops it here
         try:
             bucket.read("go on")
         except NotFound:

@@ -1,6 +1,7 @@
-"""Stores as they are found in practice: a proxy in front of moto that misbehaves on demand.
+"""Stores as found in practice: a proxy in front of moto that misbehaves on demand.
 
-Each animal sees every request: it may change what is forwarded, answer by itself, or cut the connection.
+Each animal is one misbehaviour: it sees every request and may change what is forwarded, answer it, or cut the
+connection.
 """
 
 import http.client
@@ -19,7 +20,7 @@ class Cut(Exception):
 
 
 class Asked(NamedTuple):
-    """A request. `forward()` has the store carry it out and returns status, headers and body."""
+    """A request. `forward()` lets the store carry it out, and returns status, headers and body."""
 
     method: str
     path: str
@@ -58,7 +59,7 @@ def tame(asked: Asked) -> Answer:
 
 
 def refuses_conditions(asked: Asked) -> Answer:
-    """As B2's S3 API."""
+    """Refuse conditional requests, like B2's S3 API."""
     return no(501, "NotImplemented") if asked.conditional else asked.pass_on()
 
 
@@ -67,7 +68,7 @@ def ignores_conditions(asked: Asked) -> Answer:
 
 
 def times(count: int, when: Callable[[Asked], bool], animal: Animal) -> Animal:
-    """`animal` for the first `count` requests that are so, then tame."""
+    """Return an animal that misbehaves for the first `count` requests that match `when`, and is tame afterwards."""
     left = [count]
 
     def mixed(asked: Asked) -> Answer:
@@ -89,13 +90,13 @@ def loses_the_request(asked: Asked) -> Answer:
 
 
 def doubles(asked: Asked) -> Answer:
-    """As a network that repeats what it has delivered: the client hears of the second time."""
+    """Deliver the request twice, as a network may; the client gets the second answer."""
     asked.pass_on()
     return asked.pass_on()
 
 
 def writes(asked: Asked, data: bytes) -> None:
-    """Another program writes `data` under the same key."""
+    """Write `data` under the same key, as another program."""
     dropped = ("content-length", "x-amz-meta-retake", *(name.lower() for name in CONDITIONS))
     headers = {name: value for name, value in asked.headers.items() if name.lower() not in dropped}
     asked._replace(body=data, headers=headers).pass_on()
@@ -106,7 +107,7 @@ def lists_two_at_a_time(asked: Asked) -> Answer:
 
 
 def lists_what_was() -> Animal:
-    """A listing once given is given for ever."""
+    """Return an animal that repeats the first answer to each listing for ever."""
     seen: dict[str, Answer] = {}
 
     def stale(asked: Asked) -> Answer:
@@ -118,7 +119,7 @@ def lists_what_was() -> Animal:
 
 
 class Zoo:
-    """The proxy. `animal` may be changed at any time; `requests` lists what was asked."""
+    """The proxy. `animal` may be changed at any time; `requests` lists the requests so far."""
 
     def __init__(self, store: str) -> None:
         self.animal: Animal = tame

@@ -1,4 +1,4 @@
-"""Who may read what a bucket in a directory holds: state documents have signed links in them."""
+"""Who can read a directory bucket: state documents contain signed links."""
 
 import os
 from collections.abc import Iterator

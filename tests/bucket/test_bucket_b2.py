@@ -1,6 +1,6 @@
-"""What B2 is known for, one oddity a test: the real client against a stand-in whose clock stands still.
+"""The known oddities of B2, one per test: the real client against a stand-in whose clock stands still.
 
-With its clock still, all versions are of one second, and B2 lists them in any order.
+With a still clock all versions are of one second, and B2 lists them in any order.
 """
 
 import logging
@@ -28,7 +28,7 @@ _numbers = count()
 
 
 class Still:
-    """B2's clock, which moves when it is told to."""
+    """B2's clock, which moves only when told to."""
 
     def __init__(self) -> None:
         import time
@@ -67,7 +67,7 @@ def url(sandbox: B2Sandbox) -> str:
 
 
 def client(sandbox: B2Sandbox, url: str) -> B2Bucket:
-    """One more client. Its pauses take no time."""
+    """Return another client, whose pauses take no time."""
     return open_b2(url, environ=sandbox.environment(), clock=FakeClock())
 
 
@@ -78,7 +78,7 @@ def bucket(sandbox: B2Sandbox, url: str) -> B2Bucket:
 
 @pytest.fixture
 def held(bucket: B2Bucket) -> Iterator[B2Bucket]:
-    """The same, with the lease, so that its writes need no short one of their own."""
+    """Yield a client that holds the lease, so that its writes need no short one of their own."""
     lease = bucket.lease("story", "manager")
     yield bucket
     lease.release()
@@ -105,7 +105,7 @@ def test_the_present_state_does_not_depend_on_the_order_of_versions_of_one_secon
             assert bucket.read("a") == (b"xxxx", "n4")
             assert [entry.size for entry in bucket.list("")] == [4]
             misled += program.get("a") != b"xxxx"
-    assert misled, "whoever goes by B2's order reads the wrong one now and then: else this test shows nothing"
+    assert misled, "whoever goes by B2's order reads the wrong one now and then; otherwise this test shows nothing"
 
 
 def test_what_was_replaced_is_removed(bucket: B2Bucket, program: Plain) -> None:
@@ -184,7 +184,7 @@ def test_what_could_not_be_removed_is_removed_by_the_next_write(
 def test_where_nothing_may_be_removed_writes_go_on(
     sandbox: B2Sandbox, held: B2Bucket, program: Plain, watched: Watched
 ) -> None:
-    """A bucket with an object lock, say. What was replaced does not come back."""
+    """This happens with an object lock, for example. What was replaced does not come back."""
     sandbox.order("b2-delete=403")
     program.put("a", b"theirs")
     version = held.read("a")[1]
@@ -258,7 +258,7 @@ def test_files_of_other_programs_are_listed_if_their_names_are_keys(bucket: B2Bu
 
 
 def test_a_copy_of_ours_that_a_person_makes_is_read(bucket: B2Bucket, program: Plain) -> None:
-    """Copies take over what ours say of themselves, but that is of the other name."""
+    """A copy keeps the marks of our version, but they belong to the other name."""
     for number in range(3):
         bucket.write("a", b"%d" % number, ANY)
     bucket.write("b", b"b", ABSENT)
@@ -268,7 +268,7 @@ def test_a_copy_of_ours_that_a_person_makes_is_read(bucket: B2Bucket, program: P
 
 @pytest.mark.parametrize("seed", range(2))
 def test_at_no_moment_of_a_replace_is_an_append_lost(watched: Watched, now: Still, seed: int) -> None:
-    """Each pair of moments: the publisher reads at the first, whatever B2 shows it, and writes at the second."""
+    """For each pair of moments: the publisher reads at the first, whatever B2 shows it, and writes at the second."""
     with B2Sandbox(seed=seed, meanwhile=watched, now=now) as sandbox:
         program, moments = Plain(sandbox.storage_url(), sandbox.environment()), 10
         for first in range(1, moments + 1):
@@ -300,7 +300,7 @@ def lost_in_between(bucket: B2Bucket, program: Plain, watched: Watched, first: i
 
 @pytest.mark.parametrize("late", range(1, 8))
 def test_wherever_a_replace_dies_nothing_of_anybody_is_lost(watched: Watched, now: Still, late: int) -> None:
-    """A publisher appends at one moment, and our process ends at the same one or a later one."""
+    """A publisher appends at one moment, and our process ends at the same or a later one."""
     with B2Sandbox(seed=late, meanwhile=watched, now=now) as sandbox:
         program = Plain(sandbox.storage_url(), sandbox.environment())
         for end in range(late, 12):
@@ -420,7 +420,8 @@ def test_a_zombie_that_writes_after_its_successor_takes_its_version_back(
 def test_of_two_under_one_lease_who_expect_the_same_one_at_most_has_it(
     sandbox: B2Sandbox, url: str, bucket: B2Bucket, program: Plain, watched: Watched, moment: int
 ) -> None:
-    """A manager and a script of its, say. Both may have to try again, but nobody is told that it wrote and did not."""
+    """For example a manager and its script. Both may have to try again, but neither believes in a write that is
+    lost."""
     lease = bucket.lease("story", "manager")
     script, done = client(sandbox, url), []
     script.join("story", lease.handover().text)
@@ -476,7 +477,7 @@ def test_every_version_of_a_claim_is_withdrawn(sandbox: B2Sandbox, url: str, pro
 
 @pytest.fixture
 def caplog_lines() -> Iterator[list[str]]:
-    """What was logged: pytest's own fixture is off here."""
+    """Yield the log lines; pytest's own fixture is off here."""
     lines: list[str] = []
 
     class Keep(logging.Handler):

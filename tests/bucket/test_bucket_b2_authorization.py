@@ -1,4 +1,4 @@
-"""What later processes need not ask: the authorisation in a file that only its user can read."""
+"""What later processes need not ask again: the authorisation, kept in a file that only its user can read."""
 
 import gc
 import json
@@ -31,7 +31,7 @@ def clock() -> FakeClock:
 
 
 class Processes:
-    """Opens the bucket as one process after the other."""
+    """Opens the bucket as one process after another."""
 
     def __init__(self, sandbox: B2Sandbox, clock: FakeClock, folder: Path) -> None:
         self.sandbox, self.clock, self.folder = sandbox, clock, folder
@@ -41,7 +41,7 @@ class Processes:
         return open_b2(self.sandbox.storage_url(), environ={**self.environ, **environ}, clock=self.clock)
 
     def signing_in(self, bucket: Bucket) -> list[str]:
-        """What is asked for a first listing, besides it."""
+        """Return the calls that a first listing needs besides the listing."""
         before = len(self.sandbox.calls())
         bucket.list("")
         return [call.name for call in self.sandbox.calls()[before:] if call.name != "b2_list_file_versions"]
@@ -101,7 +101,7 @@ def test_a_link_in_its_place_is_not_followed(processes: Processes, tmp_path: Pat
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"signed_in_at": 1, "account": {}, "buckets": {}}', "[" * 9999])
 def test_a_file_that_makes_no_sense_is_replaced(processes: Processes, text: str) -> None:
     processes.open().list("")
-    gc.collect()  # connections of earlier buckets: collected in the depth of the nested text, they could not be closed
+    gc.collect()  # connections of earlier buckets could not be closed if they were collected deep in the nested text
     processes.file.write_text(text)
     assert processes.signing_in(processes.open()) == SIGNING_IN
     assert processes.signing_in(processes.open()) == []

@@ -1,4 +1,4 @@
-"""The calls to B2: how long they are repeated, and what people read when they fail. No pause here is real."""
+"""Calls to B2: how long they are retried, and the messages when they fail. No pause here is real."""
 
 import threading
 import time
@@ -31,12 +31,12 @@ def clock() -> FakeClock:
 
 @pytest.fixture(autouse=True)
 def _nobody_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """b2sdk's own waits would be real ones."""
+    """Fail when b2sdk really waits."""
     slept = time.sleep
 
     def refuse(seconds: float) -> None:
         ours = threading.current_thread() is threading.main_thread()  # others may be left over from another test
-        assert seconds < 0.2 or not ours, "somebody really sleeps"
+        assert seconds < 0.2 or not ours, "a real sleep"
         slept(seconds)
 
     monkeypatch.setattr("time.sleep", refuse)

@@ -1,4 +1,4 @@
-"""Real processes on one B2: publishers that know nothing of us, writers without a lease, and contenders for one."""
+"""Real processes on one B2: publishers that know nothing of Retake, writers without a lease, and contenders for one."""
 
 import json
 import os
@@ -44,7 +44,7 @@ def ended_well(processes: list[subprocess.Popen[bytes]]) -> None:
 
 
 def test_no_append_of_two_publishers_is_lost_while_we_replace(sandbox: B2Sandbox, url: str) -> None:
-    """They do not know of each other either, and B2 shows them any version of the present second."""
+    """The publishers do not know of each other either, and B2 shows them any version of the present second."""
     bucket, rounds = open_b2(url, environ=sandbox.environment()), 80
     bucket.write(DOCUMENT, b"[]", ABSENT)
     lease = bucket.lease("story", "manager")

@@ -1,4 +1,4 @@
-"""What operations on B2 cost, and how URLs and keys are read."""
+"""The cost of operations on B2, and the parsing of URLs and keys."""
 
 import pytest
 from b2_world import ASIDE, DOCUMENT, Plain

@@ -1,4 +1,4 @@
-"""The lease by claims, case by case: what people are told, clocks that lie, stores that lie."""
+"""The lease by claims, case by case: messages, wrong clocks, and stores that lie."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ TERMS = LeaseTerms(ttl_s=120, skew_s=30, margin_s=5)
 
 
 class Store:
-    """A `ClaimStore` in memory, at the time of `clock`. `meanwhile(operation, name)` is called before each request."""
+    """A `ClaimStore` in memory, on `clock`. `meanwhile(operation, name)` is called before each request."""
 
     def __init__(self, clock: FakeClock, *, conditional: bool = False, dated: bool = True) -> None:
         self.conditional = conditional
@@ -73,7 +73,7 @@ class Store:
 
 
 class World:
-    """A store, and both clocks of one machine, in hand."""
+    """A store and both clocks of one machine, controlled by the test."""
 
     def __init__(self, *, conditional: bool = False, dated: bool = True) -> None:
         self.store_clock, self.wall = FakeClock(), FakeClock()
@@ -107,7 +107,8 @@ def fail(operation: str, name: str = "") -> Callable[[str, str], None]:
     return meanwhile
 
 
-# --- taking and giving back ------------------------------------------------------------------------------------------
+# --- taking and releasing
+# ----------------------------------------------------------------------------------------------
 
 
 def test_an_uncontended_tick_costs_two_listings_and_two_writes(world: World) -> None:
@@ -206,7 +207,8 @@ def test_odd_owners_and_long_names_are_kept(world: World) -> None:
     lease.release()
 
 
-# --- stores that lie, and answers that are lost ----------------------------------------------------------------------
+# --- stores that lie, and lost answers
+# ---------------------------------------------------------------------------------
 
 
 def test_a_store_whose_listing_lacks_our_claim_is_refused(world: World) -> None:
@@ -459,7 +461,7 @@ def test_a_thread_renews_it_with_a_client_of_its_own() -> None:
     lease = take(store, "story", "me", clock=LeaseClock(), terms=LeaseTerms(3.0, 0.0, 0.0))
     lease.keep(connect)
     end = time.monotonic() + 60
-    while len(renewed) < 4 and time.monotonic() < end:  # at a third of its term each: beyond its first one
+    while len(renewed) < 4 and time.monotonic() < end:  # each renews at a third of its term: run beyond the first one
         lease.check()
         time.sleep(0.02)
     lease.check()

@@ -1,6 +1,6 @@
-"""The real lease code in many worlds (claim_sim), and the proof that a weakening of any rule would be noticed.
+"""The real lease code in many worlds (claim_sim), and the proof that weakening any rule would be noticed.
 
-RETAKE_SEEDS sets how many random schedules each world gets; from 1000 on, the exhaustive runs go further as well.
+RETAKE_SEEDS sets the number of random schedules per world; from 1000 on, the exhaustive runs go further, too.
 """
 
 import logging

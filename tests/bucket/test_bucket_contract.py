@@ -1,4 +1,4 @@
-"""The contract, on the buckets that need nothing but this machine, and on the wrappers around them."""
+"""The contract, on the buckets that need nothing but this machine, and on their wrappers."""
 
 from pathlib import Path
 

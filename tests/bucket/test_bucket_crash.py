@@ -22,7 +22,7 @@ FOREIGN = (b"foreign" * 100, b"foreign again" * 100)
 
 
 def disturbed_replace(bucket: DirectoryBucket, times: int) -> None:
-    """A replace during which another program puts its own file there, just before each of the first exchanges."""
+    """Replace while another program puts its own file there just before each of the first exchanges."""
     version = bucket.read("config/doc")[1]
     coming = list(FOREIGN[:times])
     real = rename_exchange.exchange
@@ -67,7 +67,7 @@ def prepared(folder: Path, operation: str) -> DirectoryBucket:
 
 
 def points(tmp_path: Path, operation: str) -> range:
-    """The number of each system call that the operation makes."""
+    """Return the number of each system call that the operation makes."""
     bucket = prepared(tmp_path / "count", operation)
     with dying() as calls, suppress(Conflict):
         OPERATIONS[operation](bucket)
@@ -83,7 +83,7 @@ def content(bucket: DirectoryBucket, key: str) -> bytes | None:
 
 
 def check(bucket: DirectoryBucket, operation: str) -> None:
-    """What is there is whole, nothing else is there, and the bucket works."""
+    """Check that everything left is complete, nothing else is there, and the bucket works."""
     found = {entry.key: content(bucket, entry.key) for entry in bucket.list("")}
     aside = [key for key in found if key.startswith("config/doc.aside") and operation.startswith("replace")]
     whole = {OLD, NEW, *FOREIGN} if "disturbed" in operation else {OLD, NEW}
@@ -98,7 +98,7 @@ def check(bucket: DirectoryBucket, operation: str) -> None:
 
 
 def written_by_others(calls: Calls, operation: str) -> set[bytes]:
-    """What the other program has put there until the crash."""
+    """Return what the other program wrote before the crash."""
     return set(FOREIGN[: min(calls.made.count("exchange"), 1 + operation.endswith("twice"))])
 
 
@@ -137,7 +137,7 @@ def test_a_full_disk_at_any_call_is_told_and_leaves_whole_objects(tmp_path: Path
             except StorageError as error:
                 assert "make room" in str(error) or isinstance(error, Conflict)  # noqa: PT017
             else:
-                assert calls.made[number - 1] == "unlink"  # of a draft: it is swept up later
+                assert calls.made[number - 1] == "unlink"  # of a draft, which is removed later
         drafts = folder / "bucket/.retake/tmp"
         if calls.made[number - 1] != "unlink" and drafts.exists():
             assert not list(drafts.iterdir())

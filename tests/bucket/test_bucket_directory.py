@@ -1,4 +1,4 @@
-"""What is special about a bucket in a directory: files that people and other programs see."""
+"""Particular to a bucket in a directory: people and other programs see its files."""
 
 import os
 import subprocess

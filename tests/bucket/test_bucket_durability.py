@@ -1,4 +1,4 @@
-"""What a directory syncs, and what it does not wait for."""
+"""What a directory bucket syncs, and what it leaves unsynced."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,7 @@ def bucket(tmp_path: Path) -> DirectoryBucket:
 
 @pytest.fixture
 def synced(tmp_path: Path, bucket: DirectoryBucket, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The folders of the bucket that are synced from now on, and drafts."""
+    """Return a list that records which folders of the bucket, and drafts, are synced from now on."""
     names: list[str] = []
 
     def sync(file: int) -> None:
@@ -40,7 +40,7 @@ def test_a_write_waits_for_its_content_and_its_name(bucket: DirectoryBucket, syn
 
 def test_an_unsynced_write_waits_for_its_content_alone(bucket: DirectoryBucket, synced: list[str]) -> None:
     write_unsynced(CountingBucket(bucket.part("config/")), "a", b"2", ANY)
-    assert synced == [DRAFT], "else a power cut could leave an empty file"
+    assert synced == [DRAFT], "without it a power cut could leave an empty file"
 
 
 def test_an_exchange_with_the_publisher_waits_for_its_content_alone(bucket: DirectoryBucket, synced: list[str]) -> None:

@@ -63,7 +63,7 @@ def test_the_kernel_frees_the_lease_of_a_killed_process(root: str, bucket: Direc
 def test_the_lease_outlives_a_killed_manager_while_its_script_runs(root: str, bucket: DirectoryBucket) -> None:
     with started("parent", root, "story") as process:
         go(process)
-        go(process)  # this time it is the script that answers, on its parent's pipes
+        go(process)  # this time the script answers, on its parent's pipes
         token = int(process.stdout.readline())
         process.send_signal(signal.SIGKILL)
         process.wait(60)
@@ -102,7 +102,7 @@ def test_what_a_script_starts_does_not_inherit_the_lease(bucket: DirectoryBucket
     lease = bucket.lease("story", "me")
     (file,) = lease.handover().fds
     assert not os.get_inheritable(file)
-    os.set_inheritable(file, True)  # as it is in a script, which got it by pass_fds
+    os.set_inheritable(file, True)  # as in a script, which inherits it through pass_fds
     joined = bucket.join("story", lease.handover().text)
     assert not os.get_inheritable(file)
     joined.release()
@@ -183,7 +183,7 @@ def test_tokens_rise_though_the_clock_goes_back_or_the_file_is_lost(root: str, l
     tokens.append(lease.token)
     lease.release()
     assert tokens == sorted(set(tokens))
-    assert tokens[-1] < 2**53  # a whole number to every reader of JSON
+    assert tokens[-1] < 2**53  # an integer for every reader of JSON
 
 
 def test_a_holder_whose_token_was_overwritten_has_lost(bucket: DirectoryBucket, lock: Path) -> None:

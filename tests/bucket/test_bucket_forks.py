@@ -1,4 +1,4 @@
-"""A bucket that was in use when its process forks: parent and child speak over connections of their own."""
+"""A bucket used before and after its process forks: parent and child have connections of their own."""
 
 import threading
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from retake.sandbox.b2 import B2Sandbox
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Answers each GET with its path, over a connection that stays open."""
+    """Answers each GET with its path, over a persistent connection."""
 
     protocol_version = "HTTP/1.1"
 

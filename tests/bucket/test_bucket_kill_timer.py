@@ -1,4 +1,4 @@
-"""The kill timer of a lease, with real signals: it ends a process that went to sleep with the lease in its hands."""
+"""The kill timer of a lease, with real signals: it ends a process that sleeps past the end of its lease."""
 
 import signal
 import subprocess
@@ -24,7 +24,7 @@ def test_the_kill_timer_ends_a_process_that_was_frozen_before_its_next_instructi
 
 
 def test_a_kill_timer_that_was_cleared_ends_nobody() -> None:
-    set_kill_timer(600.0)  # not a short one: whatever goes wrong, it is the process of the tests that it would end
+    set_kill_timer(600.0)  # not a short one: on a failure it would end the process of the tests
     assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 600.0
     set_kill_timer(0.0)
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -1,4 +1,4 @@
-"""Files that are too large for memory: how much of them a client ever holds, and B2's large files when they fail."""
+"""Files too large for memory: how much of them a client holds at once, and failures of B2's large files."""
 
 import subprocess
 import sys
@@ -74,7 +74,7 @@ def bucket(sandbox: B2Sandbox) -> B2Bucket:
     return open_b2(sandbox.storage_url(), environ=sandbox.environment(), clock=FakeClock())
 
 
-DATA = bytes(range(250)) * 14  # three parts and a half
+DATA = bytes(range(250)) * 14  # three and a half parts
 
 
 def stored(bucket: Bucket) -> bytes | None:

@@ -1,4 +1,4 @@
-"""The algorithm of the lease, apart from its code: all states of small worlds, and seven weakenings, each caught.
+"""The lease algorithm apart from its code: all states of small worlds, and seven weakenings, each of which is caught.
 
 The larger worlds take minutes, and run when RETAKE_SEEDS is 1000 or more.
 """

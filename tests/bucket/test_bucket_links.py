@@ -48,7 +48,7 @@ def test_nothing_is_read_or_written_through_a_symbolic_link(
 @pytest.mark.parametrize("part", ["", "channel/"])
 def test_a_linked_folder_is_refused_before_a_lease_is_taken(root: Path, bucket: DirectoryBucket, part: str) -> None:
     (root / part).mkdir(parents=True)
-    (root / "elsewhere.png").symlink_to("nowhere")  # not a folder, and nobody's business
+    (root / "elsewhere.png").symlink_to("nowhere")  # not a folder, so of no concern
     bucket.lease(f"{part}story", "me").release()
     (root / f"{part}archive").symlink_to(root.parent)
     with pytest.raises(StorageError, match=r"archive.*does not follow symbolic links"):
@@ -74,7 +74,8 @@ def test_no_link_is_followed_among_our_own_things(
 
 
 def test_a_folder_on_another_disk_can_be_linked_on_purpose(tmp_path: Path, root: Path) -> None:
-    """The other disk is a tmpfs where one can be mounted, else a folder: a rename between disks is then not refused."""
+    """The other disk is a tmpfs where one can be mounted, otherwise a folder; then no rename between disks is
+    refused."""
     bucket, disk = DirectoryBucket(str(root), follow_links=True), tmp_path / "disk"
     disk.mkdir()
     root.mkdir()

@@ -1,4 +1,4 @@
-"""Looks at several objects at once: what they find is what asking for each finds, and on B2 how few calls they take."""
+"""Looks at several objects at once: they find the same as one request each, with few calls on B2."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""A program without our locks that reads, changes and replaces the document that we write too: it loses nothing."""
+"""A program without our locks reads, changes and replaces a document that Retake writes too: it loses nothing."""
 
 import json
 from contextlib import ExitStack, suppress
@@ -32,7 +32,7 @@ def test_no_append_is_lost_while_we_write_too(tmp_path: Path) -> None:
 
 
 class Publisher:
-    """The same program, a step at a time: it reads in one step, and puts its file there in the next."""
+    """The same program, in steps: it reads in one step, and writes its file in the next."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.published: list[int] = []
@@ -90,7 +90,7 @@ def bucket(tmp_path: Path) -> DirectoryBucket:
 
 
 def disturb(monkeypatch: pytest.MonkeyPatch, *contents: bytes | None) -> None:
-    """Before each exchange another program puts the next of `contents` there; None: it removes the file."""
+    """Put the next of `contents` there before each exchange, as another program; None removes the file."""
     real, coming = rename_exchange.exchange, list(contents)
 
     def exchange_late(one: str, other: str) -> None:

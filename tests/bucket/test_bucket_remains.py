@@ -1,4 +1,4 @@
-"""What crashes leave beside the objects of a bucket, on each backend: it is found, and removed where nobody uses it."""
+"""What crashes leave beside the objects of a bucket, on each backend: it is found, and removed once nobody uses it."""
 
 import os
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def test_a_draft_is_left_behind_after_a_day(root: Path, bucket: DirectoryBucket)
     [found] = remains(bucket)
     assert (found.name, found.kind, found.size, found.removable) == (".retake/tmp/1-old", DRAFT, 4, True)
     clear(bucket, found)
-    clear(bucket, found)  # it is gone
+    clear(bucket, found)  # already gone
     assert (old.exists(), young.exists(), bucket.read("a")[0]) == (False, True, b"1")
 
 
@@ -95,7 +95,7 @@ def test_a_wrapper_passes_it_on_and_a_part_has_nothing(root: Path, bucket: Direc
     assert counting.counts == {"list": 1, "delete": 1}
 
 
-# --- what is under way ---
+# --- in progress ---
 
 
 def assert_nothing_left(bucket: Bucket, other: Bucket) -> None:
@@ -131,7 +131,7 @@ def b2() -> Iterator[LateB2]:
 
 
 def died(bucket: Bucket) -> ClaimLease:
-    """The lease of a holder that has died: nobody renews it."""
+    """Return the lease of a holder that has died: nobody renews it."""
     assert isinstance(bucket, B2Bucket)
     return take(bucket._connect(""), "story", "gone:1", clock=LeaseClock())
 

@@ -1,4 +1,4 @@
-"""The thread that renews a lease: away for a moment, and never two of them at once."""
+"""The thread that renews a lease: it survives a brief outage, and never runs two renewals at once."""
 
 import threading
 from collections.abc import Iterator
@@ -14,8 +14,8 @@ LONG_S = 60.0
 
 
 class Term:
-    """A `Renewable`, due after `pause` seconds each time. A renewal lasts until `answer` is set, and ends as the next
-    of `ends` says."""
+    """A `Renewable` that is due after `pause` seconds each time. A renewal lasts until `answer` is set, and ends as the
+    next of `ends` says."""
 
     def __init__(self, pause: float | None, *ends: Exception) -> None:
         self.pause, self.ends = pause, list(ends)
@@ -41,7 +41,7 @@ class Term:
 
 @pytest.fixture
 def busy() -> Iterator[Term]:
-    """It is always due, and the store has not answered yet."""
+    """Return a term that is always due, and whose store has not answered yet."""
     term = Term(0.001)
     yield term
     term.pause = None

@@ -1,4 +1,4 @@
-"""S3-compatible stores as they are found in practice, over real HTTP."""
+"""S3-compatible stores as found in practice, over real HTTP."""
 
 import json
 import threading
@@ -110,7 +110,7 @@ def test_the_door_opens(url: str) -> None:
     assert open_bucket(url).read("a")[0] == b"1"
 
 
-# --- what the store says, in words -----------------------------------------------------------------------------------
+# --- the store's answers as messages ----------------------------------------------------------------------------------
 
 
 def test_a_bucket_that_is_not_there(s3_endpoint: str) -> None:
@@ -225,7 +225,7 @@ def test_a_store_that_cannot_say_yet_is_asked_again(bucket: S3Bucket, proxy: Zoo
 
 @pytest.fixture(params=[refuses_conditions, ignores_conditions], ids=lambda animal: animal.__name__)
 def without(request: pytest.FixtureRequest, bucket: S3Bucket, proxy: Zoo) -> S3Bucket:
-    """A bucket in a store without conditions."""
+    """Return a bucket in a store without conditions."""
     proxy.animal = request.param
     return bucket
 
@@ -244,7 +244,7 @@ def test_without_conditions_versions_are_compared_by_looking(without: S3Bucket) 
 def test_without_conditions_who_reads_and_writes_alone_loses_no_change(
     without: S3Bucket, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("retake.bucket.s3.leases.PATIENCE_S", 300.0)  # whoever waits gets his turn, however busy it is
+    monkeypatch.setattr("retake.bucket.s3.leases.PATIENCE_S", 300.0)  # everyone gets a turn, however busy it is
     without.write("count", b"0", ANY)
 
     def count() -> None:
@@ -313,7 +313,7 @@ def test_a_replace_that_is_disturbed_leaves_what_is_there(bucket: S3Bucket) -> N
     assert [(entry.key, bucket.read(entry.key)[0]) for entry in bucket.list("")] == [("a", b"theirs")]
 
 
-# --- answers that are lost -------------------------------------------------------------------------------------------
+# --- lost answers ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("animal", [loses_the_answer, loses_the_request, doubles, lambda asked: no(503, "SlowDown")])

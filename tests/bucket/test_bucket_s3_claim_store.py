@@ -1,4 +1,4 @@
-"""What the store's answers to a conditional claim mean."""
+"""The meaning of the store's answers to a conditional claim."""
 
 from typing import Any, cast
 
@@ -11,8 +11,7 @@ from retake.errors import StorageError
 
 
 class Answers:
-    """A client whose claim is answered with `error`, if it is conditional; afterwards the claim `left` is there, or
-    none."""
+    """A client whose conditional claim is answered with `error`; afterwards the claim `left`, if any, is there."""
 
     def __init__(self, error: Exception, left: bytes | None) -> None:
         self._error, self._left = error, left

@@ -1,4 +1,4 @@
-"""The lease among real processes, over real HTTP: many who contend, and one that is frozen past its end."""
+"""The lease among real processes, over real HTTP: many contenders, and one that is frozen past its end."""
 
 import os
 import signal

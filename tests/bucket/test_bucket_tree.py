@@ -1,4 +1,4 @@
-"""The packages of the bucket: backends know the contract and the claims, not one another."""
+"""The packages of the bucket: backends import the contract and the claims, but not one another."""
 
 import ast
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ MAY_IMPORT = {"directory": set[str](), "claims": set[str](), "b2": {"claims"}, "
 
 
 def imported(path: Path, *, at_load: bool) -> Iterator[str]:
-    """The packages of the bucket that `path` imports; `at_load`: outside functions only."""
+    """Return the packages of the bucket that `path` imports; `at_load`: outside functions only."""
     tree = ast.parse(path.read_text("utf-8"))
     called = {
         inner for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for inner in ast.walk(node) if at_load

@@ -1,4 +1,4 @@
-"""Buckets that count, fail and die on demand, and the one in memory."""
+"""Buckets that count, fail or die on demand, and the one in memory."""
 
 from contextlib import suppress
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from retake.errors import LeaseLost, StorageError
 
 
 def everything(bucket: Bucket) -> None:
-    """Every operation once; "read" twice."""
+    """Call every operation once; "read" twice."""
     lease = bucket.lease("story", "me")
     version = bucket.write("a", b"1", ABSENT)
     bucket.replace("a", b"2", version, "aside")

@@ -1,12 +1,12 @@
-"""Planted damage: a kind of damage, the finding that it leads to, and whether a repair mends it.
+"""Planted damage: a kind of damage, the finding it leads to, and whether a repair fixes it.
 
     ROWS = [Damage("a group without its video", lambda site: site.delete("archive/…mp4"), "group-incomplete", …)]
 
     @pytest.mark.parametrize("row", ROWS, ids=str)
     def test_damage_is_found(row): assert_found(row, Site(whole_world()))
 
-A healthy bucket has no finding; with the damage planted, `check` has that finding and no other error or warning but
-those in `also`. A repair mends what it says it mends, after which a second check is clean; or changes nothing.
+A healthy bucket has no findings. With the damage planted, `check` has that finding, and no other errors or warnings but
+those in `also`. A repair either fixes it, after which a second check is clean, or changes nothing.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ __all__ = ["Damage", "Site", "assert_found", "busy_world", "trouble"]
 
 
 class Site:
-    """A bucket that real ticks have filled, as an operator checks it. `bucket` may be another store with the same."""
+    """A bucket filled by real ticks, as an operator checks it. `bucket` may be another store with the same objects."""
 
     def __init__(self, world: World, bucket: Bucket | None = None, settings: Settings | None = None) -> None:
         self.world, self.bucket = world, bucket or world.bucket
@@ -51,9 +51,9 @@ class Damage(NamedTuple):
     name: str
     plant: Callable[[Site], object]
     code: str
-    where: str = ""  # what `where` of the finding contains
-    repaired: bool = False  # by --repair; else a person must act
-    also: tuple[str, ...] = ()  # codes of what else does not fit then
+    where: str = ""  # part of the finding's `where`
+    repaired: bool = False  # fixed by --repair; otherwise a person must act
+    also: tuple[str, ...] = ()  # codes of the other findings that the damage causes
     media: bool = False
 
     def __str__(self) -> str:
@@ -61,13 +61,13 @@ class Damage(NamedTuple):
 
 
 def trouble(report: CheckReport) -> list[CheckFinding]:
-    """What is left to be done."""
+    """Return the findings that need action."""
     return [it for it in report.findings if it.level is not Severity.NOTE and not it.repaired]
 
 
 def assert_found(row: Damage, site: Site) -> None:
     before = site.check(media=row.media)
-    assert not trouble(before), "the bucket was not whole before"
+    assert not trouble(before), "the bucket was damaged before"
     row.plant(site)
     damaged = dict(site.contents())
     report = site.check(media=row.media)
@@ -75,7 +75,7 @@ def assert_found(row: Damage, site: Site) -> None:
     assert those, f"not found; found: {report.findings}"
     assert all(it.what and it.todo for it in those)
     others = {it.code for it in trouble(report)} - {row.code, *row.also}
-    assert not others, f"found besides: {[it for it in report.findings if it.code in others]}"
+    assert not others, f"also found: {[it for it in report.findings if it.code in others]}"
     assert dict(site.contents()) == damaged, "a check changed something"
     repaired = site.check(media=row.media, repair=True)
     if row.repaired:
@@ -83,7 +83,7 @@ def assert_found(row: Damage, site: Site) -> None:
         assert repaired.done
         after = site.check(media=row.media)
         left = [it for it in trouble(after) if it.code == row.code or it.repairable]
-        assert not left, f"not mended: {left}"
+        assert not left, f"not repaired: {left}"
     else:
         assert not any(it.repaired for it in repaired.findings if it.code == row.code)
         left = [it.code for it in site.check(media=row.media).findings]

@@ -1,4 +1,4 @@
-"""Worlds with paid calls, and ways to damage what is on record of them."""
+"""Worlds with paid calls, and ways to damage their records."""
 
 import json
 from collections.abc import Callable
@@ -17,7 +17,7 @@ Change = Callable[[dict[str, Any]], object]
 
 
 def paid_world() -> World:
-    """A busy world in which a generation has failed after it had paid for pictures, and one is under way."""
+    """Return a busy world with one generation that failed after paying for pictures and one under way."""
     world = busy_world()
     world.vendors.plan("upscale", *["refused"] * 10)
     failed = len(world.ended)
@@ -29,7 +29,7 @@ def paid_world() -> World:
 
 
 def letter(site: Site) -> str:
-    """The generation whose dead letter has paid calls."""
+    """Return the generation whose dead letter has paid calls."""
     keys = [it.key for it in site.bucket.list("dead_letters/") if it.key.endswith("report.json")]
     return next(key.split("/")[1] for key in keys if read(site, key)["paid_calls"])
 

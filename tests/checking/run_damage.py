@@ -1,4 +1,4 @@
-"""A bucket with runs of stories and of robots over several days, and the damage that is done to them."""
+"""A bucket with the runs of stories and robots over several days, and damage to plant in it."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ def ledger_of(site: Site, max_events: int = 4) -> BucketLedger:
 
 
 def site_with_runs(bucket: Bucket | None = None) -> Site:
-    """What busy ticks have left, and a robot's runs; `bucket` is another store."""
+    """Return what busy ticks and a robot have left; `bucket` is another store."""
     moment, objects = _filled()
     world = World()
     world.clock.moment = moment
@@ -38,8 +38,10 @@ def site_with_runs(bucket: Bucket | None = None) -> Site:
 
 @cache
 def _filled() -> tuple[datetime, Mapping[str, bytes]]:
-    """The moment, and the objects: the runs of a robot are three that ended on three days, the last with a retry and an
-    interruption, and one that waits."""
+    """Return the time and the objects.
+
+    A robot has three runs that ended on three days, the last with a retry and an interruption, and one that waits.
+    """
     site = Site(busy_world())
     ledger, clock = ledger_of(site), site.world.clock
     for number in (1, 2, 3):
@@ -131,7 +133,7 @@ def present(site: Site) -> str:
 
 
 def twin(number: int) -> Callable[[Site], object]:
-    """Another run of the generation under way."""
+    """Create a second run for the generation under way."""
 
     def plant(site: Site) -> None:
         name = present(site)

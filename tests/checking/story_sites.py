@@ -1,4 +1,4 @@
-"""Healthy buckets of a story, with everything in them that its examinations look at, and small real media."""
+"""Healthy buckets of a story that contain everything its examinations look at, and small real media."""
 
 import json
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def content(name: str) -> dict[str, Any]:
 
 
 def group(name: str) -> dict[str, bytes]:
-    """The files of a whole group, by suffix."""
+    """Return the files of a complete group, by suffix."""
     return {"json": json.dumps(content(name)).encode(), **MEDIA}
 
 
@@ -62,7 +62,7 @@ def put_group(site: Site, folder: str, name: str, suffixes: tuple[str, ...] = GR
 
 
 def story_world() -> World:
-    """A world with a group in each folder, a letter of each kind, and a generation whose video is on its way."""
+    """Return a world with a group in each folder, a letter of each kind, and a generation that waits for its video."""
     world = World(runway_polling_timeout=1.0)
     ends(world, 3)
     world.put(PUBLIC, {**world.json(PUBLIC), "generation_id": [ARCHIVED]})

@@ -1,4 +1,4 @@
-"""Planted damage to the counts that are kept of dead letters and of bills: found, and dropped by a repair."""
+"""Planted damage to the kept counts of dead letters and bills: it is found, and a repair drops them."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""The engine: one listing, a second look, repairs, what nobody knows."""
+"""The engine: one listing, a second look, repairs, and unknown objects."""
 
 from collections.abc import Iterator, Sequence
 
@@ -23,7 +23,7 @@ def _codes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class EvenNumbers:
-    """numbers/NAME must hold an even number."""
+    """An examination: numbers/NAME must hold an even number."""
 
     title = "numbers"
     apart_s = 0.0
@@ -89,7 +89,7 @@ def test_what_fits_at_the_second_look_is_not_told() -> None:
     bucket = bucket_of(a=3)
 
     class Tick(EvenNumbers):
-        """A tick is at work, and ends after the first look."""
+        """A tick that is at work and ends after the first look."""
 
         def busy(self, view: CheckView) -> bool:
             bucket.write("numbers/a", b"4", ANY)

@@ -1,4 +1,4 @@
-"""Paid calls by key: valid, decided, and paid for once."""
+"""Keyed paid calls: valid, decided, and paid for once."""
 
 import json
 from typing import Any
@@ -18,7 +18,7 @@ STATE, KEY = "paid/posters/state.json", "paid/posters/calls/aurora.json"
 
 
 class Quiet:
-    """A process that nothing asks to stop."""
+    """A process that is never asked to stop."""
 
     def check_stop(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What crashes leave behind, bad input, and what a finding never tells: secrets and signed links."""
+"""What crashes leave behind, bad input, and what findings never show: secrets and signed links."""
 
 import json
 import os
@@ -32,14 +32,14 @@ from retake.exit_codes import ExitCode
 
 
 def left_draft(site: Site) -> None:
-    """A draft whose writer died two days before `now` of the check's bucket."""
+    """Leave a draft whose writer died two days before the time of the check."""
     draft = Path(str(site.bucket.url).removeprefix("file:")) / ".retake" / "tmp" / "1-9f3c"
     draft.write_bytes(b"half")
     os.utime(draft, (time.time() - 200_000,) * 2)
 
 
 def left_scratch(site: Site) -> None:
-    """What a doctor wrote that died. The check's clock stands at the first of 2026, and the object is older."""
+    """Leave an object of a doctor that died. The check's clock stands at the start of 2026, and the object is older."""
     root = Path(str(site.bucket.url).removeprefix("file:"))
     site.bucket.write("doctor-0123456789abcdef", b"x", ANY)
     os.utime(root / "doctor-0123456789abcdef", (1_000_000_000,) * 2)
@@ -94,7 +94,7 @@ def test_a_lease_that_ran_out_on_b2(b2: LateB2) -> None:
 
 
 def begin_upload(place: LateB2, key: str, hours_ago: float) -> None:
-    """Begin to upload a large file, as a process does that dies then."""
+    """Begin to upload a large file and never finish, as a process that dies."""
     store = place.sandbox.store
     token = store.authorize_account("", store.account, store.key)["authorizationToken"]
     bucket_id = store.bucket_name_to_bucket["retake"].bucket_id
@@ -116,7 +116,7 @@ def test_an_upload_to_b2_that_may_still_go_on_is_neither_told_nor_touched(b2: La
     site = Site(busy_world(), b2.bucket())
     begin_upload(b2, "666/20260101-0000.mp4", hours_ago=23)
     assert not [it for it in site.check(repair=True).findings if it.code == "draft-left"]
-    begin_upload(b2, "666/20260101-0000.mp4", hours_ago=2)  # both are two hours older then
+    begin_upload(b2, "666/20260101-0000.mp4", hours_ago=2)  # both are two hours older by then
     assert [it.where for it in site.check().findings if it.code == "draft-left"] == ["666/20260101-0000.mp4"]
 
 
@@ -219,7 +219,7 @@ PLANTED = f"{LINK} Authorization: Bearer {SECRET}"
 
 
 def planted_documents(site: Site) -> None:
-    """Secrets and signed links, wherever a finding may quote a document."""
+    """Put secrets and signed links wherever a finding may quote a document."""
     call = {"price_usd": PLANTED, "outcome": PLANTED, "step": PLANTED, "task_id": LINK, "requested_at_utc": PLANTED}
     for number in range(2):
         name = f"20250101-000{number}"
@@ -252,7 +252,7 @@ def test_no_finding_has_a_secret_or_a_signed_link(repair: bool) -> None:
 
 
 def run_check(folder: Path, url: str, *options: str, **environ: str):  # type: ignore[no-untyped-def]  # a process
-    """The real command over the bucket at `url`."""
+    """Run the real command on the bucket at `url`."""
     settings = folder / "settings.json"
     settings.write_text(json.dumps({"STORAGE": {"url": url}}))
     env = {"PATH": os.environ["PATH"], "RETAKE_CONFIG": str(settings), **environ}

@@ -1,4 +1,4 @@
-"""100,000 archived groups: memory stays flat, the bucket is listed once, and of each group only its text is read."""
+"""100,000 archived groups: memory stays flat, the bucket is listed once, and only the text of each group is read."""
 
 import json
 import sys
@@ -18,12 +18,12 @@ from retake.story.examinations import examinations
 from retake.story.settings import Settings
 
 FEW, SOME, MANY = 1_000, 10_000, 100_000
-FLAT = 200_000  # bytes by which the peak of ten times as many may be higher; tracing 100,000 takes minutes
-BLOCKS = 2_000  # objects by which 100,000 groups may differ from the first 1,000: one for each would be 99,000
+FLAT = 200_000  # bytes that ten times as many may add to the peak; tracing 100,000 takes minutes
+BLOCKS = 2_000  # blocks that 100,000 groups may add to those of the first 1,000: one for each would be 99,000
 
 
 class ArchiveOf(MemoryBucket):
-    """A bucket with so many archived groups, of which it holds none: each file is made when it is asked for."""
+    """A bucket with many archived groups and none in memory: each file is created when requested."""
 
     def __init__(self, groups: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ def checked(bucket: ArchiveOf, *, media: bool = False, progress: Progress = lamb
 
 
 def peak(groups: int) -> int:
-    """The most memory that Python held during a check."""
+    """Return the peak memory of Python during a check."""
     tracemalloc.start()
     try:
         checked(ArchiveOf(groups))
@@ -98,5 +98,5 @@ def test_with_media_each_picture_and_video_of_a_part_or_less_is_one_more_read() 
 
 
 def test_memory_does_not_grow_with_the_groups() -> None:
-    peak(FEW)  # what is loaded once
+    peak(FEW)  # loads what is loaded once
     assert peak(SOME) < peak(FEW) + FLAT

@@ -1,4 +1,4 @@
-"""Planted damage among paid calls and in the books of the days."""
+"""Planted damage to paid calls and to the day books."""
 
 import tracemalloc
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def task_again(record: dict) -> None:  # type: ignore[type-arg]
 
 
 def other_generation(site: Site) -> None:
-    """A record of a generation that never was, with a task of another."""
+    """Add the record of a generation that never existed, with a task of another one."""
     task = read(site, SPEND)["paid_calls"][1]
     call = {**task, "price_usd": 0, "requested_at_utc": "2026-01-01T00:09:00Z"}
     record = {"generation_id": "20260101-0900", "outcome": "done", "ended_at_utc": "2026-01-01T00:09:00Z"}
@@ -66,7 +66,7 @@ def book(**sums: object) -> Callable[[Site], None]:
 
 
 def less_by(usd: float) -> Callable[[Site], None]:
-    """Both sums of the book are less than what was paid."""
+    """Lower both sums of the book below what was paid."""
 
     def how(it: Any) -> None:
         it["pipelines"]["story"]["settled_usd"] = round(it["pipelines"]["story"]["settled_usd"] - usd, 6)
@@ -76,7 +76,7 @@ def less_by(usd: float) -> Callable[[Site], None]:
 
 
 def left_open(site: Site) -> None:
-    """What a process reserved that died before its intent was saved."""
+    """Leave the reservation of a process that died before saving its intent."""
     account = read(site, DOCUMENT)["spend"]["reservation"]["account"]
     book(open={f"{account}/0123456789ab": 0.5}, reserved_usd=0.5)(site)
     change(site, BOOK, lambda it: it.update(spent_usd=round(it["spent_usd"] + 0.5, 6)))
@@ -87,13 +87,13 @@ def moved(site: Site) -> None:
 
 
 def moved_and_outlived(site: Site) -> None:
-    """Another day has begun before the move was finished."""
+    """Start another day before the move was finished."""
     moved(site)
     write(site, "caps/2026-01-03.json", {**_EMPTY, "day": "2026-01-03"})
 
 
 def requeued_otherwise(site: Site) -> None:
-    """The document of the generation under way lacks a call that its record has."""
+    """Record a call that the document of the generation under way lacks."""
     present = read(site, "config/config_gen.json")["generation_id"]
     calls = read(site, DOCUMENT)["paid_calls"]
     record = {"generation_id": present, "outcome": "failed", "ended_at_utc": "2026-01-01T00:09:00Z"}
@@ -274,7 +274,7 @@ def test_channels_are_held_against_one_book() -> None:
     site = Site(shared, settings=settings)
     [wrong] = [it for it in site.check().findings if it.code == "day-sum-wrong"]
     assert wrong.what.startswith("story/ru: 0.001 USD are settled")
-    assert site.check(channel="en").whole  # the book is nobody's own
+    assert site.check(channel="en").whole  # the book does not belong to a single channel
     assert site.check(repair=True).whole
     assert trouble(site.check()) == []
 

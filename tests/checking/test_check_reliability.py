@@ -1,4 +1,4 @@
-"""Planted damage among alerts, the mode, breakers and snapshots of figures."""
+"""Planted damage to alerts, the mode, breakers and snapshots of figures."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -30,7 +30,7 @@ DAY = "alerts/2026-01-01.json"
 
 @cache
 def watched_world() -> World:
-    """A world with alerts, open and over, a mode that an operator has set, a breaker with failures, and snapshots."""
+    """Return a world with open and closed alerts, a mode set by an operator, a breaker with failures, and snapshots."""
     world = paid_world()
     now = stamp(world.clock.now())
     alert = Alert("alert-1", "stopped", "stopped", "critical", "It stopped", 1, {"story": now}, now, now)
@@ -47,13 +47,13 @@ def watched_world() -> World:
 
 
 def waited(site: Site) -> None:
-    """Nobody took the channel's message for a day."""
+    """Leave the channel's message waiting for more than a day."""
     long_ago = stamp(site.world.clock.now() - timedelta(days=2))
     change(site, BOARD, lambda it: it["channels"]["ops"]["queue"][0].update(at=long_ago))
 
 
 def breaker_of(**ago_s: float) -> Callable[[Site], None]:
-    """A breaker that is open since or until then, or whose probe began then."""
+    """Return a plant of a breaker that is open since or until then, or whose probe began then."""
 
     def plant(site: Site) -> None:
         now = site.world.clock.now()
@@ -70,7 +70,7 @@ def others_sums(index: dict[str, Any]) -> None:
 
 
 def nobody_looked(site: Site) -> None:
-    """The figures were looked at before anything had happened, and days ago."""
+    """Date the snapshot days back, before anything had happened."""
     days_ago = read(site, STORY)["taken_at"] - 2 * 86_400_000_000
     write(site, STORY, {**read(site, STORY), "taken_at": days_ago, "segments": {}})
 

@@ -1,4 +1,4 @@
-"""Runs in a bucket: planted damage on each kind of store, healthy ledgers, what a crash leaves, and the cost."""
+"""Runs in a bucket: planted damage on each kind of store, healthy ledgers, leftovers of crashes, and the cost."""
 
 import json
 import os
@@ -67,7 +67,7 @@ def test_the_run_that_a_finding_says_to_cancel_is_cancelled_and_nothing_else(cod
     run_id = re.findall(r"run-\w{16}", finding.what)[0]
     name = site.world.generation_id
     assert ask(cancel, site.context(), run=run_id, yes=False).exit_code == ExitCode.OK
-    assert site.world.generation_id == name, "and nothing of it is given up"
+    assert site.world.generation_id == name, "the generation goes on"
     assert {run.run_id for run in ledger_of(site).runs(status=[RunStatus.CANCELLED])} == {*before, run_id}
     assert code not in {it.code for it in site.check().findings}
 
@@ -92,7 +92,7 @@ def test_damage_is_found_on_s3(row: Damage, s3: S3Bucket) -> None:
     assert_found(row, site_with_runs(s3))
 
 
-# --- what is whole ----------------------------------------------------------------------------------------------------
+# --- healthy ledgers --------------------------------------------------------------------------------------------------
 
 
 def test_healthy_runs_have_no_finding() -> None:
@@ -197,14 +197,14 @@ def test_after_a_repair_the_ledger_counts_and_lists_as_before() -> None:
 
 
 class StreamedBucket(MemoryBucket):
-    """It lists as the stores do whose listings come in pages."""
+    """A bucket that streams its listing, like stores that list in pages."""
 
     def scan(self, prefix: str) -> Iterator[Entry]:
         yield from (Entry(key, len(it.data), it.modified) for key, it in self.store.objects.items())
 
 
 def filled(number: int) -> tuple[CountingBucket, FakeClock]:
-    """A ledger with so many ended runs, written as the ledger does."""
+    """Return a ledger with `number` ended runs, written as the ledger does."""
     template, clock = MemoryBucket(), FakeClock()
     ledger = BucketLedger(template, clock)
     run = ledger.move(create(ledger, "t@", 1), Trigger.CANCEL_COMMAND, actor="operator")

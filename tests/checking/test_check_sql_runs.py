@@ -33,20 +33,20 @@ NOBODY = "run-0123456789abcdef"
 
 
 class SqlSite(NamedTuple):
-    """A ledger with some runs, and a way to write to its tables past the ledger."""
+    """A ledger with some runs, and a way to write to its tables directly."""
 
     url: str
     execute: Callable[..., Any]
 
     def check(self, *, repair: bool = False) -> CheckReport:
-        """Check the ledger alone: a bucket without anything else is reported too."""
+        """Check the ledger alone, as the otherwise empty bucket is reported, too."""
         scope = Scope(MemoryBucket(), FakeClock())
         report = Check([SqlRuns(self.url, mirrored=["story"])], scope).run(repair=repair)
         return report._replace(findings=[it for it in report.findings if it.code != "nothing-here"])
 
 
 def fill(ledger: Ledger, clock: FakeClock) -> None:
-    """Two runs of a task that ended, the second with a retry and an interruption, and one that waits."""
+    """Create two ended runs of a task, the second with a retry and an interruption, and one that waits."""
     for number in (1, 2):
         run = claimed(ledger, ledger.create_for_task("t", f"t#{number}", actor="cron", pipeline="story"))
         if number == 2:
@@ -103,7 +103,7 @@ def big(postgres: str) -> SqlSite:
 
     def execute(statement: str, *values: Any) -> None:
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("SET session_replication_role = replica")  # foreign keys are not looked at
+            connection.execute("SET session_replication_role = replica")  # foreign keys are not checked
             connection.execute(statement.replace("?", "%s"), values)
 
     return SqlSite(filled(url), execute)
@@ -113,7 +113,7 @@ def big(postgres: str) -> SqlSite:
 
 
 class RowDamage(NamedTuple):
-    """A row of the table: what is done, and what it leads to."""
+    """A row of the table: the damage, and the finding it leads to."""
 
     name: str
     plant: Callable[[SqlSite], object]
@@ -136,7 +136,7 @@ def run(column: str, value: Any, run_id: str = WAITING) -> Callable[[SqlSite], o
 
 
 def transition(**fields: Any) -> Callable[[SqlSite], object]:
-    """The waiting run's claim, changed."""
+    """Change the claim of the waiting run."""
     payload = {
         "run_id": WAITING,
         "task_id": "w",
@@ -153,7 +153,7 @@ def transition(**fields: Any) -> Callable[[SqlSite], object]:
 
 
 def spoilt(site: SqlSite) -> None:
-    """The file's second half is gone."""
+    """Overwrite all of the file but its first page."""
     path = Path(site.url.removeprefix("sqlite:"))
     site.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     data = path.read_bytes()
@@ -164,7 +164,7 @@ DROP = "ALTER TABLE task_runs DROP CONSTRAINT ck_task_runs_crashes"
 ORPHAN = "INSERT INTO events SELECT ?, seq, kind, at, trace_id, payload FROM events WHERE run_id = ? AND seq = 1"
 
 UNCOUNTED = ("kept-counts-wrong",)
-"""On PostgreSQL the damage is done where no trigger fires, so that it is not counted either."""
+"""On PostgreSQL the damage bypasses the triggers, so it is not counted either."""
 
 ROWS = [
     RowDamage(
@@ -268,7 +268,7 @@ COUNTS = """
     CREATE TRIGGER IF NOT EXISTS task_runs_moved AFTER UPDATE ON task_runs BEGIN SELECT 1; END;
     CREATE TRIGGER IF NOT EXISTS task_runs_gone AFTER DELETE ON task_runs BEGIN SELECT 1; END;
 """
-"""As the newest tables have it: the number is the sum over the slots."""
+"""As in the newest tables: the number is the sum over the slots."""
 
 
 def test_kept_counts_are_compared_and_made_again(lite: SqlSite) -> None:
@@ -285,7 +285,7 @@ def test_kept_counts_are_compared_and_made_again(lite: SqlSite) -> None:
     assert [it.code for it in lite.check().findings] == ["database-constraint-missing"]
 
 
-# --- what is whole ----------------------------------------------------------------------------------------------------
+# --- healthy ledgers --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["lite", "big"])
@@ -344,7 +344,7 @@ def test_a_story_with_its_ledger_in_a_database_is_whole_after_each_tick(tmp_path
 
 
 def copied(site: SqlSite, first: int, last: int) -> None:
-    """Copies of the first run and its events, as other tasks."""
+    """Copy the first run and its events as other tasks."""
     with closing(sqlite3.connect(site.url.removeprefix("sqlite:"))) as connection:
         found = connection.execute("SELECT * FROM task_runs WHERE run_id = ?", (FIRST,))
         names = [column[0] for column in found.description]
@@ -367,7 +367,7 @@ def test_memory_does_not_grow_with_the_rows(lite: SqlSite, monkeypatch: pytest.M
     for first, last in ((0, 200), (200, 1400)):
         copied(lite, first, last)
         tries = []
-        for _ in range(2):  # the lesser counts: what else is loaded or cached meanwhile belongs to no row
+        for _ in range(2):  # the lower count: whatever else is loaded or cached belongs to no row
             tracemalloc.start()
             report = lite.check()
             tries.append(tracemalloc.get_traced_memory()[1])

@@ -1,4 +1,5 @@
-"""Planted damage to a story's documents, groups, media and dead letters: each kind is found, and mended or told."""
+"""Planted damage to a story's documents, groups, media and dead letters: each kind is found, and repaired or
+reported."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -49,7 +50,7 @@ OURS = {
     *("letter-outlived", "letter-file-unlisted", "work-of-nobody"),
 }
 FOREIGN = tuple(code for code in CODES if code not in OURS)
-"""What other examinations may find where a document was damaged: the ledger and the books disagree with it then."""
+"""Findings of other examinations in a damaged document, which then disagrees with the ledger and the books."""
 
 LETTER, LATE_LETTER = f"dead_letters/{FAILED}/", f"dead_letters/{FAILED_LATE}/"
 
@@ -96,7 +97,7 @@ def moved(source: str, target: str, name: str, suffixes: tuple[str, ...] = GROUP
 
 
 def requeue_died(site: Site) -> None:
-    """The letter's files are copied, and nothing else is done."""
+    """Copy the letter's files and stop, like a requeue that died."""
     for suffix in ("json", "png"):
         site.bucket.copy(f"{LATE_LETTER}{FAILED_LATE}.{suffix}", f"666/{FAILED_LATE}.{suffix}")
 
@@ -217,13 +218,13 @@ ROWS = [
         "letter-report-invalid",
         "before-",
     ),
-    # what is no damage, and worth knowing
+    # no damage, but worth knowing
     row("somebody's file", written("444/holiday.jpg", b"x"), UNKNOWN_OBJECT, "444/holiday.jpg"),
     row("a folder in a folder", written("archive/old/1.png", b"x"), UNKNOWN_OBJECT, "archive/old/1.png"),
 ]
 
 STORED = [it for it in ROWS if it.name in ("a cut picture", "a displaced append", "a removal that died", "no topics")]
-"""Rows for the stores over a network: ranges, an exchange, deletions, and what is not there."""
+"""Rows for stores over a network: ranges, an exchange, deletions, and missing objects."""
 
 
 @pytest.fixture(scope="module")
@@ -232,7 +233,7 @@ def world() -> World:
 
 
 def copy_of(world: World) -> World:
-    """The same bucket, to be damaged."""
+    """Return a copy of the bucket, to be damaged."""
     copied = World()
     copied.settings, copied.clock = world.settings, world.clock
     for key, data in world.everything().items():
@@ -285,7 +286,7 @@ def test_a_healthy_bucket_has_no_finding(world: World) -> None:
 
 
 def test_after_each_tick_and_each_end_nothing_is_found() -> None:
-    """Ids of groups that finished, the flag between two ticks, lists that are made anew with the next generation."""
+    """The ids of finished groups, the flag between two ticks, and lists that are rewritten with the next generation."""
     world = World(max_tasks_per_run=1, max_retries=1)
     world.vendors.plan("fetch", "running", "error")
     world.vendors.plan("create", "refused", "ok", "rejected")

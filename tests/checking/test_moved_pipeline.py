@@ -1,4 +1,5 @@
-"""What docs/running.md says of moving a pipeline: from the root of the bucket into a channel, into another bucket."""
+"""What docs/running.md says about moving a pipeline: from the root of the bucket into a channel, and to another
+bucket."""
 
 import re
 from pathlib import Path

@@ -1,7 +1,6 @@
-"""What the tests of the acting commands share: a pipeline in one of its states, and a context to act from.
+"""Shared by the tests of the acting commands: a pipeline in each of its states, and a context for commands.
 
-world = STATES["pictures failed"]()
-answer = act(retry, world, run=ID)
+world = STATES["pictures failed"]() answer = act(retry, world, run=ID)
 """
 
 import sys
@@ -29,7 +28,7 @@ def runs(world: World, task_id: str = ID) -> list[Run]:
 
 
 def failed_run(world: World, error: Mapping[str, Any] | None = None) -> Run:
-    """A run of another pipeline, which failed."""
+    """Create a failed run of another pipeline."""
     from retake.runs.states import Trigger
 
     ledger = BucketLedger(world.bucket, world.clock)

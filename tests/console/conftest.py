@@ -1,4 +1,4 @@
-"""The machinery of other rooms' tests is used here too."""
+"""Makes the test helpers of other rooms available."""
 
 import sys
 from pathlib import Path

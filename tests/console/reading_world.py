@@ -1,9 +1,6 @@
-"""What the tests of the reading commands share: a world, a context to look from, and how an answer looks.
+"""Shared by the tests of the reading commands: a world, a context for commands, and the display of answers.
 
-world = World()
-world.ticks(8)
-answer = ask(status, world)
-assert "free" in shown(answer)
+world = World() world.ticks(8) answer = ask(status, world) assert "free" in shown(answer)
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ def context_of(world: World, bucket: Bucket | None = None, channel: str | None =
 
 
 def ask(command: click.Command, context: CommandContext | World, **options: Any) -> Answer:
-    """What the command answers; its errors are raised. Its document is ready for JSON."""
+    """Return the command's answer, whose document is ready for JSON; its errors are raised."""
     work: Any = command.callback
     answer: Answer = work.__wrapped__(
         context if isinstance(context, CommandContext) else context_of(context), **options
@@ -51,14 +48,14 @@ def ask(command: click.Command, context: CommandContext | World, **options: Any)
 
 
 def shown(answer: Answer) -> str:
-    """The answer as it is shown in a pipe."""
+    """Return the answer as shown in a pipe."""
     stream = StringIO()
     show(answer, stream, as_json=False)
     return stream.getvalue()
 
 
 def clear(world: World) -> None:
-    """As if the publisher had taken everything that is ready."""
+    """Remove everything that is ready, as if the publisher had taken it."""
     for folder in ("444/", "555/", "666/"):
         for key in world.keys_of(folder):
             world.bucket.delete(key)
@@ -81,7 +78,7 @@ def command_line(*arguments: str) -> list[str]:
 def run_console(
     *arguments: str, env: Mapping[str, str], cwd: Path = CHECKOUT, **options: Any
 ) -> subprocess.CompletedProcess[bytes]:
-    """`python -m retake …` in a process of its own, its output in pipes."""
+    """Run `python -m retake …` in a process of its own, with its output in pipes."""
     done = subprocess.run(command_line(*arguments), env=dict(env), cwd=cwd, capture_output=True, timeout=120, **options)
     if "--json" in arguments and done.stdout and "encoding" not in options:
         check_answer(named_in(arguments), json.loads(done.stdout))
@@ -89,7 +86,7 @@ def run_console(
 
 
 def in_terminal(*arguments: str, env: Mapping[str, str], width: int = 80) -> tuple[int, str]:
-    """The same on a terminal so wide: exit code, and everything that was shown."""
+    """Run it on a terminal of that width; return the exit code and all output."""
     ours, theirs = pty.openpty()
     sized = {**env, "COLUMNS": str(width), "LINES": "40"}
     process = subprocess.Popen(

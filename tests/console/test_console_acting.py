@@ -25,13 +25,13 @@ from waiting import eventually
 
 from retake.sandbox import RecordedCall
 
-_PATIENCE_S = 200  # a vendor waits so long for a test, on however busy a machine
+_PATIENCE_S = 200  # how long a vendor waits for a test, on a busy machine too
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
 
 class Said(NamedTuple):
-    """What a command came to."""
+    """The result of a command."""
 
     exit_code: int
     out: str
@@ -91,7 +91,7 @@ where_leases_run_out = pytest.mark.parametrize("machine", CLOUDS, indirect=True)
 
 
 def at_work(machine: BucketMachine, kind: str) -> tuple["subprocess.Popen[str]", threading.Event]:
-    """A manager whose script waits for the vendor's answer to a call of that kind, until the event is set."""
+    """Start a manager whose script waits for the answer to a call of that kind until the event is set."""
     asked, answer = threading.Event(), threading.Event()
 
     def hold(call: RecordedCall) -> None:
@@ -107,7 +107,7 @@ def at_work(machine: BucketMachine, kind: str) -> tuple["subprocess.Popen[str]",
 
 
 def failed_for_good(machine: BucketMachine) -> None:
-    """A generation whose upscale failed, and lies among the dead letters."""
+    """Create a generation whose upscale failed, and which is among the dead letters."""
     machine.set(WORKFLOW={"max_retries": 0})
     machine.plant("upscale")
     machine.order("upscale#1=500")
@@ -177,7 +177,7 @@ def test_while_a_manager_is_at_work_nothing_is_done_and_it_is_named(machine: Buc
         refused = console(machine, *command)
         assert refused.exit_code == 75, refused
         assert f":{manager.pid}" in refused.err
-    assert console(machine, "retry", ID).exit_code == 65, "nothing of it has failed, whoever is at work"
+    assert console(machine, "retry", ID).exit_code == 65, "nothing in it has failed, whoever is at work"
     assert machine.snapshot() == before
     answer.set()
     assert machine.finish(manager).exit_code == 0
@@ -199,7 +199,7 @@ def test_the_lease_of_a_killed_manager_is_broken_and_the_next_tick_goes_on_at_on
     assert (done.exit_code, done.json["flag_lowered"]) == (0, True)
     assert done.json["held_by"].endswith(f":{manager.pid}")
     assert not machine.read(PUBLIC)["processing_lock"]
-    assert console(machine, "unlock", "--yes").exit_code == 65, "nothing is locked any more"
+    assert console(machine, "unlock", "--yes").exit_code == 65, "nothing is locked by now"
     machine.until_over()
     assert len(machine.files("666")) == 3
 
@@ -237,8 +237,8 @@ def test_without_a_terminal_nobody_is_asked(machine: BucketMachine) -> None:
 
 
 def _interrupted(process: subprocess.Popen[bytes]) -> bytes:
-    """Press Ctrl-C, and again where the first one fell between the question and the wait for its answer: CPython looks
-    for signals before it reads, and the kernel interrupts nothing but a read under way."""
+    """Press Ctrl-C, and again if the first one fell between the question and the wait for its answer: CPython checks
+    for signals before it reads, and the kernel only interrupts a read under way."""
     for _ in range(6):
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -1,4 +1,4 @@
-"""`alerts`: what people and programs see of alerts, and what they can do about them; real HTTP to stand-ins."""
+"""`alerts`: what people and programs see of alerts and can do about them, with real HTTP to stand-ins."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def environ(sandbox: Sandbox) -> dict[str, str]:
 
 
 def world_of(sandbox: Sandbox, channels: Any = None, **alerts: Any) -> WatchedWorld:
-    waits = {"timeout_seconds": 60, "tick_wait_seconds": 60}  # however busy the machine
+    waits = {"timeout_seconds": 60, "tick_wait_seconds": 60}  # enough for a busy machine
     return WatchedWorld(alerts={"channels": channels or CHANNELS, **waits, **alerts}, environ=environ(sandbox))
 
 
@@ -69,7 +69,7 @@ def context(world: WatchedWorld) -> CommandContext:
 
 
 def failing(world: WatchedWorld) -> str:
-    """Two tries of the pictures have failed; the id of the alert."""
+    """Let two tries of the pictures fail; return the id of the alert."""
     world.vendors.plan("imagine", "refused", "refused", "refused", "refused")
     while "step_failing" not in world.alerts():
         world.tick()
@@ -182,7 +182,7 @@ def test_a_closed_alert_is_told_at_once_and_stays_closed_until_its_cause_occurs_
         ask(close, context(world), alert_id=name)
     with pytest.raises(Refusal, match="cannot be acknowledged"):
         ask(acknowledge, context(world), alert_id=name, by="ann")
-    world.tick()  # the reset of the step: nothing new has failed
+    world.tick()  # the step was reset: no new failure
     assert "step_failing" not in world.alerts()
     while "step_failing" not in world.alerts():
         world.tick()
@@ -311,7 +311,7 @@ REPORTED = {"all": {"kind": "webhook", "levels": [], "reports": ["daily", "weekl
 
 
 def worked() -> WatchedWorld:
-    """A week: 1 made and 1 failed; the next: 2 made with one retry, 1 failed on its last day."""
+    """Return two weeks of work: 1 made and 1 failed; then 2 made with one retry, and 1 failed on the last day."""
     world = WatchedWorld()
     finish(world)
     finish(world, ("imagine", "rejected"))

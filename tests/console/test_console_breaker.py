@@ -51,14 +51,14 @@ def probe_ordered() -> World:
 
 
 def calm() -> World:
-    """Closed, and what failed was long ago."""
+    """Return a closed breaker whose failures are long past."""
     world = closed()
     world.later(minutes=10)
     return world
 
 
 PHASES = {
-    # what show says, and what probe and reset come to: a refusal says why
+    # what show says, then what probe and reset say when they refuse
     closed: ("closed: calls are let through", "is closed: every call is let through", ""),
     calm: ("closed: calls are let through", "is closed: every call is let through", "nothing to reset"),
     opened: ("open: no call is made", "", ""),
@@ -81,7 +81,7 @@ def test_each_state_is_told_in_words_and_changed_only_where_that_makes_sense(mak
         if refusal:
             with pytest.raises(Refusal, match=refusal):
                 act(command, world, name="midjourney")
-            assert world.everything() == before, "what is refused changes nothing"
+            assert world.everything() == before, "a refusal changes nothing"
         else:
             answer = act(command, world, name="midjourney")
             assert answer.exit_code == 0

@@ -1,4 +1,4 @@
-"""`cancel`: over every state of a pipeline, and over runs of other pipelines."""
+"""`cancel`: in every state of a pipeline, and on runs of other pipelines."""
 
 import pytest
 from acting_world import ID, STATES, TABLE, act, papers, runs
@@ -18,7 +18,7 @@ def test_in_each_state_it_is_done_or_refused_with_a_way_on(name: str) -> None:
     if refusal:
         with pytest.raises(Refusal, match=refusal):
             act(cancel, world, run=ID, yes=True)
-        assert world.everything() == before, "what is refused changes nothing"
+        assert world.everything() == before, "a refusal changes nothing"
         return
     answer = act(cancel, world, run=ID, yes=True)
     assert (answer.exit_code, answer.document["done"]) == (0, "cancel")

@@ -1,4 +1,4 @@
-"""Runs whose documents are invalid hide no other run, and are named."""
+"""Runs with invalid documents are named, and hide no other run."""
 
 import pytest
 from reading_world import World, ask, shown
@@ -18,7 +18,7 @@ IDS = ("20260101-0000", "20260101-0005", "20260101-0006")
 
 
 def damaged(task_id: str) -> tuple[World, str]:
-    """A world in which the document of a run of the task is invalid, and its key."""
+    """Return a world in which the document of a run of the task is invalid, and the key of that document."""
     world = eventful()
     [run] = BucketLedger(world.bucket, world.clock).of_task(task_id)
     world.put(run_key(run.run_id), b"{")

@@ -1,4 +1,4 @@
-"""What `spend` and `status` say of the day: one book, one sum, and a clock that is not believed blindly."""
+"""What `spend` and `status` say about the day: one book, one sum, and a clock that is not trusted blindly."""
 
 from datetime import date, timedelta
 from random import Random
@@ -131,7 +131,7 @@ def test_a_book_that_makes_no_sense_needs_a_person_and_the_rest_is_told() -> Non
 
 
 def ahead() -> World:
-    """A clock that was five years ahead for one generation, and is right again."""
+    """Return a world whose clock was five years ahead for one generation, and is right again."""
     world = World(daily_cap_usd=0.6)
     world.later(days=5 * 365)
     finish(world)

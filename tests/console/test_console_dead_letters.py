@@ -28,7 +28,7 @@ def cancelled(name: str) -> World:
 
 
 def with_others() -> World:
-    """A failed generation, paid work of nobody, and a letter of another kind."""
+    """Return a world with a failed generation, paid work of nobody, and a letter of another kind."""
     world = STATES["dead_lettered"]()
     world.put("dead_letters/before-20260101-0001/config_midjourney.json", {"midjourney_task": {"task_id": "t"}})
     error = {"error_code": "ERR_TEMPORARY_X", "message": "gone"}

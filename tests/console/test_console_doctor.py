@@ -47,13 +47,13 @@ def examined(context: CommandContext | World, **options: bool) -> Answer:
 
 
 def agreed(world: World) -> World:
-    """Its store goes by the world's clock."""
+    """Let the store use the world's clock."""
     world.bucket.store._clock = world.clock
     return world
 
 
 def found(answer: Answer, check: str) -> tuple[str, str]:
-    """Verdict and words of the one finding of that check."""
+    """Return verdict and text of the check's only finding."""
     [finding] = [it for it in answer.document["checks"] if it["check"] == check]
     return finding["verdict"], finding["found"]
 
@@ -229,7 +229,7 @@ def test_who_is_at_work_is_told_and_not_disturbed() -> None:
     lease.check()
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
+# --- ledgers and state ------------------------------------------------------------------------------------------------
 
 
 def test_an_unreadable_document_is_a_fault() -> None:
@@ -332,7 +332,7 @@ def test_a_database_tells_the_version_of_its_tables(tmp_path: Path, capsys: pyte
     url = f"sqlite:{tmp_path / 'runs.sqlite'}"
     context = on_disk(tmp_path / "bucket", ledger=url)
     assert found(examined(context), "ledger's tables")[1] == f"{url} does not exist yet: the first tick creates it"
-    assert capsys.readouterr().err == ""  # SQLAlchemy logs a traceback where a connection is closed after its pool
+    assert capsys.readouterr().err == ""  # SQLAlchemy logs a traceback if a connection is closed after its pool
     ledger: Any = open_ledger(url, context.bucket, context.clock)
     ledger.create_for_task("g", "g#1", actor="cron", pipeline="story")
     ledger.close()

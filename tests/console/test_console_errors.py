@@ -1,4 +1,4 @@
-"""`errors`: the last errors of all pipelines, each once, whoever has it on record."""
+"""`errors`: the last errors of all pipelines, each once, wherever they are recorded."""
 
 import json
 from datetime import timedelta
@@ -70,7 +70,7 @@ def test_an_error_on_the_ledger_and_in_the_documents_is_one() -> None:
     world.vendors.plan("imagine", "rejected")
     while not world.ended:
         world.tick()
-    assert len(found(world)) == 2, "the dead letter's is the ledger's last"
+    assert len(found(world)) == 2, "the dead letter and the ledger record the same last error"
 
 
 def test_errors_alike_at_the_same_moment_are_two() -> None:
@@ -111,7 +111,7 @@ def test_of_many_runs_the_errors_of_the_last_days_are_found(
     assert [it["message"] for it in found(world, limit=3)] == ["error 11", "error 10", "error 9"]
     monkeypatch.setattr("retake.operations.last_errors._MAX_BUCKET_RUNS", 1)
     monkeypatch.setattr("retake.operations.last_errors._MAX_DATABASE_RUNS", 1)
-    assert "error 11" in [it["message"] for it in found(world)], "a search that ends early ends with older days"
+    assert "error 11" in [it["message"] for it in found(world)], "a search that ends early skips the older days"
 
 
 @pytest.mark.parametrize("url", [None, "sqlite:{}"])

@@ -1,4 +1,4 @@
-"""The frame of the command line: help, options, exit codes, and a doc that says the same."""
+"""The frame of the command line: help, options, exit codes, and documentation that agrees."""
 
 import json
 import re
@@ -35,7 +35,7 @@ SERVICES = {"music serve", "images up", "images api", "images worker"}
 
 
 def commands(group: click.Group = main, path: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Every command that looks or acts, by its path: "status", "dead-letters list"."""
+    """Yield every command that looks or acts, by its path: "status", "dead-letters list"."""
     context = click.Context(group)
     for name in group.list_commands(context):
         if (group is main and name in RUNNING) or f"{path}{name}" in SERVICES:
@@ -141,7 +141,7 @@ def test_what_nobody_reads_any_more_is_no_bug(monkeypatch: pytest.MonkeyPatch) -
             raise BrokenPipeError
 
     monkeypatch.setattr(sys, "stdout", Gone())
-    with pytest.raises(BrokenPipeError):  # click ends the process quietly for it
+    with pytest.raises(BrokenPipeError):  # click turns it into a quiet end of the process
         execute(lambda: Answer({}, [Sentence("x")]), as_json=True)
 
 

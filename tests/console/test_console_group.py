@@ -1,4 +1,4 @@
-"""What the outermost command line takes, and how it answers what makes no sense."""
+"""What the outermost command accepts, and its answers to nonsense."""
 
 import json
 import os
@@ -194,7 +194,7 @@ def test_in_a_pipe_looks_follow_one_another_until_ctrl_c(tmp_path: Path, as_json
     assert (process.returncode, err) == (130, b"")
     assert not any("\x1b" in line for line in lines)
     if as_json:
-        assert all(json.loads(line)["healthy"] for line in lines), "one document a line"
+        assert all(json.loads(line)["healthy"] for line in lines), "one document per line"
     else:
         assert any(re.match(r"looked at 20.*, again every 0.1 s; Ctrl-C ends it", line) for line in lines)
 

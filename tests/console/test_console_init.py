@@ -1,4 +1,4 @@
-"""`retake init`: what it writes, that it overwrites nothing, and what it says to do next."""
+"""`retake init`: what it writes, that it overwrites nothing, and the next steps it suggests."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""`kpi`: the figures of the pipelines, as people, programs and Prometheus get them."""
+"""`kpi`: the figures of the pipelines for people, programs and Prometheus."""
 
 import json
 import sys
@@ -53,7 +53,7 @@ def test_what_the_story_did_is_counted() -> None:
     steps = {step["step"]: (step["done"], step["failed_tries"], step["given_up"]) for step in story["steps"]}
     assert steps == {"content": (3, 0, 0), "imagine": (2, 1, 1), "upscale": (2, 1, 0), "runway": (2, 0, 0)}
     assert story["retry_rate"] == pytest.approx(1 / 11)
-    assert (story["level"], story["targets_missed"]) == ("ok", [])  # three runs are too few to judge by
+    assert (story["level"], story["targets_missed"]) == ("ok", [])  # three runs are too few to judge
 
 
 def test_people_get_a_table_of_steps_percents_and_missed_targets() -> None:
@@ -179,7 +179,7 @@ def test_the_metrics_are_without_a_day_whose_book_makes_no_sense(content: bytes)
 
 
 def worked(world: World) -> None:
-    """What follows a tick in which something was done."""
+    """Do what follows a tick that did something."""
     operations = context_of(world).operations
     after_work(operations, Mode()).finish()
 

@@ -1,4 +1,4 @@
-"""On a terminal of few columns no time is broken, nothing is wider than the terminal, and nothing is lost."""
+"""On a narrow terminal no time is broken, nothing is wider than the terminal, and nothing is lost."""
 
 import re
 from io import StringIO
@@ -29,7 +29,7 @@ class Terminal(StringIO):
 
 
 def drawn(answer: Answer, width: int, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The answer as a terminal shows it, without its colours."""
+    """Return the answer as a terminal shows it, without colours."""
     monkeypatch.setenv("COLUMNS", str(width))
     monkeypatch.setenv("NO_COLOR", "1")
     stream = Terminal()
@@ -56,7 +56,7 @@ def test_no_time_is_broken_and_no_line_is_too_wide(width: int, monkeypatch: pyte
 
 
 @given(st.text(), st.integers(1, 60))
-@example("\ue000", 1)  # was taken for a space of a time, and lost
+@example("\ue000", 1)  # was taken for the space within a time, and lost
 @example("a\N{NO-BREAK SPACE}b 12:00:00", 1)
 def test_folding_loses_nothing_and_keeps_to_the_width(text: str, width: int) -> None:
     words = " ".join(text.split())

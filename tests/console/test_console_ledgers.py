@@ -1,4 +1,4 @@
-"""The acting commands where runs lie in a database, and where there are channels."""
+"""The acting commands with runs in a database, and with channels."""
 
 from contextlib import closing
 from pathlib import Path
@@ -26,7 +26,7 @@ from retake.runs.ledger import OldTables
 from retake.runs.states import RunStatus, Trigger
 
 ALL = {"statuses": (), "limit": 20, "pipeline": None}
-"""The options of `runs` that it must have."""
+"""The required options of `runs`."""
 
 
 def on_sqlite(name: str, folder: Path) -> World:
@@ -81,7 +81,7 @@ def test_tables_of_an_older_version_need_no_person_while_there_is_nothing_to_do(
 
 
 def with_channels(*names: str) -> World:
-    """Channels, each with a generation of the same id whose pictures failed."""
+    """Return channels, each with a generation of the same id whose pictures failed."""
     world = STATES["pictures failed"]()
     everything = world.everything()
     for key in everything:
@@ -94,7 +94,7 @@ def with_channels(*names: str) -> World:
 
 
 def of(world: World, channel: str) -> World:
-    """The part of a world that is a channel's."""
+    """Return the part of a world that belongs to a channel."""
     part = World(PrefixedBucket(world.bucket, f"{channel}/"))  # type: ignore[arg-type]
     part.clock = world.clock
     return part
@@ -114,7 +114,7 @@ def test_of_several_channels_one_is_to_be_named_where_each_has_that_generation()
     [run] = open_ledger(None, of(world, "b").bucket, world.clock).of_task(f"b/{ID}")
     assert (run.pipeline, run.status) == ("story/b", RunStatus.RETRY_SCHEDULED)
     with pytest.raises(Refusal, match="nothing of it has failed"):
-        work(context(world), run=run.run_id)  # its id says whose it is
+        work(context(world), run=run.run_id)  # its id tells whose it is
 
 
 @pytest.mark.parametrize("command", [retry, cancel])
@@ -204,5 +204,5 @@ def test_a_run_that_names_no_pipeline_is_a_workers_unless_the_pipeline_has_somet
     assert "A worker of no pipeline claims it." in papers(answer)
     act(cancel, world, run=answer.document["run"]["run_id"], yes=True)
     assert [it.status for it in runs.of_task("posters/aurora")] == [RunStatus.FAILED, RunStatus.CANCELLED]
-    runs.create_for_task(ID, f"{ID}#1", actor="cron")  # of an old version
+    runs.create_for_task(ID, f"{ID}#1", actor="cron")  # written by an old version
     assert act(retry, world, run=ID).document["generation_id"] == ID

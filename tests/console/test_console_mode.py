@@ -1,4 +1,4 @@
-"""`mode`, and what `status` and the orders say of the next tick while a degraded mode holds."""
+"""`mode`, and what `status` and the orders say about the next tick in a degraded mode."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""`retake music`, and music in the commands that are about every pipeline."""
+"""`retake music`, and music in the commands for all pipelines."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What an order says of the next tick is what `status` says right after it, whatever holds that tick back."""
+"""What an order says about the next tick is what `status` says right after it, whatever holds that tick back."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -21,7 +21,7 @@ from retake.story.operations import open_operations
 
 
 def nothing(world: World) -> None:
-    """Nothing holds it back."""
+    """Hold nothing back."""
 
 
 def mode(number: int) -> Callable[[World], None]:

@@ -19,7 +19,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """One generation that recovered from two failures, one that failed for good, one whose call is held."""
+    """Make one generation that recovered from two failures, one that failed for good, and one whose call is held."""
     for vendors in serving(0):
         machine = Machine(tmp_path_factory.mktemp("machine"), vendors)
         machine.set(
@@ -40,7 +40,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 
 def publish(machine: Machine) -> None:
-    """What is ready is in the archive."""
+    """Move everything that is ready into the archive."""
     for key in [key for folder in ("444", "555", "666") for key in machine.files(folder)]:
         target = machine.bucket / "archive" / Path(key).name
         target.parent.mkdir(exist_ok=True)
@@ -58,7 +58,7 @@ def generation(machine: Machine, status: str) -> str:
 
 DONE, FAILED = "DONE", "FAILED"
 READING = (("status",), ("runs",), ("spend",), ("kpi",), ("show", FAILED), ("report", DONE))
-"""Each command; what is written large is a generation that ended so."""
+"""Each command; a word in capitals stands for a generation that ended that way."""
 
 
 def every(machine: Machine, *more: tuple[str, ...]) -> list[tuple[str, ...]]:
@@ -98,7 +98,7 @@ def test_on_a_terminal_nothing_but_an_id_is_wider_than_it(machine: Machine, widt
         code, seen = in_terminal(*words, env=machine.env, width=width)
         assert code in (0, 69), seen
         lines = [ESCAPES.sub("", line) for line in seen.replace("\r", "").split("\n")]
-        if words[0] != "report":  # Markdown is written as it stands
+        if words[0] != "report":  # Markdown is printed as it is
             assert not [line for line in lines if len(line) > width and not UUID.search(line)], (words, width)
         assert "\x1b[" in seen or words[0] == "report"
 
@@ -164,7 +164,7 @@ def test_the_spend_is_what_the_vendors_billed(machine: Machine) -> None:
     assert counted["upscale"] == machine.billed("upscale")
     assert counted["imagine"] == machine.billed("imagine")
     assert counted["content"] == machine.billed("chat")
-    assert counted["runway"] == machine.billed("runway") - 1  # of which nobody knows yet
+    assert counted["runway"] == machine.billed("runway") - 1  # of one of them nobody knows yet
     assert document["today"]["pipelines"][0]["reserved_usd"] > 0
 
 
@@ -209,7 +209,7 @@ def test_a_bucket_that_is_not_there_is_told(machine: Machine, tmp_path: Path) ->
 
 
 def test_help_is_quick(machine: Machine) -> None:
-    """It loads neither rich nor a database: what it takes is bounded by a Python that starts."""
+    """Help loads neither rich nor a database; its time is measured against that of a bare Python."""
     code = "import sys; from retake.console.command import main\ntry: main(['--help'])\nexcept SystemExit: pass\n"
     code += "print([m for m in ('rich', 'sqlalchemy', 'runwayml', 'requests', 'botocore') if m in sys.modules])"
     run = subprocess.run(

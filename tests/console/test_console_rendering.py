@@ -1,4 +1,4 @@
-"""How answers are shown: aligned in a pipe, one document as JSON, and nothing in them rules the terminal."""
+"""The display of answers: aligned in a pipe, one document as JSON, and never able to control the terminal."""
 
 import json
 from io import BytesIO, StringIO, TextIOWrapper

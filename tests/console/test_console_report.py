@@ -1,4 +1,4 @@
-"""`report`: the incident report, worked out from the ledger; valid Markdown whatever a vendor says."""
+"""`report`: the incident report, derived from the ledger, as valid Markdown whatever a vendor says."""
 
 import json
 import sqlite3
@@ -40,7 +40,7 @@ def failure(code: str, step: str = "upscale", message: str = "no") -> dict[str, 
 
 
 class Tale:
-    """A run that is told event by event, a minute apart."""
+    """A run built event by event, a minute apart."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -77,7 +77,7 @@ class Tale:
         return shown(ask(report, self.world, run="20260101-0000"))
 
 
-# --- what is worked out -----------------------------------------------------------------------------------------------
+# --- derived figures --------------------------------------------------------------------------------------------------
 
 
 def test_an_outage_lasts_from_a_steps_first_failure_to_its_next_success() -> None:
@@ -344,12 +344,12 @@ def test_where_calls_are_held_already_that_is_not_recommended() -> None:
 
 
 def tokens_of(text: str) -> list[Any]:
-    """What a reader of CommonMark with tables makes of it."""
+    """Return the tokens that a parser of CommonMark with tables finds."""
     return list(Markdown(text).parsed)
 
 
 def words_of(text: str) -> list[tuple[str, str]]:
-    """What a reader sees of the Markdown: (what it is, the words)."""
+    """Return what a reader of the Markdown sees, as pairs of type and text."""
     return [(child.type, child.content) for token in tokens_of(text) for child in token.children or []]
 
 

@@ -1,4 +1,4 @@
-"""`retry`: over every state of a pipeline, over runs that have ended, and over runs of other pipelines."""
+"""`retry`: in every state of a pipeline, on ended runs, and on runs of other pipelines."""
 
 import pytest
 from acting_world import ID, STATES, TABLE, World, act, failed_run, papers, runs
@@ -18,7 +18,7 @@ def test_in_each_state_it_is_done_or_refused_with_a_way_on(name: str) -> None:
     if refusal:
         with pytest.raises(Refusal, match=refusal):
             act(retry, world, run=ID)
-        assert world.everything() == before, "what is refused changes nothing"
+        assert world.everything() == before, "a refusal changes nothing"
         return
     answer = act(retry, world, run=ID)
     assert answer.exit_code == 0
@@ -82,7 +82,7 @@ def test_while_a_tick_is_at_work_nothing_is_done() -> None:
     lease.release()
 
 
-# --- generations that have ended --------------------------------------------------------------------------------------
+# --- ended generations ------------------------------------------------------------------------------------------------
 
 
 def test_a_failed_generation_is_taken_up_again_where_it_failed() -> None:
@@ -162,7 +162,7 @@ def test_a_failed_run_of_another_pipeline_is_queued_again_once() -> None:
     failed = failed_run(world)
     answer = act(retry, world, run=failed.run_id)
     again = act(retry, world, run=failed.run_id)
-    assert again.document["run"] == answer.document["run"], "asked for twice, it is the same run"
+    assert again.document["run"] == answer.document["run"], "a second order returns the same run"
     first, second = runs(world, "cover-7")
     assert (first.status, second.status, second.attempt) == (RunStatus.FAILED, RunStatus.QUEUED, 2)
     assert second.pipeline == "music"
@@ -207,7 +207,7 @@ def test_a_task_that_is_being_tried_again_already_is_not_queued_twice() -> None:
 )
 @pytest.mark.parametrize("by", ["operator", "worker"])
 def test_a_former_run_is_not_retried_and_the_last_one_is_named(by: str, end: Trigger, way: str) -> None:
-    """What has succeeded since would be done, and paid for, once more; what has failed again would not be queued."""
+    """What has succeeded since would be done and paid for again; what has failed again would not be queued."""
     world = STATES["no generation"]()
     failed = failed_run(world)
     ledger = BucketLedger(world.bucket, world.clock)

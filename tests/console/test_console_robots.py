@@ -1,4 +1,4 @@
-"""`retake robots`: the protocols, the faults of policy files, and a robot at work on a test clock."""
+"""`retake robots`: the protocols, the faults of policy files, and a robot running on a test clock."""
 
 import json
 import os
@@ -26,7 +26,7 @@ TIMEOUT = "ERR_TEMPORARY_API_TIMEOUT"
 
 @pytest.fixture(autouse=True)
 def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands run in a folder that has nothing."""
+    """Run commands in an empty folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("RETAKE_CONFIG", raising=False)
 

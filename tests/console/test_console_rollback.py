@@ -1,4 +1,4 @@
-"""`rollback`: told first, done with --yes, refused with a way on."""
+"""`rollback`: previewed, carried out with --yes, and refused with a way forward."""
 
 import json
 

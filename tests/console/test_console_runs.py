@@ -1,4 +1,4 @@
-"""`runs` and `show`: what is on the ledger, found again by what a person types, and told in its order."""
+"""`runs` and `show`: the contents of the ledger, found by what a person types, in order."""
 
 import re
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ from retake.ticking.tick import Orders
 
 
 def eventful() -> World:
-    """One generation that recovered, one that failed for good, one under way."""
+    """Return a world with one generation that recovered, one that failed for good, and one under way."""
     world = World()
     world.vendors.plan("imagine", "refused", "unknown", "ok")
     while not world.ended:
@@ -114,7 +114,7 @@ def test_attempts_are_counted_in_one_way_on_every_screen() -> None:
     [run, failed] = sorted(listed.document["runs"], key=lambda it: it["status"], reverse=True)
     assert (run["step"], run["step_attempt"], run["max_attempts"]) == ("imagine", 1, 4)
     assert (failed["step"], failed["step_attempt"]) == (None, None)
-    assert run["attempt"] == 4, "the run's own counter: how often the task was taken up"
+    assert run["attempt"] == 4, "the run's own counter: how often the task was started"
     assert "queued, imagine 1/4" in shown(listed)
     for command in (show, report):
         answer = ask(command, world, run="20260101-0000")
@@ -319,4 +319,4 @@ def test_what_was_seen_before_it_was_written_down_is_told_when_it_was_seen() -> 
     for seen in (began, began + timedelta(seconds=20), began + timedelta(hours=1)):
         ledger.note(run, "run.step.done", {"step": "cover", "seen_at_utc": stamp(seen)}, actor="worker")
     told = [(it.at - began).total_seconds() for it in timeline(ledger.events(run.run_id))]
-    assert told == [-0.7, 0, 0, 19.3, 60]  # never before the transition that came before it, nor after it was written
+    assert told == [-0.7, 0, 0, 19.3, 60]  # never before the preceding transition, nor after it was written

@@ -1,4 +1,4 @@
-"""Several ids at once: each is done as if named alone, every result is told, the exit code is the gravest."""
+"""Several ids at once: each is handled as if named alone, every result is shown, and the gravest sets the exit code."""
 
 import json
 from pathlib import Path
@@ -108,7 +108,7 @@ def test_without_a_terminal_several_need_consent_as_one_does(tmp_path: Path) -> 
     assert not any((tmp_path / "dead_letters").rglob("report.json"))
 
 
-# --- ids by their beginning -------------------------------------------------------------------------------------------
+# --- abbreviated ids --------------------------------------------------------------------------------------------------
 
 
 def test_a_generation_is_found_by_the_beginning_of_its_id() -> None:

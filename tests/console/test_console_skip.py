@@ -1,4 +1,4 @@
-"""`skip`: over every state of a pipeline."""
+"""`skip`: in every state of a pipeline."""
 
 import pytest
 from acting_world import ID, STATES, TABLE, act, failed_run, papers, runs
@@ -16,7 +16,7 @@ def test_in_each_state_it_is_done_or_refused_with_a_way_on(name: str) -> None:
     if refusal:
         with pytest.raises(Refusal, match=refusal):
             act(skip, world, run=ID)
-        assert world.everything() == before, "what is refused changes nothing"
+        assert world.everything() == before, "a refusal changes nothing"
         return
     answer = act(skip, world, run=ID)
     assert (answer.exit_code, answer.document["done"]) == (0, "skip")

@@ -1,4 +1,4 @@
-"""`status`: one look tells how it stands, and whether a person is needed; it costs the same whatever is on record."""
+"""`status`: how things stand, and whether a person is needed, at the same cost whatever is recorded."""
 
 import json
 from datetime import timedelta
@@ -112,7 +112,7 @@ def test_an_unreadable_document_needs_a_person_and_everything_else_is_told() -> 
     assert answer.exit_code == 69
     assert "config_midjourney.json" in answer.document["pipelines"][0]["needs"][0]
     assert answer.document["pipelines"][0]["status_in_words"] == "unreadable"
-    assert world.keys_of() == ["config/config_midjourney.json"]  # nothing was written, no copy either
+    assert world.keys_of() == ["config/config_midjourney.json"]  # nothing was written, not even a copy
 
 
 def test_alerts_that_cannot_be_read_need_a_person() -> None:
@@ -196,7 +196,7 @@ def test_what_only_a_tick_can_know_needs_a_person_until_a_tick_is_well(key: str)
     assert answer.exit_code == 69
     [told] = answer.document["pipelines"]
     assert told["needs"] == ["A key is missing: OPENAI_API_KEY; alerts show a1"]
-    assert told["notes"] == [], "it is told once"
+    assert told["notes"] == [], "it is named once"
     world.put("config/config_gen.json", b"{")
     needs = ask(status, world).document["pipelines"][0]["needs"]
     assert ("OPENAI_API_KEY" in needs[-1]) == (key != "state_unreadable")  # status names the document itself

@@ -1,4 +1,4 @@
-"""`unlock`: a lease whose holder is gone, one whose holder lives, and a flag that a crash left."""
+"""`unlock`: a lease whose holder is gone, one whose holder is alive, and a flag left by a crash."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ SEEN = "2025-12-31T23:59:30Z"
 
 
 class Claimed(MemoryBucket):
-    """A bucket whose leases run out by themselves, as on B2 and S3."""
+    """A bucket whose leases expire by themselves, as on B2 and S3."""
 
     def holder(self, name: str) -> Holder | None:
         found = super().holder(name)

@@ -1,4 +1,4 @@
-"""One ledger, or one channel, that cannot be read hides none of the others, and is named."""
+"""One unreadable ledger or channel is named, and hides none of the others."""
 
 from pathlib import Path
 
@@ -25,7 +25,7 @@ ID = "20260101-0000"
 
 @pytest.fixture
 def context(tmp_path: Path) -> CommandContext:
-    """A story with a run, beside music whose database is something else."""
+    """Return a story with a run, beside music whose database is something else."""
     world = World()
     world.ticks(4)
     (tmp_path / "music.sqlite3").write_text("no database at all" * 10)

@@ -1,4 +1,4 @@
-"""docs/operate.md: every command of the page is run, its examples are read, and what it names is there."""
+"""docs/operate.md: every command of the page is run, its examples are parsed, and what it names exists."""
 
 import json
 import re
@@ -35,7 +35,7 @@ def _machine(vendors: Vendors, tmp_path: Path) -> Iterator[Machine]:
     machine.end()
 
 
-# --- what the commands are about --------------------------------------------------------------------------------------
+# --- preparations -----------------------------------------------------------------------------------------------------
 
 
 def a_step_failed(machine: Machine) -> None:
@@ -64,7 +64,7 @@ def a_channel_is_there(machine: Machine) -> None:
 
 
 def a_video_takes_too_long(machine: Machine) -> None:
-    """Of a generation whose text, pictures and upscale were really made."""
+    """Order a video that never ends, for a generation whose text, pictures and upscale were really made."""
     machine.order("runway=never-ends")
     while not (machine.doc.get("runway_task") or (machine.files("666") and not machine.generation_id)):
         machine.tick()
@@ -85,14 +85,14 @@ BEFORE: dict[str, Callable[[Machine], None]] = {
     "unlock": a_crash_left_the_flag_up,
     "--resume": a_generation_failed,
 }
-"""By a part of the command: what is done before it. Before every other one a step has failed."""
+"""The preparation of a command, by a part of it. Before all others, a step has failed."""
 
 EXPECTED = {
     "python -m retake status": {0, 69},
     "python -m retake rollback RUN --to upscale": {65},
     "python b2_storage_manager.py --diagnose": {0, 75},
 }
-"""Exit codes of the commands that may end otherwise than with 0."""
+"""Exit codes of the commands that may end with other codes than 0."""
 
 
 def prepared(machine: Machine, command: str) -> list[str]:

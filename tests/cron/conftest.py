@@ -8,7 +8,8 @@ from cron_machine import CHECKOUT, Machine, Vendors, serving
 
 @pytest.fixture(scope="session", autouse=True)
 def _byte_code() -> None:
-    """As `make install` leaves it: a script that had to compile everything first would take ten times as long."""
+    """Compile the byte code, as `make install` does: otherwise scripts compile everything first and take ten times as
+    long."""
     compileall.compile_dir(CHECKOUT / "retake", quiet=1)
 
 
@@ -29,13 +30,13 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path, quick_vendors: Vendors) -> Iterator[Machine]:
-    """Its vendors finish each task at once."""
+    """Return a machine whose vendors finish each task at once."""
     yield from _used(Machine(tmp_path, quick_vendors))
 
 
 @pytest.fixture
 def patient(tmp_path: Path, patient_vendors: Vendors) -> Iterator[Machine]:
-    """Its vendors finish a task when the test says so (`machine.vendors.later()`)."""
+    """Return a machine whose vendors finish a task when the test says so (`machine.vendors.later()`)."""
     yield from _used(Machine(tmp_path, patient_vendors))
 
 

@@ -1,7 +1,7 @@
-"""The machine of cron_machine.py with its bucket elsewhere: in a folder, on a stand-in of B2, or in moto's S3.
+"""The machine of cron_machine.py with other buckets: a folder, a stand-in for B2, or moto's S3.
 
-machine = BucketMachine(tmp_path, vendors, place)
-machine.before = freeze                 # hears of each request to B2 or S3 before it is carried out
+machine = BucketMachine(tmp_path, vendors, place) machine.before = freeze                 # called with each request to
+B2 or S3 before it is carried out
 """
 
 import json
@@ -32,7 +32,7 @@ CLOUDS = ("b2", "s3")
 
 TTL_S = 8.0  # a busy machine must be able to renew it in time
 SKEW_S = {"directory": 0.2, "b2": 0.2, "s3": 0.6}
-"""S3 tells all times in whole seconds: two of them are up to a second apart, and the skew counts twice."""
+"""S3 reports all times in whole seconds: two of them may be a second apart, and the skew counts twice."""
 
 DOCUMENTS = tuple(f"config/config_{name}.json" for name in ("public", "gen", "midjourney"))
 
@@ -42,17 +42,17 @@ _T = TypeVar("_T")
 
 
 class Place(NamedTuple):
-    """Where a bucket is, and what a process needs to use it."""
+    """The location of a bucket, and what a process needs to use it."""
 
     kind: str
     url: str
     environ: dict[str, str]
-    listen: Callable[[Callable[[str], object]], None]  # who is to hear of each request before it is carried out
+    listen: Callable[[Callable[[str], object]], None]  # registers a listener for requests about to be carried out
 
 
 @contextmanager
 def b2_place() -> Iterator[Callable[[], Place]]:
-    """Makes places on one stand-in."""
+    """Yield a function that creates places on one stand-in."""
     with B2Sandbox(seed=7) as sandbox:
 
         def listen(before: Callable[[str], object]) -> None:
@@ -63,7 +63,7 @@ def b2_place() -> Iterator[Callable[[], Place]]:
 
 @contextmanager
 def s3_place() -> Iterator[Callable[[], Place]]:
-    """Makes places on one server, whose requests are heard of by the class that takes them all."""
+    """Yield a function that creates places on one server. Its requests are heard where the server dispatches them."""
     usual, heard = DomainDispatcherApplication.__call__, [lambda text: None]
 
     def take(self: Any, environ: dict[str, Any], answer: Any) -> Any:
@@ -94,7 +94,7 @@ Clouds = Callable[[str], Place]
 
 @contextmanager
 def places_in_clouds() -> Iterator[Clouds]:
-    """A new place of a kind, on servers that are started when they are first wanted."""
+    """Yield a function that creates places of a kind, on servers that are started when first needed."""
     makers: dict[str, Callable[[], Place]] = {}
     with ExitStack() as stack:
 
@@ -107,7 +107,7 @@ def places_in_clouds() -> Iterator[Clouds]:
 
 
 class BucketMachine(Machine):
-    """A machine whose bucket is looked at as the scripts look at it. The keys must be in our own environment too."""
+    """A machine whose bucket is read as the scripts read it. The keys must be in the test's own environment, too."""
 
     def __init__(self, folder: Path, vendors: Vendors, place: Place) -> None:
         super().__init__(folder, vendors)
@@ -127,8 +127,8 @@ class BucketMachine(Machine):
 
     @property
     def term(self) -> float:
-        """Seconds after which the lease of whoever is gone is free; on a directory it is free at once. A second more,
-        for the stores tell the time in whole ones."""
+        """Seconds until the lease of a dead process is free, 0 on a directory. One second is added because the stores
+        report times in whole seconds."""
         return 0.0 if self.kind == "directory" else self.terms.ttl_s + 2 * self.terms.skew_s + 1
 
     def put(self, key: str, value: object) -> None:  # type: ignore[override]
@@ -167,7 +167,7 @@ class BucketMachine(Machine):
                 os.kill(orphan, signal.SIGKILL)
 
     def await_free(self) -> None:
-        """Wait until the lease of whoever is gone, or frozen, has run out."""
+        """Wait until the lease of a dead or frozen process has expired."""
         eventually(lambda: patiently(lambda: self.store.holder("story")) is None)
 
     def freeze(self, *pids: int) -> None:
@@ -183,7 +183,7 @@ class BucketMachine(Machine):
             os.kill(pid, signal.SIGCONT)
 
     def until_over(self) -> list[Run]:
-        """Ticks until the generation is over. On a busy machine one may lose a lease that is so short."""
+        """Tick until the generation is over. On a busy machine a tick may lose such a short lease."""
         runs: list[Run] = []
         while self.generation_id or not self.files("spend"):
             runs.append(self.run(MANAGER))
@@ -192,8 +192,11 @@ class BucketMachine(Machine):
 
 
 def patiently(look: Callable[[], _T]) -> _T:
-    """Return what `look` returns. With leases as short as these a request may take 2.7 s, which a server on a busy
-    machine may need; the scripts come again with the next tick, and so does the test."""
+    """Return the result of `look`, retrying storage errors.
+
+    With such short leases a request may take only 2.7 s, too little for a busy server; the scripts retry with the next
+    tick.
+    """
     for _ in range(10):
         with suppress(StorageError):
             return look()
@@ -204,7 +207,7 @@ def patiently(look: Callable[[], _T]) -> _T:
 def bucket_machine(
     kind: str, folder: Path, vendors: Vendors, clouds: Clouds, environ: pytest.MonkeyPatch
 ) -> Iterator[BucketMachine]:
-    """A machine with a bucket of that kind; no process of it may be left at the end."""
+    """Yield a machine with a bucket of that kind; fail if it leaves processes behind."""
     place = Place(kind, f"file:{folder / 'bucket'}", {}, lambda before: None) if kind == "directory" else clouds(kind)
     for name, value in place.environ.items():
         environ.setenv(name, value)

@@ -1,12 +1,11 @@
-"""A machine that runs the real scripts as cron does: a process each, settings in a file, keys in the environment, the
-bucket in a folder, and vendors that are stand-ins behind real HTTP.
+"""A machine that runs the real scripts as cron does: each in a process, with settings in a file, keys in the
+environment, the bucket in a folder, and stand-ins over real HTTP as vendors.
 
     machine.plant("upscale")                 # a generation whose next step is the upscale
-    machine.order("upscale#1=500")           # and which the vendor will not carry out at once
+    machine.order("upscale#1=500")           # which the vendor will refuse at first
     assert machine.tick().exit_code == 75
 
-What every run must keep to is looked at in every run: each line on stderr is a JSON object, no key and no traceback is
-in it.
+Every run is checked for what must always hold: each line on stderr is a JSON object, without keys and tracebacks.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ SMALL = {
     "IMAGE_GENERATION": {"output_size": "320x180"},
     "VIDEO": {"mock_duration": 0.5, "mock_fps": 10},
 }
-LONG_S = 300  # a guard against hanging, not a measure: however busy the machine, nothing here takes so long
+LONG_S = 300  # a guard against hanging, not a measurement: nothing here takes this long
 
 
 class Ahead:
@@ -71,17 +70,17 @@ class Ahead:
 
 
 class Stock(NamedTuple):
-    """Finished work that lies at the vendors, for generations that begin in the middle."""
+    """Finished work at the vendors, for generations that begin in the middle."""
 
     imagine: str  # ids of tasks
     upscale: str
     video: str
-    pictures: dict[str, Any]  # what the vendor says of the finished tasks
+    pictures: dict[str, Any]  # the vendor's answers about the finished tasks
     picture: dict[str, Any]
 
 
 class Vendors:
-    """The stand-ins. Tasks take `seconds` each by their own clock, which a test moves with `later`."""
+    """The stand-ins. Tasks take `seconds` each by their own clock, which a test advances with `later`."""
 
     def __init__(self, seconds: float) -> None:
         self._clock, self._seconds = Ahead(), seconds
@@ -95,18 +94,18 @@ class Vendors:
         )
 
     def later(self) -> None:
-        """Every task that was ordered is finished."""
+        """Finish every ordered task."""
         self._clock.sleep(self._seconds)
 
     def as_new(self) -> None:
-        """No orders, no listeners, and the vendors' clock is the machine's."""
+        """Remove orders and listeners, and reset the vendors' clock to the machine's."""
         self.sandbox.withdraw_orders()
         self.on_call = lambda call: None
         self._clock.seconds = 0.0
 
     @cached_property
     def stock(self) -> Stock:
-        """Bought a day ago, so that nobody takes it for an order of today whose answer was lost."""
+        """Work bought a day ago, so that it is not mistaken for an order of today whose answer was lost."""
         self._clock.seconds = -24 * 3600.0
         urls = self.sandbox.endpoints()
         tasks, films = urls["midjourney"], urls["runwayml"]
@@ -127,7 +126,7 @@ class Vendors:
 
 @dataclass(frozen=True)
 class Run:
-    """What a script came to."""
+    """The result of a script."""
 
     exit_code: int
     out: str
@@ -147,7 +146,7 @@ class Run:
 
     @property
     def error(self) -> str:
-        """The one sentence by which it failed."""
+        """The one sentence with which it failed."""
         [message] = [line["message"] for line in self.lines if line["level"] == "ERROR"]
         return str(message)
 
@@ -156,7 +155,7 @@ class Run:
 
 
 class Machine:
-    """A machine with the scripts, whose files all lie below `folder`."""
+    """A machine with the scripts, with all files below `folder`."""
 
     def __init__(self, folder: Path, vendors: Vendors) -> None:
         self.folder, self.vendors, self.sandbox = folder, vendors, vendors.sandbox
@@ -165,7 +164,7 @@ class Machine:
         self.cwd = folder
         self.env = {
             "PATH": os.environ["PATH"],
-            "PYTHONDONTWRITEBYTECODE": "1",  # a process that is killed or has no disk must not spoil the checkout
+            "PYTHONDONTWRITEBYTECODE": "1",  # a process that is killed or has no disk must not damage the checkout
             "HOME": str(folder),
             "NO_PROXY": "*",
             "RETAKE_CONFIG": str(self.settings_file),
@@ -173,14 +172,14 @@ class Machine:
             **KEYS,
         }
         self.set(API_KEYS=self.sandbox.endpoints())
-        assert vendors.stock  # bought before the books are looked at
+        assert vendors.stock  # buys it before any bills are counted
         self._before = len(self.sandbox.calls())
         self._started: list[subprocess.Popen[str]] = []
 
     # --- settings, documents, orders ---
 
     def set(self, **sections: Mapping[str, Any]) -> None:
-        """Give settings other values than those that keep the tests short."""
+        """Change settings whose usual test values keep the tests short."""
         written = json.loads(self.settings_file.read_text()) if self.settings_file.exists() else SMALL
         for section, values in sections.items():
             written = {**written, section: {**written.get(section, {}), **values}}
@@ -197,7 +196,7 @@ class Machine:
         return path
 
     def read(self, key: str) -> dict[str, Any]:
-        """A document; an empty one where there is none."""
+        """Return a document, an empty one if there is none."""
         path = self.bucket / key
         return dict(json.loads(path.read_bytes())) if path.exists() else {}
 
@@ -218,7 +217,7 @@ class Machine:
         return (self.doc.get("last_error") or {}).get("error_code")
 
     def files(self, folder: str = "") -> set[str]:
-        """The keys of everything in the bucket."""
+        """Return the keys of everything in the bucket."""
         found = (path.relative_to(self.bucket) for path in (self.bucket / folder).rglob("*") if path.is_file())
         return {str(path) for path in found if path.parts[0] != ".retake"}
 
@@ -226,7 +225,7 @@ class Machine:
         return {key: (self.bucket / key).read_bytes() for key in self.files()}
 
     def plant(self, next_step: str) -> None:
-        """Put a generation there whose next call is one of imagine, fetch, upscale, download, runway and poll."""
+        """Create a generation whose next call is one of imagine, fetch, upscale, download, runway and poll."""
         stock, now = self.vendors.stock, stamp(SystemClock().now())
         self.put(f"666/{ID}.json", TEXT)
         self.put(GEN, {"generation_id": ID})
@@ -254,7 +253,7 @@ class Machine:
     # --- processes ---
 
     def start(self, script: str, *arguments: str, by: Sequence[str] = (), **options: Any) -> subprocess.Popen[str]:
-        """Begin a script; `by` is the command that does so, if not this machine itself."""
+        """Start a script; `by` is the command that starts it, if not this machine itself."""
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         process = subprocess.Popen(
             [*by, sys.executable, str(CHECKOUT / script), *arguments],
@@ -281,26 +280,26 @@ class Machine:
     def _check(self, run: Run) -> None:
         assert "Traceback" not in run.out + run.err
         assert not [key for key in KEYS.values() if key in run.out + run.err]
-        if run.exit_code != 2:  # click's own words about the command line
+        if run.exit_code != 2:  # click's own messages about the command line
             for line in run.lines:
                 assert line.keys() >= {"timestamp", "level", "logger", "message"}, line
 
     def processes(self, script: str = "") -> list[int]:
-        """Every process on this machine that runs (`script`) with this machine's settings, orphans too."""
+        """Return every process that runs (`script`) with this machine's settings, orphans included."""
         mark, name = os.fsencode(self.settings_file), script.encode()
         return [pid for pid in running() if mark in about(pid, "environ") and name in about(pid, "cmdline")]
 
     def session(self, leader: int) -> list[int]:
-        """Every living process of a session."""
+        """Return every living process of a session."""
         stats = {pid: about(pid, "stat").rpartition(b")")[2].split()[:4] for pid in running()}
         return [pid for pid, it in stats.items() if it and it[0] != b"Z" and int(it[3]) == leader]
 
     def await_process(self, script: str) -> int:
-        """The process of a script that the manager runs, once it is there."""
+        """Wait for the script that the manager starts; return its process id."""
         return next(iter(eventually(lambda: self.processes(script))))
 
     def await_end(self) -> None:
-        """Nothing of this machine's is running any more."""
+        """Wait until nothing of this machine is running."""
         eventually(lambda: not self.processes())
 
     def end(self) -> None:
@@ -328,21 +327,21 @@ class Machine:
         return [call for call in self.sandbox.calls()[self._before :] if kind in (None, call.kind)]
 
     def billed(self, kind: str) -> int:
-        """How many calls the vendor carried out."""
+        """Return how many calls the vendor carried out."""
         return sum(call.carried_out for call in self.calls(kind))
 
     def await_call(self, kind: str, number: int = 1) -> None:
-        """The vendor has got that many calls of the kind."""
+        """Wait until the vendor has received that many calls of the kind."""
         eventually(lambda: len(self.calls(kind)) >= number)
 
 
 def running() -> list[int]:
-    """Every process there is. This and `about` are called again and again while something is waited for."""
+    """Return every process there is. This and `about` are called again and again while waiting."""
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
 
 
 def about(pid: int, what: str) -> bytes:
-    """What the system says of a process; nothing once it has ended."""
+    """Return a file of the process in /proc; b"" once it has ended."""
     try:
         with open(f"/proc/{pid}/{what}", "rb", buffering=0) as file:
             return file.read()
@@ -351,8 +350,8 @@ def about(pid: int, what: str) -> bytes:
 
 
 def manager_killed_at(machine: Machine, kind: str, *, script_too: bool) -> None:
-    """A manager begins; in the middle of the first call of the kind it is killed. The vendor has carried the call out,
-    and its answer is on the way."""
+    """Start a manager and kill it in the middle of the first call of the kind: the vendor has carried the call out, and
+    its answer is on the way."""
     manager = machine.start(MANAGER)
 
     def kill(call: RecordedCall) -> None:

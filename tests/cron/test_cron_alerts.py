@@ -1,4 +1,4 @@
-"""Alerts of real ticks: each condition is raised and closed, told by real HTTP, and changes no exit code."""
+"""Alerts of real ticks: each condition is raised, closed and sent over real HTTP, and changes no exit code."""
 
 import json
 import os
@@ -23,16 +23,16 @@ PATH = "?key=the-secret-of-the-webhook"
 
 @pytest.fixture
 def told(machine: Machine) -> Machine:
-    """A machine with a channel that takes everything."""
+    """Return a machine with a channel that takes everything."""
     url = addresses(machine.sandbox.url)
     machine.env.update({**SECRETS, "ALERT_WEBHOOK_URL": url["webhook"] + PATH})
-    waits = {"timeout_seconds": 60, "tick_wait_seconds": 120}  # however busy the machine
+    waits = {"timeout_seconds": 60, "tick_wait_seconds": 120}  # enough for a busy machine
     machine.set(ALERTS={"channels": {"all": {"kind": "webhook"}}, **waits}, STORAGE={"url": "file:bucket"})
     return machine
 
 
 def board(machine: Machine) -> dict[str, dict[str, Any]]:
-    """The alerts that are open, by code."""
+    """Return the open alerts by code."""
     alerts = machine.read("alerts/state.json").get("alerts") or []
     return {it["code"]: it for it in alerts if it.get("state", "open") != "resolved"}
 
@@ -43,7 +43,7 @@ def events(machine: Machine, code: str | None = None, kind: str = "webhook") -> 
 
 
 def retake(machine: Machine, *arguments: str) -> dict[str, Any]:
-    """What a command of the console answers."""
+    """Return the answer of a console command."""
     command = [sys.executable, "-m", "retake", *arguments, "--json"]
     done = subprocess.run(
         command, cwd=machine.cwd, env={**machine.env, "PYTHONPATH": str(CHECKOUT)}, capture_output=True, check=False
@@ -357,10 +357,10 @@ def test_a_channel_that_hangs_costs_a_tick_two_seconds_at_most(told: Machine) ->
     usual = min(seconds(told.tick) for _ in range(3))
     sent = len(told.calls("webhook"))
     told.order("webhook=hang")
-    told.put(GEN, b"{")  # something new to tell
+    told.put(GEN, b"{")  # something new to report
     took = seconds(told.tick)
     assert len(told.calls("webhook")) == sent + 1
-    assert 2 <= took < usual + 2 + 60, f"usual {usual:.2f} s"  # one that waited for the answer would take 120
+    assert 2 <= took < usual + 2 + 60, f"usual {usual:.2f} s"  # waiting for the answer would take 120
     assert told.read("alerts/state.json")["channels"]["all"]["queue"]
 
 
@@ -390,7 +390,7 @@ SIGNED = "https://storage.example/picture.png?X-Signature=0123456789abcdef012345
 
 @pytest.mark.parametrize("final", [False, True])
 def test_no_secret_no_signed_link_and_no_prompt_is_told(told: Machine, final: bool) -> None:
-    """A vendor that repeats all it was asked, and more."""
+    """The vendor repeats all that it was asked, and more."""
     sys.path.append(str(CHECKOUT / "tests" / "vendors"))
     from scripted_vendor import ScriptedVendor, says
 

@@ -28,7 +28,7 @@ def test_a_step_that_always_fails_runs_once_and_three_times_again_over_the_ticks
 
 
 ALWAYS = [
-    # what always happens; which call, how often it is made, carried out, and on record as paid for (perhaps)
+    # the constant fault; the call; how often it is made, carried out, and recorded as (possibly) paid
     ("chat=500", "chat", 2, 0, 0),
     ("chat=not-json", "chat", 2, 2, 2),
     ("imagine=500-html", "imagine", 2, 0, 2),
@@ -103,7 +103,7 @@ def test_after_too_many_failed_generations_none_is_begun_until_the_operator_says
     assert (stopped.exit_code, machine.snapshot(), len(machine.calls())) == (69, before, 2)
     assert stopped.said("--resume")
     machine.sandbox.withdraw_orders()
-    machine.order("imagine=401")  # that is far enough
+    machine.order("imagine=401")  # far enough
     assert machine.tick("--resume").exit_code == 78
     assert machine.billed("chat") == 3
 

@@ -1,4 +1,4 @@
-"""What cannot be worked with: documents, settings, keys, disks. One sentence says what to do, and nothing is harmed."""
+"""Unusable documents, settings, keys and disks: one sentence says what to do, and nothing is harmed."""
 
 import json
 import os
@@ -35,7 +35,7 @@ UNREADABLE = [
 
 
 def besides_alerts(machine: Machine) -> dict[str, bytes]:
-    """Everything in the bucket but the alerts, which say that a tick failed."""
+    """Return everything in the bucket but the alerts, which report the failed tick."""
     return {key: data for key, data in machine.snapshot().items() if not key.startswith("alerts/")}
 
 
@@ -197,7 +197,7 @@ def below_a_file(machine: Machine) -> str:
 
 
 def not_writable(machine: Machine) -> str:
-    """A place where not even root may make a folder."""
+    """Return a path at which not even root may create a folder."""
     return "file:/proc/bucket"
 
 
@@ -224,7 +224,7 @@ def test_a_folder_where_a_document_should_be_is_named(machine: Machine) -> None:
 
 
 def with_a_disk_for(machine: Machine, size: int) -> Run:
-    """A tick that can write no file of more than `size` bytes: what a full disk does to each file that is not tiny."""
+    """Run a tick that can write no file of more than `size` bytes, as a full disk does to all but tiny files."""
     limited = (
         "import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({0}, {0})); os.execv(sys.argv[1], {1})"
     )
@@ -244,7 +244,7 @@ def test_a_disk_that_is_full_before_a_paid_call_costs_nothing_and_the_next_tick_
     machine.plant("download")
     before = machine.snapshot()
     machine.set(IMAGE_GENERATION={"output_size": "1920x1080"})
-    tick = with_a_disk_for(machine, 5_000)  # documents, but no picture
+    tick = with_a_disk_for(machine, 5_000)  # enough for documents, but not for a picture
     assert (tick.exit_code, machine.billed("runway")) == (75, 0)
     assert tick.said(f"write 666/{ID}.png")
     assert machine.doc == json.loads(before[MIDJOURNEY])
@@ -254,7 +254,7 @@ def test_a_disk_that_is_full_before_a_paid_call_costs_nothing_and_the_next_tick_
 
 
 def test_a_bucket_of_an_older_program_is_taken_over(machine: Machine) -> None:
-    """Documents with only what an earlier program wrote; the lock left by its crash."""
+    """Its documents contain only what an earlier program wrote, and its lock was left by a crash."""
     machine.plant("upscale")
     machine.put(PUBLIC, {"processing_lock": True, "generation_id": [], "empty": []})
     doc = machine.doc

@@ -1,6 +1,6 @@
 """The real scripts on each kind of bucket: a folder, B2 (a stand-in over HTTP), S3 (moto over HTTP).
 
-The lease of a folder is the kernel's, and free at once; elsewhere it runs out, which these tests wait for.
+On a folder the kernel frees the lease at once; elsewhere it expires, and these tests wait for that.
 """
 
 import os
@@ -33,7 +33,7 @@ from retake.sandbox import RecordedCall
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at processes in /proc")
 
 PAID = {"chat": 3, "imagine": 1, "upscale": 1, "runway": 1}
-OVER = {-signal.SIGALRM, 75}  # what a manager whose lease has run out ends with
+OVER = {-signal.SIGALRM, 75}  # the exit codes of a manager whose lease has expired
 
 
 @pytest.fixture(scope="session")
@@ -63,7 +63,7 @@ def billed(machine: BucketMachine) -> dict[str, int]:
 
 
 def assert_whole(machine: BucketMachine) -> str:
-    """One generation's files are there and sound, and nothing is under way. Its id."""
+    """Check that one generation's files are there and valid, and nothing is under way. Return its id."""
     [generation_id] = (Path(key).stem for key in machine.files("666") if key.endswith(".json"))
     assert machine.read(f"666/{generation_id}.json")["generation_id"] == generation_id
     with Image.open(BytesIO(machine.data(f"666/{generation_id}.png"))) as picture:
@@ -80,14 +80,14 @@ def assert_nothing_blocks(machine: BucketMachine) -> None:
 
 
 def assert_the_next_begins_at_once(machine: BucketMachine) -> None:
-    """A generation that the vendor refuses, to be short."""
+    """Check it with a generation that the vendor refuses, as that is quick."""
     machine.order("chat=400")
     assert machine.tick().exit_code == 69
     assert_nothing_blocks(machine)
 
 
 def outcomes(machine: BucketMachine, generation_id: str, kind: str) -> list[str]:
-    """What became of the generation's paid calls of a kind, by its own record."""
+    """Return the recorded outcomes of the generation's paid calls of a kind."""
     step = "content" if kind == "chat" else kind
     calls = machine.read(f"spend/{generation_id}.json")["paid_calls"]
     assert all(call.get("possible_duplicate") for call in calls if call["outcome"] == "unknown")
@@ -125,13 +125,13 @@ def test_of_ten_managers_at_once_one_works_and_nothing_is_paid_twice(machine: Bu
 @everywhere
 def test_managers_are_killed_at_random_and_the_generation_comes_to_its_end(machine: BucketMachine) -> None:
     seed = int(os.environ.get("RETAKE_KILLS_SEED") or time.time_ns() % 1_000_000)
-    print(f"RETAKE_KILLS_SEED={seed}")  # noqa: T201 (set it, and the same choices are made again)
+    print(f"RETAKE_KILLS_SEED={seed}")  # noqa: T201  set it to repeat the same choices
     random, killed = Random(seed), 0
     machine.short_leases()
     machine.set(WORKFLOW={"max_retries": 20})
     for _ in range(4):
         killed += killed_after(machine, random.uniform(0.5, 3), script_too=random.random() < 0.5)
-        assert all(isinstance(machine.read(key), dict) for key in DOCUMENTS)  # whole, whenever one looks
+        assert all(isinstance(machine.read(key), dict) for key in DOCUMENTS)  # always valid JSON
         if machine.files("spend"):
             break
         time.sleep(machine.term * random.choice((0, 1)))
@@ -144,11 +144,11 @@ def test_managers_are_killed_at_random_and_the_generation_comes_to_its_end(machi
         unknown = became.count("unknown")
         assert len(became) - unknown == needed, became
         assert needed <= machine.billed(kind) <= needed + unknown <= needed + killed
-    assert_the_next_begins_at_once(machine)  # also where the last one was killed on its way out
+    assert_the_next_begins_at_once(machine)  # even if the last one was killed while ending
 
 
 def killed_after(machine: BucketMachine, seconds: float, *, script_too: bool) -> bool:
-    """A manager begins and is killed, with the script that it runs or without; False if it had ended before."""
+    """Kill a manager after so long, with or without the script it runs; return False if it ended before."""
     manager, end = machine.start(MANAGER), time.monotonic() + seconds
     while manager.poll() is None and time.monotonic() < end:
         time.sleep(0.005)
@@ -160,7 +160,7 @@ def killed_after(machine: BucketMachine, seconds: float, *, script_too: bool) ->
 
 
 def stopped_at(machine: BucketMachine, kind: str, stop: Callable[[], object]) -> None:
-    """Do `stop` at the first call of the kind: the vendor has carried it out, and its answer is on the way."""
+    """Call `stop` in the first call of the kind: the vendor has carried it out, and its answer is on the way."""
     done = threading.Event()
 
     def look(call: RecordedCall) -> None:
@@ -174,7 +174,7 @@ def stopped_at(machine: BucketMachine, kind: str, stop: Callable[[], object]) ->
 
 
 def assert_harmless(machine: BucketMachine, *frozen: int) -> None:
-    """Those who were frozen wake, and end without having changed or paid for anything."""
+    """Thaw the frozen processes: they must end without having changed or paid for anything."""
     before, calls = machine.snapshot(), len(machine.calls())
     machine.thaw(*frozen)
     machine.await_end()
@@ -224,9 +224,9 @@ def test_a_script_frozen_in_a_call_past_its_dead_managers_lease_goes_no_further(
 
 @where_leases_run_out
 def test_a_script_frozen_before_it_pays_does_not_pay_when_it_wakes(machine: BucketMachine) -> None:
-    """It has said what it will ask, and asks the store whether the lease is still its manager's; the answer that this
-    is so lies there when it wakes, too old."""
-    machine.short_leases(12.0)  # from its first request to its call the script has no more than that
+    """The script has saved its intent and asks the store whether its manager still holds the lease. The answer says so,
+    but is too old by the time the script wakes."""
+    machine.short_leases(12.0)  # all the time that the script has from its first request to its call
     machine.plant("runway")
     frozen: list[int] = []
 
@@ -239,7 +239,7 @@ def test_a_script_frozen_before_it_pays_does_not_pay_when_it_wakes(machine: Buck
             machine.freeze(*frozen)
 
     def hold(request: str) -> None:
-        """Let the script come no further than its first request before the manager is dead."""
+        """Stop the script at its first request until the manager is dead."""
         if asks_for_the_lease(request) and machine.processes("generate_media.py"):
             begun.set()
             dead.wait(LONG_S)
@@ -248,7 +248,7 @@ def test_a_script_frozen_before_it_pays_does_not_pay_when_it_wakes(machine: Buck
     machine.before = hold
     manager = machine.start(MANAGER)
     eventually(begun.is_set)
-    machine.kill(manager, script_too=False)  # from now on it is the script alone that looks at the lease
+    machine.kill(manager, script_too=False)  # from now on only the script checks the lease
     machine.before = freeze
     dead.set()
     eventually(lambda: (frozen and machine.frozen(frozen[0])) or not machine.processes())

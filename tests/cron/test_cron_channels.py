@@ -1,4 +1,4 @@
-"""Channels with the real scripts: what pays runs in a subprocess of its own, begun from a thread of the manager."""
+"""Channels with the real scripts: each paid call runs in its own subprocess, started from a thread of the manager."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`retake check` as a process of its own: beside ticks that run, on a terminal, on a bucket that is not there."""
+"""`retake check` in its own process: beside running ticks, on a terminal, and without a bucket."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def test_a_bucket_that_ticks_have_filled_is_whole(machine: Machine) -> None:
 
 
 def test_beside_ticks_that_run_nothing_is_ever_found(machine: Machine) -> None:
-    """Checks run one after the other, for as long as generations are made."""
+    """Checks run one after another for as long as generations are made."""
     machine.set(WORKFLOW={"max_failed_in_a_row": 100})
     machine.tick()
     over = threading.Event()

@@ -1,4 +1,4 @@
-"""--diagnose: requests, answers, decisions and bucket operations are logged, of the scripts too; and never a secret."""
+"""--diagnose logs the requests, answers, decisions and bucket operations of the scripts, too, and never a secret."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def test_each_operation_of_the_bucket_is_told(machine: Machine) -> None:
 
 
 def test_nobody_sees_a_secret_a_signature_or_a_prompt(machine: Machine) -> None:
-    """A vendor whose answers hold links with signatures, and a document with one."""
+    """The vendor's answers contain signed links, and so does a document."""
     machine.plant("download")
     doc = machine.doc
     doc["midjourney_results"]["task_result"]["image_url"] += f"?{SIGNED}"

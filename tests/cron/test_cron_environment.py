@@ -1,4 +1,4 @@
-"""What the environment of a schedule may have wrong, and a vendor that drips: with the real scripts."""
+"""Mistakes in the environment of a schedule, and a vendor that drips, with the real scripts."""
 
 import json
 import signal
@@ -25,7 +25,7 @@ STEPS = ("content", "imagine", "fetch", "upscale", "runway", "poll", "download")
 @pytest.mark.parametrize("what", WRONG)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_wrong_environment_stops_a_step_before_anything_is_on_record(machine: Machine, step: str, what: str) -> None:
-    """Exit 78, no pending intent, no failure counted, and the next tick goes on as if nothing had been."""
+    """Exit 78, no pending intent and no counted failure; the next tick continues as if nothing had happened."""
     if step != "content":
         machine.plant(step)
     before = machine.doc
@@ -45,7 +45,7 @@ def test_a_wrong_environment_stops_a_step_before_anything_is_on_record(machine: 
 
 
 def test_an_order_whose_library_is_gone_is_not_on_record(machine: Machine, tmp_path: Path) -> None:
-    """As in a tick during which an update replaces the libraries."""
+    """As during an update that replaces the libraries."""
     machine.plant("runway")
     (tmp_path / "gone").mkdir()
     (tmp_path / "gone/runwayml.py").write_text("raise ImportError('gone')")
@@ -59,7 +59,7 @@ def test_an_order_whose_library_is_gone_is_not_on_record(machine: Machine, tmp_p
 
 
 def test_an_exit_code_is_known_where_whoever_began_the_tick_ignores_the_end_of_processes(machine: Machine) -> None:
-    """Python's programs inherit that, and wait() then tells nothing."""
+    """Python programs inherit ignored SIGCHLD, and then wait() reports nothing."""
     (machine.folder / "prompts.json").write_text("{")
     begun = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
     run = machine.tick(by=[sys.executable, "-c", begun])
@@ -88,7 +88,8 @@ def test_the_doctor_names_what_is_wrong_with_the_environment(machine: Machine) -
 
 @pytest.fixture
 def dripping() -> Iterator[tuple[str, threading.Event]]:
-    """The base URL of a vendor that answers a byte now and then, for ever; and whether it does so."""
+    """Yield the base URL of a vendor that answers a byte now and then, for ever, and an event that is set once it
+    does."""
     stop, begun = threading.Event(), threading.Event()
 
     def drip(connection: socket.socket) -> None:
@@ -113,7 +114,7 @@ def dripping() -> Iterator[tuple[str, threading.Event]]:
 def test_a_poll_that_drips_holds_no_channel_longer_than_a_call_may_take(
     machine: Machine, dripping: tuple[str, threading.Event]
 ) -> None:
-    """A poll runs in the manager's own process: it kept its lease, and a signal was not answered."""
+    """A poll runs in the manager's own process, which used to keep its lease and ignore signals meanwhile."""
     machine.plant("fetch")
     for path in [path for path in machine.bucket.iterdir() if path.name != ".retake"]:
         (machine.bucket / "north").mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ FAILED = {
     "download": "runway_trigger_failed",
 }
 BEFORE = {"fetch": "waiting_for_imagine", "poll": "waiting_for_runway"}
-"""What the status is when nothing is wrong: that is where a reset leads back to. None for the others."""
+"""The status before the failure, to which a reset leads back. None for the other calls."""
 
 WAITING = {"imagine": "waiting_for_imagine", "upscale": "waiting_for_upscale"}
 
@@ -31,7 +31,7 @@ FREE = ("fetch", "poll", "download")
 
 
 def planted(machine: Machine, kind: str, fault: str) -> Machine:
-    """A generation whose next call is of the kind, and meets the fault."""
+    """Create a generation whose next call is of the kind, and meets the fault."""
     if kind != "chat":
         machine.plant(kind)
     if fault.startswith("hang"):
@@ -193,7 +193,7 @@ def test_a_video_that_takes_longer_than_one_polling_stays_paid_for(machine: Mach
 
 
 def test_an_answer_without_what_was_asked_for_is_a_failed_text(machine: Machine) -> None:
-    """The prompts ask for a topic, and want everything in the answer."""
+    """The prompts ask for a topic and require everything in the answer."""
     call = {"name": "all", "keys": KEYS, "system": "Answer in JSON.", "user": "Write a topic."}
     prompts = machine.folder / "prompts.json"
     prompts.write_text(json.dumps({"calls": [call]}))

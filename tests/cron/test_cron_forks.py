@@ -1,4 +1,4 @@
-"""A busy tick is one Python: its script is a fork, and a poll loads no more than it needs."""
+"""A busy tick starts a single Python: its script is a fork, and a poll loads no more than it needs."""
 
 import re
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from cron_buckets import KINDS, BucketMachine, bucket_machine, places_in_clouds
 from cron_machine import MANAGER, Machine, Vendors
 
 UNUSED = {"click", "email", "http.client", "httpx", "requests", "ssl", "urllib3", "subprocess", "PIL", "pydantic"}
-"""What only other calls than polls need, or other ticks than busy ones."""
+"""Modules that polls and busy ticks do not need."""
 
 
 def imported(machine: Machine) -> list[str]:
-    """Run a tick that ends well; return each module that a process of it loaded, as often as it was loaded."""
+    """Run a tick that succeeds; return every module that its processes loaded, as often as it was loaded."""
     machine.env["PYTHONPROFILEIMPORTTIME"] = "1"
     process = machine.start(MANAGER)
     _, err = process.communicate()
@@ -27,8 +27,8 @@ def test_a_poll_is_a_fork_that_loads_what_it_needs(patient: Machine) -> None:
     before = len(patient.calls("fetch"))
     modules = imported(patient)
     assert len(patient.calls("fetch")) == before + 1
-    assert modules.count("site") == 1, "one Python was started"
-    assert modules.count("retake.story.settings") == 1, "and loaded once"
+    assert modules.count("site") == 1, "a single Python was started"
+    assert modules.count("retake.story.settings") == 1, "each module was loaded once"
     assert "h11" in modules
     assert not UNUSED & set(modules)
 
@@ -37,7 +37,7 @@ def test_a_poll_is_a_fork_that_loads_what_it_needs(patient: Machine) -> None:
 def anywhere(
     request: pytest.FixtureRequest, tmp_path: Path, patient_vendors: Vendors, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[BucketMachine]:
-    """On B2 and S3 a thread of the manager renews the lease."""
+    """Run on B2 and S3, where a thread of the manager renews the lease."""
     with (
         places_in_clouds() as place,
         bucket_machine(request.param, tmp_path, patient_vendors, place, monkeypatch) as machine,

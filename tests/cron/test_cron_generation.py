@@ -1,4 +1,4 @@
-"""A whole generation, by every way in which the scripts can be run."""
+"""A whole generation, made in every way in which the scripts can be run."""
 
 import os
 import shutil
@@ -17,7 +17,8 @@ PAID = {"chat": 3, "imagine": 1, "upscale": 1, "runway": 1}
 
 
 def assert_finished(machine: Machine, generation_id: str) -> None:
-    """Text, picture and video are there and sound, nothing is under way, and each paid call was made once."""
+    """Check that text, picture and video are there and valid, nothing is under way, and each paid call was made
+    once."""
     text = machine.read(f"666/{generation_id}.json")
     assert text.keys() == {"generation_id", *TEXT_KEYS, "created_at"}
     with Image.open(machine.bucket / f"666/{generation_id}.png") as picture:
@@ -92,7 +93,7 @@ def test_the_three_scripts_by_hand_each_take_the_lease_themselves(machine: Machi
     for step in steps:
         done = machine.run(*step)
         assert done.exit_code == 0, done.err
-    assert machine.generation_id == ID  # the manager alone says that it is finished
+    assert machine.generation_id == ID  # only the manager can say that it is finished
     assert machine.tick().exit_code == 0
     assert_finished(machine, ID)
 
@@ -132,7 +133,7 @@ def test_without_any_variable_the_current_folder_has_settings_and_bucket(machine
     machine.cwd = machine.cwd / "elsewhere"
     for variable in ("RETAKE_CONFIG", "RETAKE_STORAGE_URL"):
         del machine.env[variable]
-    others = {".hypothesis", ".pytest_cache"}  # which tests beside this one may make meanwhile
+    others = {".hypothesis", ".pytest_cache"}  # which concurrent tests may create
     checkout = set(os.listdir(CHECKOUT)) | others
     done = machine.tick()
     assert done.exit_code == 0, done.err
@@ -141,7 +142,7 @@ def test_without_any_variable_the_current_folder_has_settings_and_bucket(machine
 
 
 def test_published_generations_move_up_and_end_in_the_archive(machine: Machine) -> None:
-    """The groups of three generations, the oldest of which was published."""
+    """Three generations, the oldest of which was published."""
     for folder, name in (("444", "20250101-0000"), ("555", "20250102-0000"), ("666", "20250103-0000")):
         for suffix in ("json", "png", "mp4"):
             machine.put(f"{folder}/{name}.{suffix}", {"of": name})

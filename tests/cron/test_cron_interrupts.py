@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment before a paid call can be under way: a clean 130."""
+"""Ctrl-C at any moment before a paid call can be under way ends cleanly with 130."""
 
 import signal
 import socket
@@ -35,7 +35,7 @@ if sys.argv[0] == "-m":
 else:
     runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""Runs a command, and presses Ctrl-C when it imports a certain module."""
+"""A program that runs a command, and presses Ctrl-C when it imports a certain module."""
 
 
 @pytest.mark.parametrize("module", ["retake.settings", "retake.errors", "retake.bucket.directory"])

@@ -1,4 +1,4 @@
-"""Processes that are killed, stopped or hang, at the worst moments; and then cron goes on."""
+"""Processes that are killed, stopped or hang at the worst moments, and the ticks after them."""
 
 import os
 import signal
@@ -82,9 +82,9 @@ def test_an_orphaned_script_holds_the_lease_until_it_ends(machine: Machine) -> N
     manager.kill()
     manager.wait()
     between = machine.tick()
-    assert machine.processes("generate_media.py")  # it was at work all the while
+    assert machine.processes("generate_media.py")  # it was at work all the time
     assert (between.exit_code, len(machine.calls())) == (0, 1)
-    assert between.said(f":{manager.pid} ")  # by whom the lease was taken
+    assert between.said(f":{manager.pid} ")  # the holder of the lease
     looked.set()
     machine.await_end()
     assert machine.doc["midjourney_task"]
@@ -99,7 +99,7 @@ def test_a_manager_asked_to_stop_while_it_waits_for_a_video_ends_soon_and_loses_
     patient.await_call("poll")
     eventually(lambda: patient.doc.get("runway_task"))
     manager.terminate()
-    assert manager.wait(60) == 75  # the interval is twice as long
+    assert manager.wait(60) == 75  # half of the interval
     assert patient.finish(manager).said("asked to stop")
     assert len(patient.calls("poll")) == 1  # it did not wait for the next one
     assert patient.processes() == []
@@ -136,33 +136,33 @@ def test_a_script_that_hangs_in_a_paid_call_is_ended_and_its_call_looked_into(ma
     machine.order("imagine#1=hang-after", "fetch#1=500")
     manager = machine.start(MANAGER)
     script = machine.await_process("generate_media.py")
-    os.kill(manager.pid, signal.SIGSTOP)  # its clock goes on; it looks at it when the script is in its call
+    os.kill(manager.pid, signal.SIGSTOP)  # its clock goes on; it checks the time when the script is in its call
     machine.await_call("imagine")
     os.kill(manager.pid, signal.SIGCONT)
     ended = machine.finish(manager)
     assert ended.exit_code == 75
     assert ended.said("was still running after 4 s")
-    eventually(lambda: not machine.session(script))  # what is killed takes a moment to be gone
+    eventually(lambda: not machine.session(script))  # killed processes take a moment to disappear
     assert machine.doc["pending_call"]["step"] == "imagine"
     machine.set(WORKFLOW={"script_timeout_seconds": 60})
-    assert machine.tick().exit_code == 75  # found at the vendor's; the first question about it failed, as ordered
+    assert machine.tick().exit_code == 75  # found at the vendor; the first question about it failed, as ordered
     assert machine.status == "mj_fetch_failed"
     assert machine.billed("imagine") == 1
 
 
 def test_a_script_that_hangs_is_ended_together_with_what_it_started(machine: Machine) -> None:
-    """ffmpeg is at work on a video that takes it minutes."""
+    """ffmpeg is working on a video that takes minutes."""
     machine.set(WORKFLOW={"script_timeout_seconds": 2}, VIDEO={"mock_duration": 600, "mock_fps": 120})
     machine.plant("imagine")
     machine.put("config/config_midjourney.json", {"status": "timed_out_mock_needed"})
     manager = machine.start(MANAGER)
     script = machine.await_process("generate_media.py")
-    os.kill(manager.pid, signal.SIGSTOP)  # its clock goes on; it looks at it when ffmpeg is at work
+    os.kill(manager.pid, signal.SIGSTOP)  # its clock goes on; it checks the time when ffmpeg is at work
     for pid in eventually(lambda: [it for it in machine.session(script) if b"ffmpeg" in about(it, "cmdline")]):
-        os.kill(pid, signal.SIGSTOP)  # it does not come to its end: only SIGKILL ends it
+        os.kill(pid, signal.SIGSTOP)  # so that it cannot finish: only SIGKILL ends it
     os.kill(manager.pid, signal.SIGCONT)
     assert machine.finish(manager).exit_code == 75
-    eventually(lambda: not machine.session(script))  # what is killed takes a moment to be gone
+    eventually(lambda: not machine.session(script))  # killed processes take a moment to disappear
     assert machine.doc["retries"] == {"mock": 1}
 
 

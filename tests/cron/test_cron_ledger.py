@@ -1,4 +1,4 @@
-"""What the ledger tells of generations that the real scripts made, and lost, and made after all."""
+"""What the ledger records of generations that the real scripts made, and lost, and made after all."""
 
 import json
 from pathlib import Path
@@ -32,7 +32,7 @@ def told(ledger: Ledger, task_id: str) -> list[str]:
 
 
 def documents(machine: Machine) -> list[dict[str, Any]]:
-    """The runs as they lie in the bucket, readable for people."""
+    """Return the runs as stored in the bucket, readable for people."""
     return [machine.read(key) for key in sorted(machine.files("runs")) if key.startswith("runs/run-")]
 
 

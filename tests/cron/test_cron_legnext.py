@@ -1,4 +1,4 @@
-"""The real scripts with LegNext as the seller of the pictures."""
+"""The real scripts with LegNext as the vendor of the pictures."""
 
 import re
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from retake.sandbox import Pace, Sandbox
 
 
 class GridsAlone(Vendors):
-    """Sellers whose pictures come as one grid, never apart."""
+    """Vendors whose pictures come as one grid, never separately."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -22,13 +22,13 @@ class GridsAlone(Vendors):
 
 @pytest.fixture
 def buyer(machine: Machine) -> Machine:
-    """A machine that buys from LegNext; its next call is the imagine."""
+    """Return a machine that buys from LegNext; its next call is the imagine."""
     return told_of_legnext(machine)
 
 
 @pytest.fixture
 def without_singles(tmp_path: Path) -> Iterator[Machine]:
-    """The same, where an imagine shows nothing but its grid."""
+    """Return such a machine whose imagines yield only their grid."""
     vendors = GridsAlone()
     with vendors.sandbox:
         machine = Machine(tmp_path, vendors)

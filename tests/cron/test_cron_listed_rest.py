@@ -1,5 +1,5 @@
-"""A tick that rests on B2 and S3: one listing shows that nothing has changed since the last idle tick, no lease is
-taken, and whatever changes in the bucket wakes it up."""
+"""A tick that rests on B2 and S3: one listing shows that nothing has changed since the last idle tick, and no lease is
+taken. Any change in the bucket wakes it up."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -29,7 +29,7 @@ def idle(
     clouds: Clouds,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[BucketMachine]:
-    """There is nothing to do."""
+    """Return a machine that has nothing to do."""
     with bucket_machine(request.param, tmp_path, quick_vendors, clouds, monkeypatch) as machine:  # type: ignore[arg-type]
         machine.put(GEN, {"generation_id": None})
         machine.put(PUBLIC, {"processing_lock": False, "generation_id": [], "empty": []})
@@ -52,7 +52,7 @@ def rested(run: Run) -> bool:
 
 
 def asked(machine: BucketMachine) -> tuple[Run, list[str]]:
-    """Run a tick; return what it asked of the store too."""
+    """Run a tick; return it with its requests to the store."""
     requests: list[str] = []
     machine.before = requests.append
     tick = machine.tick()
@@ -78,7 +78,7 @@ def test_it_rests_by_one_listing_and_takes_no_lease(idle: BucketMachine) -> None
 
 
 def changes(machine: BucketMachine) -> dict[str, Callable[[], None]]:
-    """What an idle tick decides from, changed in turn: by another machine, another program or the user."""
+    """Return changes to everything that an idle tick depends on, by another machine, another program or the user."""
     full = {"processing_lock": False, "generation_id": [], "empty": []}
     by_hand = {"mode": {"hand": {"mode": 1, "why": "a test", "since": "2026-01-01T00:00:00.000Z"}}}
     return {
@@ -98,7 +98,7 @@ def changes(machine: BucketMachine) -> dict[str, Callable[[], None]]:
 
 def test_whatever_it_decides_from_wakes_it_up(idle: BucketMachine) -> None:
     slept = []
-    for what, change in changes(idle).items():  # each on top of those before it: to undo one would wake it up once more
+    for what, change in changes(idle).items():  # each on top of the previous ones: undoing one would wake it up again
         eventually(lambda: rested(idle.tick()))
         change()
         slept += [what] if idle.tick().said(RESTS) else []

@@ -1,4 +1,4 @@
-"""What people and programs see: log lines, the display on a terminal, --help, --dry-run; and what nobody may see."""
+"""What people and programs see (log lines, the display on a terminal, --help, --dry-run) and what nobody may see."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def test_each_line_of_a_generation_names_it_and_its_step(machine: Machine) -> No
 
 
 def test_neither_keys_nor_signatures_are_told_or_kept(machine: Machine) -> None:
-    """A link with a signature, which cannot be downloaded."""
+    """The link has a signature, and cannot be downloaded."""
     machine.plant("download")
     doc = machine.doc
     result = doc["midjourney_results"]["task_result"]
@@ -47,7 +47,7 @@ def test_neither_keys_nor_signatures_are_told_or_kept(machine: Machine) -> None:
     assert SIGNED not in "".join(run.out + run.err for run in runs)
     report = (machine.bucket / f"dead_letters/{ID}/report.json").read_text()
     assert SIGNED not in report
-    assert "/picture.png" in report  # which link it was is told all the same
+    assert "/picture.png" in report  # the report still says which link it was
     documents = b"".join(machine.snapshot().values()).decode("utf-8", "replace")
     assert not [key for key in KEYS.values() if key in documents]
 
@@ -68,13 +68,13 @@ def test_settings_of_an_older_program_are_warned_of_once_a_tick_and_not_by_each_
 
 
 def on_a_terminal(machine: Machine, *arguments: str, **env: str) -> Run:
-    """A tick whose stderr is a terminal, as wide and as clever as a person's; what it showed is the run's `err`."""
+    """Run a tick whose stderr is a terminal of that width and those capabilities; its display is the run's `err`."""
     ours, theirs = pty.openpty()
     machine.env = {"TERM": "xterm-256color", "COLUMNS": "120", **machine.env, **env}
     process = machine.start(MANAGER, *arguments, stderr=theirs)
     os.close(theirs)
     shown = b""
-    with suppress(OSError):  # EIO: nobody has the other end any more
+    with suppress(OSError):  # EIO: the other end is closed everywhere
         while data := os.read(ours, 65536):
             shown += data
     os.close(ours)
@@ -224,7 +224,7 @@ def test_a_full_disk_under_the_log_stops_nothing(machine: Machine) -> None:
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_stream_that_is_closed_stops_nothing(machine: Machine, closed: str) -> None:
-    """Its number would be that of the next file, the lock of the lease, and a script has its own stream there."""
+    """The next file, the lock of the lease, would get its number, under which a script has a stream of its own."""
     machine.plant("poll")
     without = ["/bin/sh", "-c", f'exec "$@" {closed}', "sh"]
     assert machine.tick("--dry-run", by=without).exit_code == 0

@@ -1,4 +1,4 @@
-"""Others at the same bucket at the same time: more managers, and a publisher who knows no lock."""
+"""Others at the same bucket at the same time: more managers, and a publisher that knows no locks."""
 
 import os
 import signal
@@ -30,9 +30,8 @@ for number in range(3000):
     if number % 10 == 9:
         time.sleep(0.05 + number / 20_000)
 """
-"""Reads, appends, replaces, ten times as fast as it can, then takes a breath; prints what it has appended. A tick takes
-longer the longer the list is: on a slow machine a publisher without an end would never let one end, and so its
-breaths grow, too."""
+"""Reads, appends and replaces ten times without pausing, then rests; prints what it has appended. Ticks get slower as
+the list grows, and on a slow machine an endless publisher would never let one end; so its rests grow, too."""
 
 
 STOPPED = """
@@ -54,7 +53,7 @@ def stopping(rename):
 os.rename, rename_exchange.exchange = stopping(os.rename), stopping(rename_exchange.exchange)
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""Runs a script, and stops it as soon as a file has got a name with a certain end."""
+"""Runs a script, and stops it as soon as it has renamed a file to a name with a certain ending."""
 
 
 def test_of_five_managers_at_once_one_works_and_the_others_say_so_and_leave(machine: Machine) -> None:
@@ -75,7 +74,7 @@ def test_of_five_managers_at_once_one_works_and_the_others_say_so_and_leave(mach
 
 @pytest.mark.skipif(sys.platform != "linux", reason="names are exchanged in one step on Linux alone")
 def test_no_append_of_a_publisher_without_locks_is_lost(machine: Machine, tmp_path: Path) -> None:
-    """Each tick begins a generation, which fails at once: so each tick archives what was published meanwhile."""
+    """Each tick begins a generation that fails at once, and so archives what was published meanwhile."""
     machine.order("chat=400")
     machine.set(WORKFLOW={"max_failed_in_a_row": 100})
     ready = {f"p-{number:05d}" for number in (0, 20, 40, 80, 160)}
@@ -93,7 +92,7 @@ def test_no_append_of_a_publisher_without_locks_is_lost(machine: Machine, tmp_pa
         assert publisher.stdout
         appended = publisher.stdout.read().split()
     ticks.append(machine.tick())
-    assert {tick.exit_code for tick in ticks} <= {69, 75}  # 75: it never got a word in
+    assert {tick.exit_code for tick in ticks} <= {69, 75}  # 75: it never got its turn
     assert ticks[-1].exit_code == 69
     public, archived = machine.read(PUBLIC), {Path(key).stem for key in machine.files("archive")}
     assert len(appended) > 160
@@ -129,8 +128,8 @@ def test_an_id_that_cannot_be_archived_is_warned_of_once(machine: Machine) -> No
 def test_while_a_manager_is_stopped_in_a_change_others_leave_and_nothing_is_lost(
     machine: Machine, name: str, then: signal.Signals
 ) -> None:
-    """In the middle of a group's move it holds the lock of all writes, too; after the exchange of the list it has not
-    yet compared what it has displaced."""
+    """In the middle of a group's move it also holds the lock of all writes; after exchanging the list it has not yet
+    compared what it displaced."""
     folders = {"444": "20260101-0001", "555": "20260101-0002", "666": "20260101-0003"}
     for folder, group in [*folders.items(), ("666", "20260101-0004")]:
         for suffix in ("json", "png", "mp4"):
@@ -154,5 +153,5 @@ def test_while_a_manager_is_stopped_in_a_change_others_leave_and_nothing_is_lost
         assert machine.read(f"{folder}/{group}.mp4") == {"of": group}
     public = machine.read(PUBLIC)
     assert (public["processing_lock"], public["generation_id"]) == (False, [])
-    assert machine.files("config") <= {PUBLIC, GEN}  # and nothing beside them
+    assert machine.files("config") <= {PUBLIC, GEN}  # nothing beside them
     assert (machine.leased, machine.calls()) == (False, [])

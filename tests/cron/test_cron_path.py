@@ -1,4 +1,4 @@
-"""How many files a reader meets who follows one upscale from cron to the bucket and back."""
+"""The number of files that a reader opens who follows one upscale from cron to the bucket and back."""
 
 import json
 from pathlib import Path
@@ -6,14 +6,15 @@ from pathlib import Path
 from cron_machine import Machine
 
 GROUND = ("clock.py", "errors.py", "exit_codes.py", "foreign_text.py", "keys.py", "logs.py", "strict_json.py")
-"""What every line of every program passes through, and no reader follows."""
+"""Files that every path passes through and no reader follows."""
 
 MOST = 44
-"""Files of the package on the path of an upscale, in the tick and in the script; the aim is 25."""
+"""Files of the package on the path of an upscale, in the tick and in the script; the goal is 25."""
 
 AFTERWARDS = ("alerts/", "degraded/", "kpi/", "operations/", "story/operat", "story/facts.py", "ticking/watch.py")
 AFTERWARDS_TOO = {"retrying/breaker.py", "retrying/state_store.py", "runs/history.py"}
-"""What looks at the pipelines once a tick has done something: figures, breakers, alerts. No call passes through it."""
+"""Files that look at the pipelines after a tick that did something: figures, breakers, alerts. No call goes through
+them."""
 
 MOST_AFTERWARDS = 22
 

@@ -1,4 +1,4 @@
-"""What docs/performance.md states of the requests of a tick, on each kind of store, is what real ticks ask."""
+"""The requests of a tick that docs/performance.md states for each kind of store are those of real ticks."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "performance.md").read_text("utf-8"
 
 
 def stated(row: str) -> tuple[str, ...]:
-    """The cells of a row of a table, without the first."""
+    """Return the cells of a table row, without the first."""
     [line] = [line for line in PAGE.splitlines() if line.startswith(f"| {row} ")]
     return tuple(cell.strip() for cell in line.strip("|").split("|")[1:])
 

@@ -1,5 +1,5 @@
-"""A tick that rests: where nothing has changed since the last idle one and nothing is due, it says so and ends.
-Whatever changes wakes it up."""
+"""A tick that rests: if nothing has changed since the last idle one and nothing is due, it says so and ends. Any change
+wakes it up."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ RESTS = "nothing has changed since the full look"
 
 @pytest.fixture
 def idle(machine: Machine) -> Machine:
-    """There is nothing to do."""
+    """Return a machine that has nothing to do."""
     machine.put(GEN, {"generation_id": None})
     machine.put(PUBLIC, {"processing_lock": False, "generation_id": [], "empty": []})
     for folder, name in (("444", "20250101-0001"), ("555", "20250101-0002"), ("666", "20250101-0003")):
@@ -30,7 +30,7 @@ def idle(machine: Machine) -> Machine:
 
 
 def look_of(machine: Machine) -> LookFile:
-    """The file of the look, whether it is there or not."""
+    """Return the file of the remembered look, whether or not it exists."""
     found = look_file({"HOME": str(machine.folder)}, "ticks", str(machine.cwd), machine.env["RETAKE_CONFIG"])
     assert found
     return found
@@ -48,7 +48,7 @@ def rested(run: Run) -> bool:
 
 
 def as_if_settled(machine: Machine, look: RememberedLook, ago_s: float = 10.0, due_s: float = 3600.0) -> None:
-    """Remember the look as a tick would that found all of it as it is now, so many seconds ago."""
+    """Remember the look as if a tick had found everything as it is now, `ago_s` seconds ago."""
     at = time.time() - ago_s
     seen = {path: version_of(path) for path in look.seen}
     assert look_of(machine).write(RememberedLook(look.basis, seen, at, at + due_s, at - 60))
@@ -80,7 +80,7 @@ def test_it_rests_once_nothing_has_changed_for_two_seconds(idle: Machine) -> Non
 
 @contextmanager
 def written(path: Path, data: bytes | None = None) -> Iterator[None]:
-    """The file is written with these bytes, or with those that it has; then it is as it was."""
+    """Write these bytes, or those that the file has already; restore it afterwards."""
     before = path.read_bytes() if path.exists() else None
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(data if data is not None else before or b"{}")
@@ -92,7 +92,7 @@ def written(path: Path, data: bytes | None = None) -> Iterator[None]:
 
 @contextmanager
 def same_size_and_time(path: Path) -> Iterator[None]:
-    """Another program writes other bytes of the same length, and gives the file the time that it had."""
+    """Write other bytes of the same length and restore the file's time, as another program might."""
     before, found = path.read_bytes(), path.stat()
     path.write_bytes(before.replace(b": ", b" :", 1))
     os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
@@ -102,7 +102,7 @@ def same_size_and_time(path: Path) -> Iterator[None]:
 
 @contextmanager
 def away(path: Path, *, instead: Callable[[Path], object] = lambda beside: None) -> Iterator[None]:
-    """What was there has another name, and `instead` may put something into its place."""
+    """Rename what is there; `instead` may put something in its place."""
     beside = path.with_name(f"{path.name}.away")
     path.rename(beside)
     instead(beside)
@@ -145,7 +145,7 @@ def leased(machine: Machine) -> Iterator[None]:
 
 @contextmanager
 def spoilt(machine: Machine, spoil: Callable[[Path], object]) -> Iterator[None]:
-    """The file that remembers the look is not what a tick wrote."""
+    """Damage the file that remembers the look."""
     path = Path(look_of(machine).path)
     before = path.read_bytes()
     spoil(path)
@@ -160,7 +160,7 @@ BY_HAND = b'{"mode": {"hand": {"mode": 1, "why": "a test", "since": "2026-01-01T
 
 
 def changes(machine: Machine, code: Path) -> dict[str, AbstractContextManager[None]]:
-    """Everything that an idle tick decides from, changed in turn."""
+    """Return changes to everything that an idle tick depends on."""
     bucket = machine.bucket
     return {
         "a document": written(bucket / GEN),
@@ -204,7 +204,7 @@ def changes(machine: Machine, code: Path) -> dict[str, AbstractContextManager[No
 def test_whatever_it_decides_from_wakes_it_up(idle: Machine) -> None:
     code = idle.folder / "code"
     code.mkdir()
-    ours = shutil.ignore_patterns("*.pyc.*")  # drafts of byte code, which other tests write meanwhile
+    ours = shutil.ignore_patterns("*.pyc.*")  # drafts of byte code, which concurrent tests write
     shutil.copytree(CHECKOUT / "retake", code / "retake", ignore=ours)
     shutil.copy2(CHECKOUT / MANAGER, code)
     idle.put("666/extra.txt", {})
@@ -261,7 +261,7 @@ def test_what_a_person_asks_for_is_done(idle: Machine) -> None:
 
 def test_turned_off_nothing_is_remembered(idle: Machine) -> None:
     idle.set(WORKFLOW={"remembered_looks": False})
-    time.sleep(2.1)  # the kernel's clock, by which the files were written, cannot be moved
+    time.sleep(2.1)  # the kernel's clock, which dates the files, cannot be moved
     idle.tick()
     idle.tick()
     assert not (idle.folder / ".cache").exists()

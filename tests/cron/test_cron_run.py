@@ -1,5 +1,5 @@
-"""The command line that `make run` shows, in a folder that has nothing but settings: no account, no keys, and real
-pictures and videos."""
+"""The command that `make run` shows, in a folder with nothing but settings: no account, no keys, and real pictures and
+videos."""
 
 import os
 import re
@@ -20,7 +20,7 @@ def arguments_of_make_run() -> list[str]:
 
 @pytest.fixture
 def fresh(machine: Machine) -> Machine:
-    """A machine with the checkout's own settings, no keys, and nothing made yet."""
+    """Return a machine with the checkout's own settings, no keys, and an empty bucket."""
     machine.settings_file.write_text((CHECKOUT / "config/config.json").read_text())
     for name in KEYS:
         del machine.env[name]

@@ -1,4 +1,4 @@
-"""The keys of the settings file that other programs rely on: each has the effect that it is there for."""
+"""The settings that other programs rely on: each has its documented effect."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ def test_what_the_vendors_are_asked_for_is_what_the_settings_say(machine: Machin
 
 
 def test_runway_is_asked_for_what_its_model_has(machine: Machine) -> None:
-    """The ratio of an older settings file, and a length that this model does not have: the nearest that it has."""
+    """The ratio of an older settings file and a length that this model lacks become the nearest that it has."""
     machine.set(VIDEO={"runway_duration": 7, "runway_ratio": "1280:768"})
     machine.plant("runway")
     assert machine.tick().exit_code == 0
@@ -155,7 +155,7 @@ def test_topics_that_were_used_are_told_to_the_writer(machine: Machine) -> None:
 
 
 def test_the_shipped_settings_file_is_one_that_works(machine: Machine) -> None:
-    """As it lies in the checkout, but for its vendors, which the sandbox's variable replaces."""
+    """The file of the checkout, except for its vendors, which the sandbox's variable replaces."""
     shutil.copy(CHECKOUT / "config/config.json", machine.settings_file)
     machine.env["RETAKE_SANDBOX_URL"] = machine.sandbox.url
     for name in KEYS:

@@ -26,7 +26,7 @@ from retake.story.work import EXCHANGE, KEY, QUEUE, TOPOLOGY
 def machine(
     request: pytest.FixtureRequest, tmp_path: Path, quick_vendors: Vendors, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[BucketMachine]:
-    """A machine whose bucket is a folder, or of the kind that a test names."""
+    """Return a machine whose bucket is a folder, or of the kind that a test names."""
     kind = getattr(request, "param", "directory")
     with places_in_clouds() as place, bucket_machine(kind, tmp_path, quick_vendors, place, monkeypatch) as machine:
         yield machine
@@ -34,14 +34,14 @@ def machine(
 
 @pytest.fixture
 def rabbit(shared_rabbit: RabbitServer) -> RabbitServer:
-    """The server; it runs when the test begins."""
+    """Return the running server."""
     shared_rabbit.start()
     return shared_rabbit
 
 
 @pytest.fixture
 def broker(rabbit: RabbitServer, machine: Machine) -> Iterator[Broker]:
-    """A connection of the test's own; no message of another test is left."""
+    """Open a connection for the test, without messages of other tests."""
     machine.env["RABBITMQ_URL"] = rabbit.url
     broker = Broker(rabbit.url, TOPOLOGY, name="test", timeout_s=30.0)
     broker.start()
@@ -73,7 +73,7 @@ class Work:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What it has logged so far: whole lines, all of them JSON, without a key or a traceback."""
+        """The complete lines logged so far, all of them JSON, without keys and tracebacks."""
         text = self._log.read_text("utf-8")
         assert "Traceback" not in text
         assert not [key for key in KEYS.values() if key in text]
@@ -108,7 +108,7 @@ def begin(machine: Machine) -> Iterator[Callable[..., Work]]:
 
 
 def with_room_for_one(machine: Machine, *names: str) -> None:
-    """Fill the two folders above the first one, so that one generation is all that each channel makes."""
+    """Fill the two folders before the first one, so that each channel makes only one generation."""
     for name in names:
         for folder, number in (("444", 1), ("555", 2)):
             for suffix in ("json", "png", "mp4"):
@@ -116,7 +116,7 @@ def with_room_for_one(machine: Machine, *names: str) -> None:
 
 
 def full(machine: Machine, *names: str) -> bool:
-    """Whether each channel has finished its one generation."""
+    """Return whether each channel has finished its one generation."""
     folders = [machine.bucket / name / "666" for name in names]
     return all(sorted(it.suffix for it in folder.glob("*")) == [".json", ".mp4", ".png"] for folder in folders)
 
@@ -134,7 +134,7 @@ def test_two_workers_share_two_channels_and_pay_each_step_once(
     workers = [begin("--name", "one"), begin("--name", "two")]
     eventually(lambda: full(machine, "north", "south"))
     for worker in workers:
-        eventually(lambda it=worker: it.said("the tick ended with"))  # there is a tick for each every second
+        eventually(lambda it=worker: it.said("the tick ended with"))  # there is one tick per channel and second
         worker.end()
     assert paid(machine) == {"imagine": 2, "upscale": 2, "runway": 2}
     ticks = [line for worker in workers for line in worker.said("the tick ended with")]
@@ -143,7 +143,7 @@ def test_two_workers_share_two_channels_and_pay_each_step_once(
     assert {line["exit_code"] for line in ticks} <= {0, 75}
 
 
-@pytest.mark.parametrize("kind", ["download", "imagine"])  # before it pays for a video, and when it has paid
+@pytest.mark.parametrize("kind", ["download", "imagine"])  # before it pays for a video, and after it has paid
 @pytest.mark.parametrize("script_too", [False, True])
 def test_a_worker_that_is_killed_in_a_call_is_replaced_by_another(
     machine: Machine, broker: Broker, begin: Callable[..., Work], *, kind: str, script_too: bool
@@ -162,7 +162,7 @@ def test_a_worker_that_is_killed_in_a_call_is_replaced_by_another(
             dead.set()
 
     machine.vendors.on_call = kill
-    eventually(dead.is_set)  # before the second begins: it would be taken for an orphan of the first
+    eventually(dead.is_set)  # before the second begins, which would be taken for an orphan of the first
     machine.vendors.on_call = lambda call: None
     second = begin()
     eventually(lambda: full(machine, "north") and second.said("the tick ended with"))
@@ -171,7 +171,7 @@ def test_a_worker_that_is_killed_in_a_call_is_replaced_by_another(
     assert paid(machine) == {"imagine": 1, "upscale": 1, "runway": 1}
 
 
-@pytest.mark.parametrize("kind", ["download", "runway"])  # before it pays, and before that is on record
+@pytest.mark.parametrize("kind", ["download", "runway"])  # before it pays, and before the payment is recorded
 def test_a_worker_that_is_frozen_in_a_call_keeps_others_out_and_ends_its_tick_when_it_wakes(
     machine: BucketMachine, broker: Broker, begin: Callable[..., Work], kind: str
 ) -> None:
@@ -190,7 +190,7 @@ def test_a_worker_that_is_frozen_in_a_call_keeps_others_out_and_ends_its_tick_wh
     assert paid(machine) == {"imagine": 0, "upscale": 0, "runway": 1}
 
 
-@pytest.mark.parametrize("machine", ["b2"], indirect=True)  # where leases run out
+@pytest.mark.parametrize("machine", ["b2"], indirect=True)  # where leases expire
 def test_a_worker_that_is_frozen_past_its_lease_pays_for_nothing_and_works_on(
     machine: BucketMachine, broker: Broker, begin: Callable[..., Work]
 ) -> None:
@@ -212,8 +212,8 @@ def test_a_worker_that_is_frozen_past_its_lease_pays_for_nothing_and_works_on(
 
 
 def frozen_in(machine: BucketMachine, kind: str, worker: Work) -> list[int]:
-    """Freeze a worker and its script in its first call of the kind: the vendor has carried the call out, and its answer
-    is on the way. Return their ids."""
+    """Freeze a worker and its script in its first call of the kind; return their process ids. The vendor has carried
+    the call out, and its answer is on the way."""
     pids, done = list[int](), threading.Event()
 
     def freeze(call: RecordedCall) -> None:
@@ -254,7 +254,7 @@ def test_a_stop_in_a_tick_ends_it_as_crons_and_pays_nothing_twice(
     assert len(worker.said("the tick ended with")) == 1
     machine.vendors.on_call = lambda call: None
     assert machine.doc["midjourney_task"]["task_type"] == "imagine"  # its id was saved
-    eventually(lambda: broker.depth(QUEUE) == 0)  # what was not answered is too old by now
+    eventually(lambda: broker.depth(QUEUE) == 0)  # unacknowledged messages are too old by now
     assert machine.tick().exit_code == 0
     assert paid(machine) == {"imagine": 1, "upscale": 1, "runway": 1}
 

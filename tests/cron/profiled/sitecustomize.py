@@ -1,5 +1,5 @@
-"""Loaded by every Python process that has this folder on its path: writes which files of the package it entered to the
-file that RETAKE_PROFILE names, one line a process."""
+"""Loaded by every Python process that has this folder on its path: appends the files of the package that it entered to
+the file named in RETAKE_PROFILE, one line per process."""
 
 import atexit
 import json
@@ -17,7 +17,7 @@ entered: set[str] = set()
 def note(frame: FrameType, event: str, arg: object) -> None:
     code = frame.f_code
     if event == "call" and code.co_filename.startswith(PACKAGE) and code.co_name not in _NO_FUNCTION:
-        is_function = code.co_flags & 0x02  # CO_NEWLOCALS: the body of a class is none
+        is_function = code.co_flags & 0x02  # CO_NEWLOCALS: unset for the body of a class
         if is_function:
             entered.add(code.co_filename.removeprefix(PACKAGE))
 
