@@ -1,6 +1,6 @@
 """A whole image-job service of real processes, killed at random while clients ask it for pictures.
 
-Clients do what a good client does: they send an Idempotency-Key, ask again after an error, and wait for the result.
+Clients are well-behaved: they send an Idempotency-Key, ask again after an error, and wait for the result.
 """
 
 import io
@@ -47,7 +47,7 @@ SETTINGS = {
     "resend_after_seconds": 2,
     "retry_seconds": 0.2,
     "result_grace_seconds": 15,
-    "result_ttl_seconds": 45,  # goes so: an answer whose API was killed before it had recorded that it was sent
+    "result_ttl_seconds": 45,  # removes an answer whose API was killed before recording that it was sent
     "orphan_after_seconds": 12,
     "delivery_limit": 100,
     "rate_per_minute": 100_000,
@@ -55,14 +55,14 @@ SETTINGS = {
 
 
 class Program(NamedTuple):
-    """A process of the service, and how it is started."""
+    """A process of the service, and how to start it."""
 
     name: str
     arguments: tuple[str, ...]
 
 
 class Wish(NamedTuple):
-    """A job that a client wants, by where it asks for it."""
+    """A job that a client wants, identified by its path."""
 
     number: int
     path: str
@@ -73,7 +73,7 @@ class Wish(NamedTuple):
 
 
 class Ruin:
-    """Processes that are killed and started again, the servers under them, and the clients."""
+    """Kills and restarts processes and the servers under them, while clients are at work."""
 
     def __init__(self, folder: Path, redis_server: RunningServer, rabbit: RabbitServer, database_url: str) -> None:
         self.folder, self.redis, self.rabbit = folder, redis_server, rabbit
@@ -117,7 +117,7 @@ class Ruin:
     # --- processes --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start every program, and start again whatever ends, as `images up` or systemd does."""
+        """Start every program, and restart whatever ends, as `images up` or systemd does."""
         (self.folder / "logs").mkdir()
         keeper = threading.Thread(target=self._keep, name="keeper")
         self.stack.callback(self._end_all)
@@ -156,7 +156,7 @@ class Ruin:
     # --- what goes wrong --------------------------------------------------------------------------------------------
 
     def destroy(self, random: Random, deaths: int) -> None:
-        """Let so many things go wrong, one after another."""
+        """Cause `deaths` failures, one after another."""
         causes: dict[str, Callable[[], None]] = {
             **{it.name: lambda name=it.name: self.kill(name) for it in self.programs},
             "redis killed": lambda: self._again(self.redis, self.redis.kill),
@@ -180,7 +180,7 @@ class Ruin:
     # --- clients ----------------------------------------------------------------------------------------------------
 
     def fulfil(self, wish: Wish, random: Random) -> str:
-        """Make the job, wait for its result, and return what is wrong with it, or ""."""
+        """Create the job, wait for its result, and return what is wrong with it, or ""."""
         end = time.monotonic() + PATIENCE_S
         job_id = self._made(wish, random, end)
         self.jobs[wish.number] = job_id
@@ -212,7 +212,7 @@ class Ruin:
         raise AssertionError(f"{wish} was never accepted")
 
     def _asked(self, random: Random, method: str, path: str, **options: Any) -> httpx.Response | None:
-        """Return the answer of one of the APIs; None if it died or is not there."""
+        """Return the answer of one of the APIs; None if it died or is not running."""
         headers = {"Authorization": f"Bearer {KEY}", **options.pop("headers", {})}
         try:
             url = f"http://127.0.0.1:{random.choice(self.ports)}{path}"
@@ -238,7 +238,7 @@ class Ruin:
         return Counter(prompt_id_of(job_id, 1) for job_id in self.jobs.values())
 
     def left(self) -> list[str]:
-        """What there still is of any job: keys, messages, files."""
+        """Return what is left of any job: keys, messages, files."""
         with redis.Redis.from_url(self.redis.url, decode_responses=True) as client:
             passing = ("jobs:idempotency:", "jobs:rate:", "jobs:worker:", "jobs:alone:")
             keys = [key for key in client.scan_iter() if not key.startswith(passing)]

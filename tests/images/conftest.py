@@ -19,21 +19,21 @@ from postgres import FAST, new_database, or_skipped, server
 
 @pytest.fixture(scope="session")
 def shared_redis() -> Iterator[RunningServer]:
-    """A Redis for all tests of this process."""
+    """Start the Redis that all tests of this process share."""
     with running_redis() as started:
         yield started
 
 
 @pytest.fixture(scope="session")
 def shared_postgres() -> Iterator[str]:
-    """A PostgreSQL for all tests of this process: the URL of its databases, without a name."""
+    """Start the PostgreSQL that all tests of this process share; yield the URL of its databases, without a name."""
     with or_skipped(), server(*FAST) as base:
         yield base
 
 
 @pytest.fixture
 def redis_server(shared_redis: RunningServer) -> RunningServer:
-    """The Redis, empty, for tests that kill it and start it again; it runs when the test begins."""
+    """Return the empty, running Redis, for tests that kill and restart it."""
     shared_redis.start()
     empty_redis(shared_redis.url)
     return shared_redis
@@ -41,7 +41,7 @@ def redis_server(shared_redis: RunningServer) -> RunningServer:
 
 @pytest.fixture
 def rabbit_server(shared_rabbit: RabbitServer) -> RabbitServer:
-    """The RabbitMQ, without queues and exchanges of the service; it runs when the test begins."""
+    """Return the running RabbitMQ, without queues and exchanges of the service."""
     shared_rabbit.start()
     empty_rabbit(shared_rabbit.url)
     return shared_rabbit
@@ -49,33 +49,33 @@ def rabbit_server(shared_rabbit: RabbitServer) -> RabbitServer:
 
 @pytest.fixture
 def new_rabbit(shared_rabbit: RabbitServer) -> RabbitServer:
-    """The RabbitMQ without anything that it had, for tests that kill it: a queue that is declared again after it was
-    deleted does not always survive that. Fixtures that are asked for later use it too."""
+    """Return a fresh RabbitMQ for tests that kill it: a queue that is declared again after its deletion does not always
+    survive that. Fixtures requested after this one use it, too."""
     shared_rabbit.begin_anew()
     return shared_rabbit
 
 
 @pytest.fixture
 def redis_url(redis_server: RunningServer) -> str:
-    """An empty Redis."""
+    """Return the URL of an empty Redis."""
     return redis_server.url
 
 
 @pytest.fixture
 def rabbitmq_url(rabbit_server: RabbitServer) -> str:
-    """A RabbitMQ without queues and exchanges of the service."""
+    """Return the URL of a RabbitMQ without queues and exchanges of the service."""
     return rabbit_server.url
 
 
 @pytest.fixture
 def database_url(shared_postgres: str) -> str:
-    """A database of the test's own, without tables."""
+    """Create a database for the test, without tables; return its URL."""
     return new_database(shared_postgres)
 
 
 @pytest.fixture
 def world(redis_url: str, rabbitmq_url: str, tmp_path: Path) -> Iterator[WorkerWorld]:
-    """Redis, RabbitMQ, a bucket; workers and stand-ins of ComfyUI at will."""
+    """Provide Redis, RabbitMQ and a bucket, with workers and stand-ins for ComfyUI as needed."""
     made = WorkerWorld(redis_url, rabbitmq_url, tmp_path)
     yield made
     made.close()
@@ -83,7 +83,7 @@ def world(redis_url: str, rabbitmq_url: str, tmp_path: Path) -> Iterator[WorkerW
 
 @pytest.fixture
 def service_world(redis_url: str, rabbitmq_url: str) -> Iterator[ServiceWorld]:
-    """Redis, RabbitMQ and a bucket, without jobs2."""
+    """Provide Redis, RabbitMQ and a bucket, without jobs2."""
     world = ServiceWorld(redis_url, rabbitmq_url)
     with world.stack:
         yield world
@@ -91,7 +91,7 @@ def service_world(redis_url: str, rabbitmq_url: str) -> Iterator[ServiceWorld]:
 
 @pytest.fixture
 def table_world(redis_url: str, rabbitmq_url: str, database_url: str) -> Iterator[ServiceWorld]:
-    """The same with jobs2."""
+    """Provide Redis, RabbitMQ, a bucket and jobs2."""
     world = ServiceWorld(redis_url, rabbitmq_url, database_url)
     with world.stack:
         yield world
@@ -99,7 +99,7 @@ def table_world(redis_url: str, rabbitmq_url: str, database_url: str) -> Iterato
 
 @pytest.fixture
 def instances(redis_url: str, rabbitmq_url: str) -> Iterator[Callable[..., ImagesWorld]]:
-    """What makes instances of the API on the same servers and the same bucket."""
+    """Yield a function that creates instances of the API on the same servers and bucket."""
     bucket = ApiBucket()
     with ExitStack() as stack:
 
@@ -113,13 +113,13 @@ def instances(redis_url: str, rabbitmq_url: str) -> Iterator[Callable[..., Image
 
 @pytest.fixture
 def api(instances: Callable[..., ImagesWorld]) -> ImagesWorld:
-    """One instance, without PostgreSQL."""
+    """Return one instance, without PostgreSQL."""
     return instances()
 
 
 @pytest.fixture
 def table_api(instances: Callable[..., ImagesWorld], database_url: str) -> ImagesWorld:
-    """One instance with PostgreSQL."""
+    """Return one instance with PostgreSQL."""
     world = instances(database_url)
     assert world.table is not None
     world.table.prepare()

@@ -1,5 +1,5 @@
-"""The API of the image-job service over real HTTP, on a real Redis and RabbitMQ. There are no workers: tests do what a
-worker would do to Redis and the bucket."""
+"""The API of the image-job service over real HTTP, on a real Redis and RabbitMQ. There are no workers: tests make the
+changes that a worker would make to Redis and the bucket."""
 
 import threading
 import time
@@ -36,14 +36,14 @@ JPEG = b"\xff\xd8\xff\xe0" + b"jpeg" * 20
 WEBP = b"RIFF\x10\x00\x00\x00WEBPVP8 " + b"webp" * 20
 
 WITHIN_S = 10.0
-"""Seconds within which an answer comes while a service is away: the contract's bound."""
+"""Seconds within which an answer comes while a service is away: the bound that the contract states."""
 
 CALM = ImageJobSettings(active_seconds=3600, idle_seconds=3600, result_grace_seconds=3600, rate_per_minute=100_000)
 """Settings with which nothing happens by itself: tests call `cycle` and `sweep`."""
 
 
 class ApiBucket(MemoryBucket):
-    """A bucket that can be away, stalled, or fail at one write."""
+    """A bucket that can be away, stall, or fail at one write."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class ApiBucket(MemoryBucket):
 
 
 class ImagesWorld:
-    """One instance of the API. Several worlds on the same servers and bucket are several instances."""
+    """An instance of the API. Several worlds on the same servers and bucket are several instances."""
 
     def __init__(
         self,
@@ -140,12 +140,12 @@ class ImagesWorld:
     # --- requests -----------------------------------------------------------------------------------------------
 
     def ask(self, path: str = "/jobsRedis", key: str | None = None, **fields: Any) -> httpx.Response:
-        """Alice asks for a picture."""
+        """Request a picture as alice."""
         headers = {} if key is None else {"Idempotency-Key": key}
         return self.alice.post(path, json={"userId": "alice", "prompt": "a fox", **fields}, headers=headers)
 
     def job(self, path: str = "/jobsRedis", **fields: Any) -> str:
-        """Make a job of alice's and return its id."""
+        """Create a job of alice's and return its id."""
         found = self.ask(path, **fields)
         assert found.status_code == 201, found.text
         return str(found.json()["jobId"])
@@ -163,10 +163,10 @@ class ImagesWorld:
     def result(self, job_id: str, **options: Any) -> httpx.Response:
         return self.alice.get("/jobResult", params={"jobId": job_id}, **options)
 
-    # --- what others do -----------------------------------------------------------------------------------------
+    # --- what other programs do -----------------------------------------------------------------------------------
 
     def finish(self, job_id: str, data: bytes = PNG) -> str:
-        """Do what a worker does at the end of a job; return the key of its picture."""
+        """Finish the job as a worker does; return the key of its picture."""
         key = f"jobs/{job_id}/output.png"
         self.bucket.write(key, data, ANY)
         self.store.claim(job_id, "worker", 60, 5)
@@ -178,7 +178,7 @@ class ImagesWorld:
         self.store.end_failed(job_id, "worker", error)
 
     def put(self, **fields: str) -> str:
-        """A job that another program wrote, of alice's; return its id."""
+        """Create a job of alice's as another program writes it; return its id."""
         job_id = str(uuid4())
         self.redis.hset(job_id, mapping={"user_id": "alice", **fields})
         return job_id
@@ -187,7 +187,7 @@ class ImagesWorld:
         return self.services.broker.depth(queue)
 
     def members(self, name: str) -> set[str]:
-        """The ids of a set: pending, ready, cached or failed."""
+        """Return the ids of a set: pending, ready, cached or failed."""
         of = {"pending": scripts.PENDING, "ready": scripts.READY, "cached": scripts.CACHED, "failed": scripts.FAILED}
         return set(self.redis.smembers(of[name]))  # type: ignore[arg-type]
 
@@ -196,14 +196,14 @@ class ImagesWorld:
 
 
 def pictured(answer: httpx.Response) -> bytes:
-    """The picture of a finished job."""
+    """Return the picture of a finished job."""
     assert answer.status_code == 200, answer.text
     return b64decode(answer.json()["image_data_base64"])
 
 
 @contextmanager
 def timed() -> Iterator[None]:
-    """What is inside ends within the bound of the contract."""
+    """Check that the block ends within the bound of the contract."""
     began = time.monotonic()
     yield
     assert time.monotonic() - began < WITHIN_S

@@ -1,4 +1,4 @@
-"""What the tests of the service empty its servers of."""
+"""Empty the servers of the service between tests."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ EXCHANGES = ("TextExchange", "OutfitExchange", "DeadExchange", "ChannelExchange"
 
 
 def empty_redis(url: str) -> None:
-    """Forget everything in Redis."""
+    """Delete everything in Redis."""
     with redis.Redis.from_url(url) as client:
         client.flushall()
 

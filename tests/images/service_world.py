@@ -1,4 +1,5 @@
-"""What the API, workers and sweepers share, in one process: real servers, a bucket in memory, a clock that stands."""
+"""Shared by the API, workers and sweepers in one process: real servers, a bucket in memory, and a clock that stands
+still."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -31,11 +32,11 @@ NOWHERE = Places(
     "amqp://guest:hunter2hunter2@127.0.0.1:1/",
     "postgresql://ann:hunter2hunter2@127.0.0.1:1/x",
 )
-"""Where nothing listens."""
+"""Addresses where nothing listens."""
 
 
 class ServiceWorld:
-    """One client of each service. `database_url` may be empty: then there is no jobs2."""
+    """A client of each service. Without a `database_url` there is no jobs2."""
 
     def __init__(self, redis_url: str, rabbitmq_url: str, database_url: str = "") -> None:
         self.stack = ExitStack()
@@ -72,18 +73,18 @@ class ServiceWorld:
     # --- jobs -------------------------------------------------------------------------------------------------------
 
     def job(self, prompt: str = "a red fox", *, job_type: str = JobType.TEXT, **fields: str) -> str:
-        """Make a job without a message; return its id."""
+        """Create a job without a message; return its id."""
         asked = TextRequest(prompt)
         job = ImageJob(str(uuid4()), "pending", job_type, "ann", text=asked)
         return self.store.create(job, {**text_fields(asked), **fields})
 
     def row(self, prompt: str = "a red fox", key: str = "") -> str:
-        """Make a row of jobs2 and nothing else; return its id."""
+        """Create a row of jobs2 and nothing else; return its id."""
         assert self.table
         return self.table.add(ImageJob(str(uuid4()), "pending", user_id="ann", text=TextRequest(prompt)), key)
 
     def ready(self, job_id: str = "") -> str:
-        """Make a job ready, with its picture; without `job_id` a new one."""
+        """Make a job ready, with its picture; without `job_id`, a new one."""
         job_id = job_id or self.job()
         self.claim(job_id)
         key = f"jobs/{job_id}/output.png"
@@ -101,15 +102,15 @@ class ServiceWorld:
     def claim(self, job_id: str, silence_s: float = 60.0) -> None:
         self.store.claim(job_id, f"token {job_id}", silence_s, 5)
 
-    # --- looks ------------------------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------------------------
 
     def sets_of(self, job_id: str) -> list[str]:
-        """Return the last part of the name of each set that has the job."""
+        """Return the last part of the name of each set that contains the job."""
         names = [name for name in scripts.SETS if self.store.client.sismember(name, job_id)]
         return [name.rpartition(":")[2] for name in names]
 
     def depths(self) -> tuple[int, int]:
-        """Return how many messages are in the queues of text and outfit jobs."""
+        """Return the number of messages in the queues of text and outfit jobs."""
         return self.broker.depth(TEXT_QUEUE), self.broker.depth(OUTFIT_QUEUE)
 
     def sent(self, queue: str = TEXT_QUEUE) -> list[str | None]:

@@ -35,7 +35,7 @@ def codes(report: CheckReport) -> set[str]:
 
 
 def filled(world: ServiceWorld) -> str:
-    """Fill it with a job of each status, uploads and a row that is to be brought in; return a ready job."""
+    """Create a job of each status, uploads, and a row to be brought in; return a ready job."""
     world.job()
     world.failed()
     world.claim(world.job())
@@ -61,7 +61,7 @@ def test_jobs_need_no_files_yet(table_world: ServiceWorld) -> None:
 
 
 class Planted(NamedTuple):
-    """Damage, its code, and whether a repair mends it. `plant` gets a ready job."""
+    """A kind of damage, its code, and whether a repair fixes it. `plant` gets a ready job."""
 
     name: str
     plant: Callable[[ServiceWorld, str], Any]

@@ -1,4 +1,4 @@
-"""Clean-up, with a crash between every two of its steps: what is left is swept, nothing is executed twice."""
+"""Clean-up with a crash between any two of its steps: what is left is swept, and nothing is executed twice."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from retake.images.table import JobTable
 
 
 class Mortal:
-    """Passes calls on to `real` until its owner's steps are used up: then the process dies, before or after a step."""
+    """Passes calls on to `real` until its owner's steps are used up; then the process dies, before or after a step."""
 
     def __init__(self, real: Any, steps: "Steps") -> None:
         self._real, self._steps = real, steps
@@ -53,7 +53,7 @@ def world(table_world: ServiceWorld) -> Iterator[ServiceWorld]:
 
 
 def make(world: ServiceWorld, state: str) -> str:
-    """Make a job of jobs2 in this state, with a picture that came with it."""
+    """Create a job of jobs2 in this state, with a picture of its own."""
     job_id = world.row(state)
     world.clock.sleep(31)
     world.sweeper().sweep()
@@ -124,7 +124,7 @@ def test_a_crash_at_any_step_leaves_nothing_for_long_and_executes_nothing(
 
 
 def test_the_deletion_of_a_result_that_dies_is_finished_after_the_grace(world: ServiceWorld) -> None:
-    """And `retake check` does not take the files that are gone for lost ones."""
+    """`retake check` does not mistake the deleted files for lost ones."""
     for allowed in range(1, 20):
         job_id = make(world, "ready")
         steps = Steps(allowed, after=True)
@@ -143,7 +143,7 @@ def test_the_deletion_of_a_result_that_dies_is_finished_after_the_grace(world: S
 
 
 def swept(world: ServiceWorld) -> None:
-    """Sweep until everything that time allows has gone."""
+    """Sweep until everything that has expired is gone."""
     for _ in range(3):
         world.clock.sleep(max(SETTINGS.result_ttl_seconds, SETTINGS.orphan_after_seconds))
         world.store.client.delete("jobs:alone:orphans")

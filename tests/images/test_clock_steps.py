@@ -1,4 +1,4 @@
-"""A clock that is put right: no result goes before its time."""
+"""A corrected clock removes no result before its time."""
 
 from datetime import timedelta
 

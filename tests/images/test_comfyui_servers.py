@@ -1,4 +1,4 @@
-"""Which ComfyUI servers there are, which of them answer, and whose turn it is."""
+"""Which ComfyUI servers exist, which of them answer, and whose turn it is."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture
 def listed() -> Iterator[Callable[[bytes, int], str]]:
-    """Serves a list of servers; called again, it answers something else. Returns the URL."""
+    """Serve a list of servers. Yield a function that changes the response and returns the URL."""
     answers = [(b"[]", 200)]
 
     class Handler(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""compose.yaml and the Dockerfile say what the code does. Docker is not needed."""
+"""compose.yaml and the Dockerfile agree with the code. Docker is not needed."""
 
 import re
 import shlex
@@ -20,11 +20,11 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 OURS = [name for name, service in SERVICES.items() if "build" in service]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8")
 PORTS = {"redis": 6379, "rabbitmq": 5672, "postgres": 5432}
-"""Where the servers' images listen."""
+"""The ports on which the servers' images listen."""
 
 
 def parsed(name: str) -> dict[str, Any]:
-    """The options of one of our services, as click reads its command line. It is not run."""
+    """Return the options of a service, as click parses its command line, without running it."""
     module, *arguments = SERVICES[name]["command"]
     entry = {"retake": "retake.console.command", "retake.sandbox": "retake.sandbox.__main__"}[module]
     command: click.Command = import_module(entry).main
@@ -36,7 +36,7 @@ def parsed(name: str) -> dict[str, Any]:
 
 
 def environment(name: str) -> dict[str, str]:
-    """The variables of a service where the caller has set none but what must be set."""
+    """Return the variables of a service when the caller has set only the required ones."""
     given = SERVICES[name].get("environment", {})
     filled = {key: re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value) for key, value in given.items()}
     return {key: re.sub(r"\$\{\w+:\?[^}]*\}", "demo=a-key", value) for key, value in filled.items()}

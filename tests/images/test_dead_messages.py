@@ -1,4 +1,4 @@
-"""Several commands on the dead messages at once: what one of them holds, the others wait for."""
+"""Concurrent commands on the dead messages: what one of them holds, the others wait for."""
 
 import asyncio
 from collections.abc import Callable

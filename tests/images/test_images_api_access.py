@@ -1,4 +1,4 @@
-"""Who may do what: keys, users, and whose jobs and files are seen."""
+"""Who may do what: keys, users, and the jobs and files that each can see."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ WRONG = [None, "", ALICE, f"Basic {ALICE}", "Bearer", f"Bearer {ALICE}x", f"Bear
 
 @pytest.fixture
 def anybody(api: ImagesWorld) -> Iterator[httpx.Client]:
-    """A client without a key."""
+    """Yield a client without a key."""
     with api.client("") as client:
         yield client
 

@@ -1,4 +1,4 @@
-"""A service is away, dead or stopped: what needs it is 503 within ten seconds, the rest goes on, nothing is lost."""
+"""A service is away, dead or stopped: what needs it answers 503 within ten seconds, the rest works, nothing is lost."""
 
 import os
 import signal
@@ -26,7 +26,7 @@ from retake.serving import body
 
 @contextmanager
 def stopped(server: RunningServer) -> Iterator[None]:
-    """The server does not answer meanwhile, and its connections stay."""
+    """Stop the server's process during the block; it does not answer, and its connections stay open."""
     assert server.pid
     os.kill(server.pid, signal.SIGSTOP)
     try:
@@ -49,14 +49,13 @@ LOSSES = [killed, stopped]
 
 @pytest.fixture(autouse=True)
 def half_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A request waits for the bucket, and for Redis, half as long as shipped: the rest of the bound is for a busy
-    machine."""
+    """Halve the waits for the bucket and Redis, to leave more of the bound to a busy machine."""
     monkeypatch.setattr(api_process, "FILE_S", FILE_S / 2)
     monkeypatch.setattr(redis_calls, "ANSWER_S", ANSWER_S / 2)
 
 
 def in_time(call: Callable[[], httpx.Response], answers: list[httpx.Response]) -> Callable[[], None]:
-    """The bound is that of each request: how fast this machine begins eighty of them is not looked at."""
+    """Return a function that times one request: how fast this machine starts eighty of them does not count."""
 
     def ask() -> None:
         with timed():
@@ -96,7 +95,7 @@ def test_redis_is_away(
             with timed():
                 assert_away(request())
         with timed():
-            assert pictured(api.result(cached)) == PNG, "what is cached is answered"
+            assert pictured(api.result(cached)) == PNG, "a cached result is answered"
         with timed():
             assert api.bob.get("/jobResult", params={"jobId": cached}).status_code == 404
         health = api.alice.get("/health")
@@ -110,12 +109,12 @@ def test_redis_is_away(
             "detail": "",
         }
         assert not [it for it in api.bucket.kept if "input" in it or it.startswith("alice")]
-        # What follows an answer runs behind it, and must not find Redis there again.
+        # What follows an answer runs in the background, and must not find Redis again.
         eventually(lambda: [it for it in list(api.parts.intake._unfinished._work) if it.startswith("delivered")])
     eventually(lambda: api.result(waits).status_code == 202)
     assert "delivered_at" not in api.store.fields(cached)
     api.parts.intake._unfinished.retry()
-    assert api.store.fields(cached)["delivered_at"], "it is remembered that it was answered"
+    assert api.store.fields(cached)["delivered_at"], "the delivery is remembered"
     assert api.members("pending") == {waits}
 
 

@@ -164,7 +164,7 @@ def test_fields_of_a_form_are_bounded(small: ImagesWorld) -> None:
 
 
 def raw(api: ImagesWorld, rest: bytes) -> bytes:
-    """The answer to a request of a client that does not end its body."""
+    """Return the answer to a client that does not end its body."""
     place = urlsplit(api.base)
     head = b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=x\r\n"
     with socket.create_connection((place.hostname, place.port), 30) as connection:

@@ -1,4 +1,4 @@
-"""Jobs over the API: made, asked for, delivered, deleted."""
+"""Jobs over the API: created, polled, delivered, deleted."""
 
 import json
 from collections.abc import Callable
@@ -60,7 +60,7 @@ def test_a_job_from_the_first_to_the_last_answer(api: ImagesWorld) -> None:
         "image_type": "image/png",
     }
     eventually(lambda: api.store.fields(job_id).get("delivered_at"))
-    assert pictured(api.result(job_id)) == PNG, "within the grace it is answered again"
+    assert pictured(api.result(job_id)) == PNG, "it is answered again during the grace period"
 
 
 def test_a_job_under_way_is_accepted(api: ImagesWorld) -> None:
@@ -144,7 +144,7 @@ def test_a_failure_that_is_answered_while_the_job_is_requeued_is_forgotten(
     found.after()
     assert api.kept(job_id), "it was removed"
     api.finish(job_id)
-    assert "delivered_at" not in api.store.fields(job_id), "its picture would go before anybody had it"
+    assert "delivered_at" not in api.store.fields(job_id), "its picture would be deleted before its delivery"
 
 
 # --- deleting -------------------------------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ def test_a_failure_that_is_answered_while_the_job_is_requeued_is_forgotten(
 def test_a_result_stays_though_an_earlier_failure_of_its_job_is_cleaned_up_late(
     instances: Callable[..., ImagesWorld],
 ) -> None:
-    """The failure was answered while the bucket was away, an operator let the job begin anew, and now it is ready."""
+    """The failure was answered while the bucket was away, then an operator requeued the job, and now it is ready."""
     api = instances(images=CALM._replace(result_grace_seconds=0))
     job_id = api.job()
     api.fail(job_id)

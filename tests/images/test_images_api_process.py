@@ -48,7 +48,7 @@ class ApiProcess:
         return line.split()[-1]
 
     def end(self, number: int = 0) -> tuple[int, str, str]:
-        """Send a signal; return the exit code and what was written."""
+        """Send a signal; return the exit code and both outputs."""
         if number:
             self.process.send_signal(number)
         out, err = self.process.communicate(timeout=60)
@@ -56,7 +56,7 @@ class ApiProcess:
 
 
 def configure(folder: Path, **images: float) -> None:
-    """Write the settings of what is started in the folder from now on."""
+    """Write the settings of whatever is started in the folder from now on."""
     config = {"IMAGES": {"start_seconds": 60, "active_seconds": 0.05, "cache_ttl_seconds": 60, **images}}
     (folder / "config").mkdir(exist_ok=True)
     (folder / "config/config.json").write_text(json.dumps(config))
@@ -126,7 +126,7 @@ def test_a_check_and_what_is_missing(environ: dict[str, str], start: Callable[..
         "RABBITMQ_URL": "amqp://user:secret-password@127.0.0.1:1/",
         "DATABASE_URL": "postgresql://user:secret-password@127.0.0.1:1/x",
     }
-    configure(tmp_path, start_seconds=1)  # what is away is not waited for
+    configure(tmp_path, start_seconds=1)  # do not wait for what is away
     for options in (["--check"], []):
         code, out, err = start(away, *options).end()
         assert (code, out) == (75, "")

@@ -1,5 +1,5 @@
-"""Under load everything is killed: each accepted job reaches its client with the right picture, is executed once, and
-leaves nothing behind. RETAKE_SEEDS=20000 (make soak) plays it at length."""
+"""Everything is killed under load: each accepted job reaches its client with the right picture, is executed once, and
+leaves nothing behind. RETAKE_SEEDS=20000 (make soak) runs it at length."""
 
 import os
 import time

@@ -1,4 +1,4 @@
-"""A job that ends ComfyUI each time is bounded; one that every server refuses waits, and says so."""
+"""A job that kills ComfyUI each time is bounded; one that every server refuses waits, and says so."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +25,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @contextmanager
 def dying(world: WorkerWorld, servers: ComfyServers, doomed: str) -> Iterator[list[str]]:
-    """Let a server end as soon as it executes the prompt `doomed` of a job, and another one take its place; yields the
-    URLs of those that have ended."""
+    """End a server as soon as it executes the prompt `doomed`, and start another in its place; yield the URLs of those
+    that have ended."""
     ended: list[str] = []
     over = Event()
 

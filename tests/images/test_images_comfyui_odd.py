@@ -1,4 +1,4 @@
-"""A ComfyUI whose answers about one job cannot be used: the job fails alone, and is not executed on every server."""
+"""A ComfyUI whose answers about one job are unusable: the job fails alone, and is not executed on every server."""
 
 from collections.abc import Callable
 
@@ -19,7 +19,7 @@ TOO_LARGE = Response(413, b"413 Request Entity Too Large", "text/plain")
 
 
 class OddComfy(ComfySandbox):
-    """A stand-in that answers what `odd` returns, where it returns anything."""
+    """A stand-in that returns the answer of `odd`, if it has one."""
 
     odd: Callable[[Request], Response | None] = staticmethod(lambda request: None)
 
@@ -46,7 +46,7 @@ def odd_servers(world: WorkerWorld, odd: Callable[[Request], Response | None], n
     "answer", [BROKEN, NO_JSON, Response(200, [1]), Response(200, {"another": {}}), Response(400, {"error": "x"})]
 )
 def test_a_job_whose_history_cannot_be_read_fails_alone(world: WorkerWorld, answer: Response) -> None:
-    """ComfyUI answers 500 for a prompt whose outputs are not JSON, and goes on with all others."""
+    """ComfyUI answers 500 for a prompt whose outputs are not JSON, and continues with all others."""
     job_id = world.job(send=0)
     prompts = [prompt_id_of(job_id, n) for n in (1, 2)]
     odd_servers(world, lambda request: answer if request.path.rpartition("/")[2] in prompts else None)
@@ -85,7 +85,7 @@ def test_a_job_whose_pictures_no_server_takes_fails_alone(world: WorkerWorld, an
 
 
 def test_a_picture_that_one_server_refuses_is_stored_by_another(world: WorkerWorld) -> None:
-    """Each server, or the proxy in front of it, has a limit of its own for the size of a body."""
+    """Each server, or its proxy, has its own limit for the size of a body."""
     [small, _] = odd_servers(world, lambda request: None)
     small.odd = lambda request: TOO_LARGE if request.path == "/upload/image" else None  # type: ignore[method-assign]
     jobs = [world.outfit(person=picture("red"), garment=picture("blue")) for _ in range(2)]

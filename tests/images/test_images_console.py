@@ -1,4 +1,4 @@
-"""`images status` and `images dead`, as an operator calls them, on real servers."""
+"""`images status` and `images dead` as an operator runs them, on real servers."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def environment(world: ServiceWorld, **more: str) -> dict[str, str]:
-    """What names the services of `world`."""
+    """Return the variables that name the services of `world`."""
     return {
         "RETAKE_CONFIG": str(ROOT / "config" / "config.json"),
         "REDIS_URL": world.places.redis,
@@ -66,7 +66,7 @@ def dead(world: ServiceWorld, job_id: str) -> None:
 
 
 def wait_for_dead(world: ServiceWorld, number: int) -> None:
-    """RabbitMQ counts what was given back a moment later."""
+    """Wait until RabbitMQ counts returned messages, a moment later."""
     eventually(lambda: world.broker.depth(DEAD_QUEUE) == number)
 
 
@@ -132,7 +132,7 @@ def test_dead_messages_are_listed_with_their_jobs(service_world: ServiceWorld) -
     dead(world, failed)
     world.broker.publish("DeadExchange", "", b"\xff{")
     wait_for_dead(world, 2)
-    for _ in range(2):  # looking takes nothing away
+    for _ in range(2):  # looking removes nothing
         first, second = asked(world, "dead", "list")["dead_messages"]
     assert (first["job"], first["queue"], first["reason"]) == (failed, "TextQueue", "rejected")
     assert (first["status"], first["error"], first["user_id"]) == ("failed", "no luck", "ann")
@@ -171,7 +171,7 @@ def test_a_requeued_job_begins_anew(table_world: ServiceWorld) -> None:
 
 
 def failed_of_table(world: ServiceWorld) -> str:
-    """Make a job of jobs2 that has failed, with its message in DeadQueue."""
+    """Create a failed job of jobs2, with its message in DeadQueue."""
     job_id = world.row()
     world.clock.sleep(31)
     world.sweeper().sweep()
@@ -251,7 +251,7 @@ def test_what_cannot_be_requeued_is_refused(service_world: ServiceWorld) -> None
 
 def test_all_failed_jobs_can_be_requeued_at_once(service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     world = service_world
-    monkeypatch.setattr("retake.images.dead_messages.MAX_EXAMINED", 2)  # so that it goes on behind the first ones
+    monkeypatch.setattr("retake.images.dead_messages.MAX_EXAMINED", 2)  # so that it continues after the first ones
     first, second, third, ready = world.failed(), world.failed(), world.failed(), world.ready()
     for job_id in (first, first, second, third, ready):
         dead(world, job_id)
@@ -318,7 +318,7 @@ def test_one_that_fails_anew_while_all_are_requeued_is_left(
         pulled = pull(queue, *given)
         if queue == DEAD_QUEUE and pulled:
             passes += 1
-            assert passes < 3, "it goes on for ever"
+            assert passes < 3, "it never ends"
             world.sent()
             world.claim(job_id)
             world.store.end_failed(job_id, f"token {job_id}", "no luck again")

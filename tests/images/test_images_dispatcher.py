@@ -1,4 +1,4 @@
-"""The dispatcher: ready jobs into the memory, and back; its modes; what is left to be done."""
+"""The dispatcher: ready jobs into memory and back, its modes, and the work left for a stop."""
 
 from collections.abc import Callable, Iterator
 from threading import Event
@@ -25,7 +25,7 @@ SETTINGS = ImageJobSettings(cache_ttl_seconds=3600, idle_after_seconds=30)
 
 
 class Desk:
-    """Dispatchers on one Redis, with a clock of the test's own."""
+    """Dispatchers on one Redis, with the test's own clock."""
 
     def __init__(self, url: str) -> None:
         self.client: Redis = open_redis(url)
@@ -55,7 +55,7 @@ def desk(redis_url: str) -> Iterator[Desk]:
 
 
 def pass_ttl(desk: Desk, job_id: str) -> None:
-    """Let the time of a cached job run out, by Redis's clock and by the test's."""
+    """Let the time of a cached job expire, by Redis's clock and by the test's."""
     desk.client.hset(job_id, "cached_until", 1)
     desk.now += 3600
 

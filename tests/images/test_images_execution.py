@@ -1,4 +1,4 @@
-"""What can go wrong with a job on ComfyUI, and how often it is executed then."""
+"""What can go wrong with a job on ComfyUI, and how often it is then executed."""
 
 from threading import Thread
 from typing import Any
@@ -31,7 +31,7 @@ def test_what_failed_is_tried_again_as_another_attempt(world: WorkerWorld, order
     comfy = world.comfyui()
     comfy.order(order)
     job_id = world.job()
-    with world.running(comfyui_timeout_seconds=5 if "never-ends" in order else 60):  # it holds for both attempts
+    with world.running(comfyui_timeout_seconds=5 if "never-ends" in order else 60):  # it covers both attempts
         job = world.ended(job_id)
     assert (job.status, job.attempt, job.prompt_id) == (JobStatus.READY, 2, prompt_id_of(job_id, 2))
     assert [it.outcome for it in comfy.started()] == outcomes
@@ -73,7 +73,7 @@ def test_a_lost_answer_costs_neither_an_attempt_nor_an_execution(world: WorkerWo
 def test_a_server_that_loses_each_answer_does_not_hold_the_worker_for_ever(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Something in front of it answers for /prompt alone, with a page."""
+    """A proxy answers /prompt alone, with a page."""
     pauses = execution._GONE_PAUSES_S
     assert sum(pauses) + len(pauses) + 1 < 90, "docs/images.md: six times in a minute and a half"
     monkeypatch.setattr(execution, "_GONE_PAUSES_S", [0.0 for _ in pauses])
@@ -181,7 +181,7 @@ def test_a_server_that_stays_away_with_the_prompt_is_given_up_for_another(world:
 
 
 def test_a_server_that_comes_back_is_asked_what_became_of_the_prompt(world: WorkerWorld) -> None:
-    """It does not answer for a while, but has not been restarted."""
+    """It does not answer for a while, but was not restarted."""
     comfy, other = world.comfyui(pace=1.0), world.comfyui()
     other.order("comfy.stats=503")
     servers = world.servers()
@@ -272,7 +272,7 @@ def test_a_prompt_may_wait_for_its_turn_longer_than_it_may_take(world: WorkerWor
     another.submit(load_graphs().of_text(ImageJob(str(uuid4()), "", text=TextRequest("x")), 1), str(uuid4()), "another")
     job_id = world.job()
     with world.running(comfyui_timeout_seconds=5):
-        eventually(lambda: len(comfy.calls("comfy.queue")) > 14)  # ten looks a limit
+        eventually(lambda: len(comfy.calls("comfy.queue")) > 14)  # ten polls per limit
         another.cancel(comfy.started()[0].prompt_id)
         assert world.ended(job_id).attempt == 1
     assert comfy.executions()[prompt_id_of(job_id, 1)] == 1

@@ -25,7 +25,7 @@ def texts(graph: dict[str, Any]) -> str:
 
 @pytest.fixture
 def graphs_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty config/workflows in the current folder."""
+    """Create an empty config/workflows in the current folder."""
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "config" / "workflows"
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""One odd item, as another program or a half-written document may leave it, fails itself and holds up no other."""
+"""An odd item, as another program or a half-written document may leave it, fails alone and holds up no other."""
 
 from collections.abc import Callable
 from datetime import timedelta

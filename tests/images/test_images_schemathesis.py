@@ -1,5 +1,5 @@
-"""Schemathesis reads /openapi.json and sends what fits it and what does not, with and without keys: no answer is a 5xx,
-and each answer is one of the description's."""
+"""Schemathesis reads /openapi.json and sends valid and invalid requests, with and without keys: no answer is a 5xx, and
+each answer matches the description."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The settings of the image-job service: every fault is told at once, and never with a password."""
+"""The settings of the image-job service: all mistakes are reported at once, and never with a password."""
 
 import json
 from pathlib import Path

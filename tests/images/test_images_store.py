@@ -1,4 +1,4 @@
-"""The jobs in a real Redis: every script, and what several writers at once make of a job."""
+"""The jobs in a real Redis: every script, and concurrent writers of a job."""
 
 from collections.abc import Iterator
 from uuid import uuid4
@@ -36,7 +36,7 @@ def sets_of(store: JobStore, job_id: str) -> list[str]:
 
 
 def expired(store: JobStore, job_id: str) -> None:
-    """Let the time of the job's claim be over."""
+    """Let the time of the job's claim expire."""
     store.client.hset(job_id, "claim_until", 1)
 
 
@@ -87,7 +87,7 @@ def test_one_key_makes_one_job_also_at_once_and_after_its_end(store: JobStore) -
     assert store.known("ann", "key") == ids[0]
     assert store.remove(ids[0])
     assert made(store, "key") == ids[0]
-    assert store.get(ids[0]) is None, "what has ended is not made again"
+    assert store.get(ids[0]) is None, "an ended job is not created again"
     [place] = [it for it in store.client.scan_iter("jobs:idempotency:ann:*") if store.client.get(it) == ids[0]]
     assert IDEMPOTENCY_S - 60 < store.client.ttl(place) <= IDEMPOTENCY_S
 
@@ -272,7 +272,7 @@ def test_of_several_that_touch_a_job_one_does(store: JobStore) -> None:
 
 
 def test_a_count_of_requests_without_an_end_ends(store: JobStore) -> None:
-    """A program that restores keys without their times to live would shut the user out for ever."""
+    """A program that restores keys without their expiry would otherwise lock the user out for ever."""
     store.client.set("jobs:rate:ann", 1000)
     assert 0 < store.allow("ann", 5) <= 60
     assert store.client.pttl("jobs:rate:ann") > 0

@@ -1,4 +1,4 @@
-"""Uploads: kept together or not at all, answered, deleted after the grace, and never a newer one."""
+"""Uploads: stored completely or not at all, answered, deleted after the grace period, and never a newer one."""
 
 import json
 import time
@@ -115,7 +115,7 @@ def test_one_fails_and_none_is_kept(instances: Callable[..., ImagesWorld]) -> No
     api.bucket.failing = "c.png"
     answer = api.upload(("a.png", PNG), ("b.png", PNG), ("c.png", PNG))
     assert (answer.status_code, "retry-after" in answer.headers) == (503, True)
-    eventually(lambda: api.bucket.kept == set())  # an answer does not wait longer than a second for it
+    eventually(lambda: api.bucket.kept == set())  # an answer waits a second for it at most
     api.bucket.failing = ""
     assert api.upload(("a.png", PNG), ("c.png", PNG)).status_code == 201
     api.parts.uploads.sweep()
@@ -168,7 +168,7 @@ def test_an_upload_waits_for_a_deletion_and_is_not_deleted(
     statuses: list[int] = []
     bucket.after_read = lambda: statuses.append(api.upload(("a.png", JPEG)).status_code)
     api.parts.uploads.sweep()
-    assert statuses == [503], "while it is deleted nothing is written"
+    assert statuses == [503], "nothing is written during the deletion"
     assert bucket.kept == set()
     assert api.upload(("a.png", JPEG)).status_code == 201
     api.parts.uploads.sweep()

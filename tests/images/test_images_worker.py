@@ -91,9 +91,9 @@ def test_two_messages_for_a_job_are_one_execution(world: WorkerWorld, monkeypatc
     job_id = world.job(send=3)
     with world.running("Worker-A", context=world.context("Worker-A", servers)), world.running("Worker-B"):
         assert world.ended(job_id).status == JobStatus.READY
-        eventually(lambda: acknowledged.count(True) == 3)  # the queue's depth leaves out what a worker still holds
+        eventually(lambda: acknowledged.count(True) == 3)  # the queue's depth excludes what a worker still holds
     assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
-    assert world.broker.depth(TEXT_QUEUE) == 0  # and none is given back at the end
+    assert world.broker.depth(TEXT_QUEUE) == 0  # none is returned at the end
 
 
 def test_a_job_of_another_worker_is_waited_for_and_not_dropped(world: WorkerWorld) -> None:
@@ -146,7 +146,7 @@ def test_a_failed_job_whose_worker_died_before_it_settled_the_message_is_dead_le
 def test_a_failed_job_whose_end_redis_recorded_without_an_answer_is_dead_lettered(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker learns only from the renewal of its claim that it no longer has the job."""
+    """The worker learns only from renewing its claim that it no longer has the job."""
     world.comfyui().order("comfy.prompt=execution-error")
     end_failed = world.store.end_failed
 
@@ -225,7 +225,7 @@ def test_a_job_by_http_that_waits_when_the_worker_stops_is_sent_to_its_queue(wor
 
 
 def test_a_job_by_http_that_another_worker_has_does_not_hold_up_the_next(world: WorkerWorld) -> None:
-    """A sweeper has sent it to the queue, since it waited for long in the line of this worker."""
+    """A sweeper has sent it to the queue because it waited long behind this worker's other jobs."""
     world.comfyui()
     taken, next_one = world.job(send=0), world.job(send=0)
     world.store.claim(taken, "another worker", 600, 5)
@@ -251,7 +251,7 @@ def test_a_job_that_another_request_was_promised_stays_though_the_line_is_full(
             return await client.post("/CreateImageFromPrompt", json={"userId": "alice", "prompt": "a red fox"})
 
     def full(job_id: str) -> None:
-        if not promised:  # another request with the same key, in this moment
+        if not promised:  # another request with the same key, at this moment
             promised.append(asyncio.run(asking()).json()["job_id"])
         raise LineFull("full")
 
@@ -306,4 +306,4 @@ def test_a_rabbitmq_that_is_killed_costs_no_second_execution(new_rabbit: RabbitS
         assert world.ended(after).status == JobStatus.READY
         eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)
     assert comfy.executions() == {prompt_id_of(it, 1): 1 for it in (job_id, after)}
-    eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)  # and none is given back at the end
+    eventually(lambda: world.broker.depth(TEXT_QUEUE) == 0)  # none is returned at the end

@@ -1,4 +1,4 @@
-"""A worker dies at each point of a job, and another one goes on: one execution, one picture, nothing left behind."""
+"""A worker dies at each point of a job, and another continues: one execution, one picture, nothing left behind."""
 
 from collections.abc import Callable
 from threading import Thread

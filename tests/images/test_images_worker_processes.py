@@ -1,4 +1,4 @@
-"""Real processes of a worker, killed, stopped and frozen while they execute jobs."""
+"""Real worker processes, killed, stopped and frozen while they execute jobs."""
 
 import signal
 from collections.abc import Iterator
@@ -116,8 +116,8 @@ def test_jobs_by_http_have_their_turn_without_a_message(world: WorkerWorld) -> N
 def idle_worker(
     shared_redis: RunningServer, shared_rabbit: RabbitServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[WorkerProgram]:
-    """A worker without jobs, for the tests whose requests leave nothing behind. They come last: what empties the
-    servers for the others takes them from this one."""
+    """Start a worker without jobs, for tests whose requests leave nothing behind. They come last, as emptying the
+    servers for the other tests would disturb it."""
     for server in (shared_redis, shared_rabbit):
         server.start()
     empty_redis(shared_redis.url)

@@ -1,4 +1,4 @@
-"""The clock of Redis: wrong clocks of the machines delete no result before its time, and keep none for ever."""
+"""The clock of Redis: wrong clocks of machines delete no result early, and keep none for ever."""
 
 import time
 from contextlib import closing
@@ -22,7 +22,7 @@ from retake.images.sweeper import Sweeper
 
 
 def machine(world: ServiceWorld, off: timedelta = timedelta(0)) -> ServiceWorld:
-    """Return the world of a machine whose clock is off."""
+    """Return the world of a machine whose clock is wrong by `off`."""
     client = world.store.client
     world.store = JobStore(client, RedisClock(client, FakeClock(datetime.now(UTC) + off)))
     return world
@@ -59,7 +59,7 @@ def test_the_rows_of_jobs2_have_the_time_of_redis_too(table_world: ServiceWorld,
 
 
 class Suspended(SystemClock):
-    """A clock of a machine that was suspended for a while."""
+    """The clock of a machine that was suspended for a while."""
 
     for_ = timedelta(0)
 

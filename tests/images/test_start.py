@@ -1,4 +1,4 @@
-"""The check at the start: each service is tried, a line for each that is missing, and no password in any of them."""
+"""The check at the start: each service is tried, one line names each that is missing, and none shows a password."""
 
 import os
 import subprocess
@@ -94,7 +94,7 @@ def test_a_service_that_comes_in_time_is_waited_for(
     def check() -> None:
         try:
             check_services(services, Noticing())
-        except BaseException as error:  # noqa: BLE001  looked at below
+        except BaseException as error:  # noqa: BLE001  examined below
             errors.append(error)
 
     thread = threading.Thread(target=check)

@@ -1,4 +1,4 @@
-"""What `images status` counts, while others work."""
+"""What `images status` counts while others work."""
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor

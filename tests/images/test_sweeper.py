@@ -1,4 +1,4 @@
-"""What a pass of the sweeper puts right, what it leaves, and that several at once do nothing twice."""
+"""What a pass of the sweeper repairs, what it leaves alone, and that concurrent sweepers do nothing twice."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -117,7 +117,7 @@ def test_a_message_that_rabbitmq_does_not_take_puts_off_no_other_job(service_wor
 
 
 TOUCHED = ["", "yesterday", "9" * 400, "0001-01-01T00:00:00+14:00", "2026-12-31T00:00:00.000000+00:00"]
-"""What is no time, what Python has no time for, and what a clock far ahead has written."""
+"""No time, a time that Python cannot represent, and one written by a clock far ahead."""
 
 
 @pytest.mark.parametrize("stamp", TOUCHED)
@@ -284,7 +284,7 @@ def test_files_without_a_job_go_when_they_are_old(service_world: ServiceWorld) -
 
 
 def next_turn(world: ServiceWorld) -> None:
-    """Let the time between two listings of the bucket be over: it is measured by Redis's own clock."""
+    """Let the time between two listings of the bucket pass; Redis's own clock measures it."""
     world.store.client.delete("jobs:alone:orphans")
 
 
@@ -419,7 +419,7 @@ def log() -> Iterator[CapturedLogs]:
 
 
 def logged(log: CapturedLogs) -> list[str]:
-    """Return what the sweeper has logged since the last look."""
+    """Return what the sweeper has logged since the last call."""
     found = [it.getMessage() for it in log.records if it.name == "retake.images.sweeper"]
     log.records.clear()
     return found

@@ -319,7 +319,7 @@ def test_what_creating_raises_is_passed_on_and_the_row_is_free(table: JobTable) 
 
 @pytest.fixture
 def own_server() -> Iterator[Server]:
-    """A PostgreSQL that the test may stop."""
+    """Start a PostgreSQL that the test may stop."""
     with or_skipped(), running() as started:
         yield started
 
@@ -336,7 +336,7 @@ def test_a_server_that_was_restarted_is_found_again(own_server: Server, clock: F
     table.ping()
     own_server.stop()
     own_server.start()
-    assert table.add(new_job(), "key") == job_id, "a connection that was lost meanwhile is replaced"
+    assert table.add(new_job(), "key") == job_id, "a lost connection is replaced"
     table.close()
 
 
@@ -352,7 +352,7 @@ def test_a_server_that_hangs_is_not_waited_for(own_server: Server, clock: FakeCl
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
     try:
-        for _ in range(2):  # on a connection that is there, and on a new one
+        for _ in range(2):  # on an existing connection, and on a new one
             begun = time.monotonic()
             with pytest.raises(TableAway):
                 table.add(new_job())

@@ -1,4 +1,4 @@
-"""What the bucket takes long to refuse holds up nothing else for more than one pass."""
+"""Slow refusals by the bucket hold up other work for one pass at most."""
 
 import time
 from collections.abc import Callable, Collection
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Reluctant(Wrapper):
-    """Takes half a minute to say that a file of one of these folders cannot be deleted."""
+    """A bucket that takes half a minute to refuse the deletion of a file in one of these folders."""
 
     def __init__(self, world: ServiceWorld, folders: Collection[str]) -> None:
         super().__init__(world.bucket)
@@ -48,7 +48,7 @@ def test_jobs_whose_files_stay_hold_up_no_other(service_world: ServiceWorld) -> 
         sweeper.sweep()
     assert sorted(it for it in jobs if world.status(it)) == sorted(order[:2])
     sweeper.sweep()
-    assert {*reluctant.asked[-2:]} == {*order[:2]}, "each has its turn"
+    assert {*reluctant.asked[-2:]} == {*order[:2]}, "each gets its turn"
 
 
 def test_files_without_a_job_that_stay_hold_up_no_other(service_world: ServiceWorld) -> None:

@@ -32,11 +32,11 @@ ELSEWHERE = {
     "RABBITMQ_URL": "amqp://ann:secret@10.0.0.2:5672/",
     "DATABASE_URL": "postgresql://ann:secret@10.0.0.3:5432/images",
 }
-"""Servers of somebody else."""
+"""Somebody else's servers."""
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What a newcomer's shell has; nothing of the service."""
+    """Return a newcomer's environment, without variables of the service."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR")
     return {name: os.environ[name] for name in kept if name in os.environ} | {"PYTHONPATH": str(ROOT)} | more
 
@@ -46,7 +46,7 @@ class Running:
 
     def __init__(self, folder: Path, *options: str, **environ: str) -> None:
         config = json.loads((ROOT / "config/config.json").read_bytes())
-        config["IMAGES"] = {"result_grace_seconds": 3600}  # a job is asked for again after a slow restart
+        config["IMAGES"] = {"result_grace_seconds": 3600}  # a job is polled again after a slow restart
         (folder / "config").mkdir(exist_ok=True)
         (folder / "config/config.json").write_text(json.dumps(config))
         self.output = folder / "output"
@@ -71,12 +71,12 @@ class Running:
             time.sleep(0.1)
 
     def family(self) -> list[int]:
-        """The processes that it started, and theirs, and so on."""
+        """Return all processes below it."""
         found = [self.process.pid]
         for pid in found:
-            with suppress(FileNotFoundError, ProcessLookupError):  # the process has ended meanwhile
+            with suppress(FileNotFoundError, ProcessLookupError):  # the process has ended
                 for tasks in list(Path(f"/proc/{pid}/task").glob("*/children")):
-                    with suppress(FileNotFoundError, ProcessLookupError):  # that thread has
+                    with suppress(FileNotFoundError, ProcessLookupError):  # that thread has ended
                         found += map(int, tasks.read_text().split())
         return found[1:]
 
@@ -86,7 +86,7 @@ class Running:
 
 
 def commandline(pid: int) -> list[str]:
-    """What a process was started with; nothing, if it has ended."""
+    """Return the command line of a process, nothing if it has ended."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1]
     except (FileNotFoundError, ProcessLookupError):
@@ -110,18 +110,18 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
 
 def shell(*lines: str) -> str:
-    """What the lines print, typed into a shell one after the other."""
+    """Run the lines in one shell; return their output."""
     script = "\n".join(lines)
     return subprocess.run(["/bin/sh", "-c", script], capture_output=True, text=True, check=True, timeout=60).stdout
 
 
 def commands(told: str) -> list[str]:
-    """The commands that a newcomer is told to type."""
+    """Return the commands that a newcomer is told to type."""
     return [line.removeprefix("  ") for line in told.splitlines() if line.startswith("  ")]
 
 
 def order(told: str) -> str:
-    """Order a picture as it was told; return the job's id."""
+    """Order a picture with the printed commands; return the job's id."""
     first, second, third, fourth, *_ = commands(told)
     return shell(first, second, third, fourth, "echo $id").strip()
 
@@ -133,7 +133,7 @@ def answered(told: str, job_id: str) -> httpx.Response:
 
 
 def test_a_newcomer_gets_a_picture_and_nothing_is_left_running(run: Callable[..., Running], tmp_path: Path) -> None:
-    """From the first start to the last: a picture, a second `up`, children that die, SIGKILL, and on from there."""
+    """From the first start to the last: a picture, a second `up`, children that die, SIGKILL, and a restart."""
     it = run("--port", "0")
     it.wait_until_ready()
     told = it.told()
@@ -149,7 +149,7 @@ def test_a_newcomer_gets_a_picture_and_nothing_is_left_running(run: Callable[...
     assert second.process.wait(60) == 75
     assert "is in use by another" in second.told()
 
-    def working() -> set[int]:  # not all of the family: PostgreSQL has a process for each connection
+    def working() -> set[int]:  # not the whole family: PostgreSQL has a process for each connection
         return {pid for pid in it.family() if {"comfyui", "api", "TextQueue"} & {*commandline(pid)}}
 
     lost = working()
@@ -197,7 +197,7 @@ def test_wrong_settings_end_it_at_once(run: Callable[..., Running]) -> None:
 
 
 class Recorder:
-    """In place of the supervisor: notes what would be started."""
+    """Replaces the supervisor, and records what would be started."""
 
     def __init__(self) -> None:
         self.commands: dict[str, ChildCommand] = {}
@@ -211,7 +211,7 @@ class Recorder:
 
 
 def planned(folder: Path, options: UpOptions, **environ: str) -> tuple[dict[str, ChildCommand], Machine]:
-    """What would be run, in its order."""
+    """Return what would be run, in its order."""
     machine = Machine(DataFolder(folder / "dir"), settings_of(environ), environ)
     with or_skipped():
         machine.find_servers(Programs(os.environ))
@@ -237,7 +237,7 @@ def test_another_shell_finds_the_servers_that_were_started(tmp_path: Path) -> No
     commands, _ = planned(tmp_path, UpOptions(), **{**ELSEWHERE, "REDIS_URL": ""})
     file = tmp_path / "dir/environment"
     assert shell(f". {file}; echo $REDIS_URL").strip() == commands["api"].environ["REDIS_URL"]
-    assert ELSEWHERE["RABBITMQ_URL"] not in file.read_text(), "what the caller has set is the caller's"
+    assert ELSEWHERE["RABBITMQ_URL"] not in file.read_text(), "the caller's own variables are kept"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     told = introduction("http://127.0.0.1:8080", "demo", None, tmp_path / "dir")
     assert f"  (. {file}; " in told

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Watch:
-    """A time that passes only in pauses; a pause really waits for a moment, since processes are real."""
+    """A clock that advances only in pauses; each pause also waits for a real moment, since the processes are real."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -181,7 +181,7 @@ def test_no_child_survives_sigkill_of_the_supervisor(tmp_path: Path) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and waits to be reaped does not."""
+    """Return whether a process runs; one that waits to be reaped does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""The servers of `images up`, as they are: killed and started again they have what they had."""
+"""The real servers of `images up`: after being killed and restarted they still have their data."""
 
 import asyncio
 import json
@@ -75,7 +75,7 @@ def test_rabbitmq_keeps_a_confirmed_message_through_sigkill(new_rabbit: RabbitSe
 
 
 def once_recovered(receive: Callable[[], Coroutine[Any, Any, bytes]]) -> bytes:
-    """What is received. A RabbitMQ that already answers may still be recovering its queues."""
+    """Return what `receive` returns. A RabbitMQ that already answers may still be recovering its queues."""
     end = time.monotonic() + 60
     while True:
         try:
@@ -96,7 +96,7 @@ def test_rabbitmq_makes_its_user_also_after_a_first_start_that_was_killed(tmp_pa
         await (await aio_pika.connect(server.url)).close()
 
     try:
-        # Killed between the virtual host and the user, it has left the host alone.
+        # It was killed between creating the virtual host and the user, so only the host exists.
         control = programs.rabbitmq().with_name("rabbitmqctl")
         command = [control, "--quiet", "delete_user", "retake"]
         subprocess.run(command, env=server.commands()[-1].environ, check=True, timeout=60)
@@ -124,10 +124,10 @@ def test_postgres_runs_where_its_user_cannot_go_and_continues_after_sigkill(tmp_
         ]
         assert below
         started.kill()
-        eventually(lambda: not any(map(alive, below)))  # PostgreSQL does not start beside what is left of it
+        eventually(lambda: not any(map(alive, below)))  # PostgreSQL does not start beside leftovers of the old one
         pid_file = place / "postgres/data/postmaster.pid"
         text = pid_file.read_text().split("\n", 1)[1]
-        pid_file.write_text(f"{os.getpid()}\n{text}")  # the killed server's pid is now that of another program
+        pid_file.write_text(f"{os.getpid()}\n{text}")  # the killed server's pid now belongs to another program
         started.start()
         with psycopg.connect(server.url) as connection:
             assert connection.execute("SELECT * FROM kept").fetchall() == [(1,)]
@@ -150,7 +150,7 @@ def test_a_password_that_postgres_refuses_is_a_setting_to_correct(tmp_path: Path
 
 
 def test_the_pid_of_a_killed_postgres_may_be_that_of_another_one(tmp_path: Path) -> None:
-    """After a power cut, where this machine runs several."""
+    """This happens after a power cut on a machine that runs several."""
     with or_skipped():
         places = [tmp_path / name for name in ("one", "two")]
         servers = [PostgresServer(DataFolder(it), Programs(os.environ), os.environ) for it in places]
@@ -209,7 +209,7 @@ def test_programs_are_found_where_debian_puts_them(tmp_path: Path) -> None:
     assert programs.rabbitmq() == tmp_path / "usr/lib/rabbitmq/bin/rabbitmq-server"
     assert programs.epmd() == tmp_path / "usr/bin/epmd"
     assert programs.postgres() == tmp_path / "usr/lib/postgresql/17/bin"
-    assert programs.postgres("15") == tmp_path / "usr/lib/postgresql/15/bin"  # what made the data goes on with them
+    assert programs.postgres("15") == tmp_path / "usr/lib/postgresql/15/bin"  # the one that created the data
 
 
 def test_ports_and_secrets_are_the_same_the_next_time_and_private(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Deaths of a worker before and after each of its calls of Redis, ComfyUI, the bucket and RabbitMQ, one by one.
 
-A death raises `Died`, which no code of the package catches: the worker's thread ends where it is, its claim runs out,
+A death raises `Died`, which no code of the package catches: the worker's thread ends on the spot, its claim expires,
 and RabbitMQ takes its message back.
 """
 
@@ -20,7 +20,7 @@ from retake.vendors import comfyui, http
 
 
 class WorkerFate:
-    """Counts the points at which the worker's own thread can die, and dies at the one that is planned."""
+    """Counts the points at which the worker's own thread can die, and dies at the planned one."""
 
     def __init__(self) -> None:
         self.count, self.planned, self._thread = 0, -1, 0
@@ -35,7 +35,7 @@ class WorkerFate:
                 raise Died
 
     def mortal(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the same call, before and after which the worker may die."""
+        """Return the call, with a possible death before and after it."""
 
         def done(*arguments: Any, **named: Any) -> Any:
             self.point()
@@ -60,7 +60,7 @@ class WorkerFate:
 
 @contextmanager
 def mortal(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> Iterator[WorkerFate]:
-    """Let workers die before and after each call while this lasts."""
+    """Let workers die before and after each call during the block."""
     fate = WorkerFate()
     with monkeypatch.context() as patch:
         patch.setattr(RedisCalls, "ask", fate.mortal(RedisCalls.ask))

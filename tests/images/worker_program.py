@@ -1,4 +1,4 @@
-"""A worker as a subprocess, with the real command line: started, stopped, killed, and asked by HTTP."""
+"""A worker as a subprocess, with the real command line: started, stopped, killed, and called over HTTP."""
 
 import json
 import os
@@ -17,7 +17,7 @@ KEYS = "alice=alices-key,*=key-of-all"
 
 
 class WorkerProgram:
-    """One process of `retake images worker`, in the folder and on the services of a world."""
+    """A process of `retake images worker`, in the folder and on the services of a world."""
 
     def __init__(
         self, world: WorkerWorld, name: str = "Worker-A", *, queue: str = "TextQueue", drain: float = 5, **images: Any
@@ -69,7 +69,7 @@ class WorkerProgram:
         self.process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill it by SIGKILL, if it runs."""
+        """Kill it with SIGKILL, if it is running."""
         if self.process and self.process.poll() is None:
             self.process.kill()
             self.ended()
@@ -94,7 +94,7 @@ class WorkerProgram:
         return self.ask("GET", "/health")[1]
 
     def ask(self, method: str, path: str, body: Any = None, key: str = "alices-key", **more: str) -> tuple[int, Any]:
-        """Return the status and the JSON of an answer; `more` are headers."""
+        """Return status and JSON of an answer; `more` are headers."""
         headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
         headers |= {name.replace("_", "-"): value for name, value in more.items()}
         data = None if body is None else json.dumps(body).encode()

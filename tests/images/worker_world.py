@@ -1,4 +1,4 @@
-"""Workers in this process: real Redis and RabbitMQ, stand-ins of ComfyUI over HTTP, a bucket in a directory."""
+"""Workers in this process: real Redis and RabbitMQ, stand-ins for ComfyUI over HTTP, and a bucket in a directory."""
 
 import json
 import time
@@ -30,7 +30,7 @@ from retake.rabbit.broker import Broker, BrokerAway
 from retake.sandbox.comfyui import ComfySandbox
 from retake.vendors.comfyui import ComfyUI
 
-LONG_S = 120.0  # a guard against hanging, not a measure
+LONG_S = 120.0  # a guard against hanging, not a measurement
 SMALL = {"width": 64, "height": 64}
 
 QUICK = ImageJobSettings(
@@ -44,7 +44,7 @@ QUICK = ImageJobSettings(
 
 
 def eventually(look: Callable[[], Any]) -> Any:
-    """Wait as `waiting.eventually` does; a server that is away is asked again."""
+    """Wait like `waiting.eventually`, but ask a server that is away again."""
 
     def patient() -> Any:
         with suppress(RedisAway, BrokerAway):
@@ -60,7 +60,7 @@ def picture(colour: str = "red") -> bytes:
 
 
 class WorkerWorld:
-    """What workers, and those who make jobs, share. Servers of ComfyUI are started by `comfyui`."""
+    """Shared by workers and the creators of jobs. `comfyui` starts ComfyUI servers."""
 
     def __init__(self, redis_url: str, rabbitmq_url: str, folder: Path) -> None:
         self.redis_url, self.rabbitmq_url, self.folder = redis_url, rabbitmq_url, folder
@@ -79,7 +79,7 @@ class WorkerWorld:
         return broker
 
     def comfyui(self, pace: float = 0.0) -> ComfySandbox:
-        """Start a stand-in of ComfyUI."""
+        """Start a stand-in for ComfyUI."""
         sandbox = self.stack.enter_context(ComfySandbox(pace=pace))
         self.sandboxes.append(sandbox)
         return sandbox
@@ -95,7 +95,7 @@ class WorkerWorld:
     # --- jobs -------------------------------------------------------------------------------------------------------
 
     def job(self, prompt: str = "a red fox", *, send: int = 1, **asked: Any) -> str:
-        """Make a text job and send so many messages for it; return its id."""
+        """Create a text job and send so many messages for it; return its id."""
         text = TextRequest(prompt, **{**SMALL, **asked})
         job = ImageJob(str(uuid4()), JobStatus.PENDING, JobType.TEXT, "alice", text=text)
         self.store.create(job, text_fields(text))
@@ -104,7 +104,7 @@ class WorkerWorld:
         return job.job_id
 
     def outfit(self, *, person: bytes | None = None, garment: bytes | None = None, send: bool = True) -> str:
-        """Make an outfit job, with those of its pictures that are given, and send it; return its id."""
+        """Create an outfit job with the given pictures and send it; return its id."""
         job_id = str(uuid4())
         fields = {f"{it}_image_r2_key": f"jobs/{job_id}/input_{it}.png" for it in ("person", "garment")}
         for which, data in (("person", person), ("garment", garment)):
@@ -135,7 +135,7 @@ class WorkerWorld:
         return found
 
     def output(self, job_id: str) -> Any:
-        """Return the graph that the job's picture was made by."""
+        """Return the graph that produced the job's picture."""
         job = self.store.get(job_id)
         assert job
         assert job.status == JobStatus.READY, job
@@ -160,12 +160,12 @@ class WorkerWorld:
     def worker(
         self, name: str = "Worker-A", queue: str = TEXT_QUEUE, context: ExecutionContext | None = None, **settings: Any
     ) -> QueueWorker:
-        """Return a worker that does not run yet."""
+        """Return a worker that is not running yet."""
         return QueueWorker(context or self.context(name, **settings), self.store, self.connected(name), queue)
 
     @contextmanager
     def running(self, *arguments: Any, drain_s: float = 0.0, **settings: Any) -> Iterator[QueueWorker]:
-        """Run a worker meanwhile, and what looks for servers."""
+        """Run a worker during the block, and what looks for servers."""
         worker = self.worker(*arguments, **settings)
         with running(worker, drain_s):
             yield worker
@@ -176,7 +176,7 @@ class WorkerWorld:
 
 @contextmanager
 def running(worker: QueueWorker, drain_s: float = 0.0) -> Iterator[None]:
-    """Run a worker meanwhile."""
+    """Run a worker during the block."""
     checking = [True]
 
     def check() -> None:

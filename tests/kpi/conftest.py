@@ -1,4 +1,4 @@
-"""The machinery of the ledgers' tests is used here too."""
+"""Makes the helpers of the ledgers' tests available."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(params=["bucket", "sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Place]:
-    """A ledger of each kind, empty, and the bucket beside it."""
+    """Yield an empty ledger of each kind, with its bucket."""
     urls: dict[str, Callable[[], str | None]] = {
         "bucket": lambda: None,
         "sqlite": lambda: f"sqlite:{tmp_path}/ledger.db",

@@ -1,9 +1,7 @@
-"""A ledger with runs that do what a test wants, and what is counted of them.
+"""A ledger whose runs do what a test wants, and the figures counted from them.
 
-run = place.begun("a", "story")
-place.done(run, "content")
-place.failed(run, "upscale")
-place.end(run, Trigger.COMPLETED)
+run = place.begun("a", "story") place.done(run, "content") place.failed(run, "upscale") place.end(run,
+Trigger.COMPLETED)
 """
 
 from collections import Counter
@@ -26,7 +24,7 @@ A, B, C = "ERR_TEMPORARY_UNAVAILABLE", "ERR_BUSINESS_REJECTED", "ERR_CRITICAL_UN
 
 
 class Place:
-    """A ledger at `url` (None: in `bucket`), what is written to it, and what is counted of it."""
+    """A ledger at `url` (None: in `bucket`), what is written to it, and the figures counted from it."""
 
     def __init__(self, url: str | None, bucket: Bucket, clock: FakeClock) -> None:
         self.url, self.bucket, self.clock = url, bucket, clock
@@ -37,7 +35,7 @@ class Place:
         if self.url is not None:
             self.ledger.close()  # type: ignore[attr-defined]
 
-    # --- what happens ---
+    # --- events ---
 
     def begun(self, task: str, pipeline: str = "story") -> Run:
         self.numbers[task] += 1
@@ -59,7 +57,7 @@ class Place:
         )
 
     def failed(self, run: Run, step: str, code: str = A) -> Run:
-        """A failed try, and the retry that follows."""
+        """Fail a try and start the retry that follows."""
         due = self.clock.now() + timedelta(seconds=1)
         error = self.record(f"story.{step}", code)
         run = self.ledger.move(run, Trigger.RETRYABLE_ERROR, actor="cron", next_retry_at=due, error=error)
@@ -69,10 +67,10 @@ class Place:
         error = self.record(f"story.{step}", code) if step else None
         return self.ledger.move(run, trigger, actor="cron", error=error)
 
-    # --- what is counted ---
+    # --- figures ---
 
     def counted(self, snapshots: KpiSnapshots | None = None, *, rebuild: bool = False) -> CountedRuns:
-        """By snapshots of their own, if none are given: all is read from the ledger."""
+        """Return the figures. Without `snapshots`, new ones are used: everything is read from the ledger."""
         source = RunSource(open_history(self.url, self.bucket))
         snapshots = snapshots or KpiSnapshots(MemoryBucket(), self.clock)
         return snapshots.counted("ledger", source, rebuild=rebuild)

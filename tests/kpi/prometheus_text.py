@@ -1,4 +1,4 @@
-"""A strict reader of Prometheus' text format, version 0.0.4: what a scrape would refuse is an AssertionError.
+"""A strict parser of Prometheus' text format, version 0.0.4: whatever a scrape would refuse is an AssertionError.
 
 https://prometheus.io/docs/instrumenting/exposition_formats/
 """
@@ -25,7 +25,7 @@ class Family(NamedTuple):
 
 
 def parsed(text: str) -> dict[str, Family]:
-    """The families by name, in a text where each has its HELP, its TYPE and then all of its samples."""
+    """Return the families by name; each must have its HELP, its TYPE and then all of its samples."""
     assert text.endswith("\n")
     families: dict[str, Family] = {}
     helped, present, seen = "", "", set[tuple[str, frozenset[tuple[str, str]]]]()

@@ -1,4 +1,4 @@
-"""What happened to runs, on each ledger, and the figures that were worked out for it by hand."""
+"""Events of runs, on each ledger, and the figures that were calculated for them by hand."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -141,7 +141,7 @@ def test_foreign_names_are_cut_and_kept_on_one_line(place: Place) -> None:
 
 
 def of(succeeded: int, failed: int = 0, *, retried: int = 0, errors: int = 0, **more: Any) -> Any:
-    """The figures of a pipeline that did all that in one step; each run has one result or one last failure."""
+    """Return the figures of a pipeline with one step; each run has one result or one last failure."""
     counts = {
         ("ended", "p", "succeeded"): succeeded,
         ("ended", "p", "failed"): failed,
@@ -155,7 +155,7 @@ def of(succeeded: int, failed: int = 0, *, retried: int = 0, errors: int = 0, **
 
 
 def all_cancelled() -> Any:
-    """Enough runs for rates, of which none succeeded or failed: there is no rate of success."""
+    """Return enough runs for rates, none of which succeeded or failed: there is no success rate."""
     return pipeline_figures({("ended", "p", "cancelled"): 20})[0]
 
 
@@ -195,7 +195,7 @@ def test_the_overall_level_is_the_worst() -> None:
     ("figures", "missed"),
     [
         (lambda: of(1000, 4), []),
-        (lambda: of(995, 5), ["success_rate"]),  # to be above 99.5 %
+        (lambda: of(995, 5), ["success_rate"]),  # must be above 99.5 %
         (lambda: of(95, retried=5), []),
         (lambda: of(94, retried=6), ["retry_rate"]),
         (lambda: of(0, 9), []),

@@ -1,4 +1,4 @@
-"""The metrics as Prometheus reads them, by a strict reader of its text format."""
+"""The metrics as Prometheus reads them, checked with a strict parser of its text format."""
 
 import os
 import re

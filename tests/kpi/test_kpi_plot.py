@@ -1,4 +1,4 @@
-"""The picture: any window, any names, and what happened can be seen."""
+"""The picture: it shows what happened, for any window and any names."""
 
 from datetime import timedelta
 from io import BytesIO
@@ -29,7 +29,7 @@ def ended(pipeline: str, status: str, ago: timedelta = timedelta(minutes=30)) ->
 
 
 def in_chart(image: Image.Image, colour: tuple[int, int, int]) -> int:
-    """How many pixels of the charts, without the legend, have exactly that colour."""
+    """Return how many pixels of the charts, without the legend, have exactly that colour."""
     charts = image.crop((84, 0, 872, HEIGHT))
     return dict((it, number) for number, it in charts.getcolors(WIDTH * HEIGHT) or []).get(colour, 0)  # noqa: C402
 
@@ -49,14 +49,14 @@ def test_the_busiest_pipelines_have_lines_of_their_own_and_the_rest_share_one() 
 
 
 def height(image: Image.Image, colour: tuple[int, int, int], top: int, bottom: int) -> float:
-    """The mean of the rows of a chart in which that colour is."""
+    """Return the mean of the rows of a chart that contain that colour."""
     rows = [y for y in range(top, bottom) for x in range(84, 872) if image.getpixel((x, y)) == colour]
     return sum(rows) / len(rows)
 
 
 def test_the_lines_are_at_the_height_of_the_rates() -> None:
-    """Three of four runs succeed; of ten tries five fail, one of them for good: four tenths are tried again. Polls do
-    not count."""
+    """Three of four runs succeed; of ten tries five fail, one of them for good: four tenths are retried. Polls do not
+    count."""
     amounts = {
         ("ended", "p", "succeeded"): 3,
         ("ended", "p", "failed"): 1,

@@ -29,11 +29,11 @@ from retake.runs.states import Trigger
 SEEDS = range(max(8, int(os.environ.get("RETAKE_SEEDS", "0")) // 20))
 
 
-# --- histories made up at random ------------------------------------------------------------------------------------
+# --- random histories -----------------------------------------------------------------------------------------------
 
 
 class Life:
-    """What happens to runs and snapshots, by chance."""
+    """Random events of runs and snapshots."""
 
     def __init__(self, place: Place, random: Random) -> None:
         self.place, self.random = place, random
@@ -41,7 +41,7 @@ class Life:
         self.ended: list[Run] = []
         self.kpi = MemoryBucket()
         self.snapshotters = [self.snapshotter(), self.snapshotter()]
-        if place.url is None:  # documents whose older events move away
+        if place.url is None:  # documents whose older events move to other objects
             place.ledger = BucketLedger(place.bucket, place.clock, max_events=6)
 
     def snapshotter(self) -> KpiSnapshots:
@@ -85,7 +85,7 @@ class Life:
             self.place.ledger.note(self.random.choice(self.ended), STEP_DONE, {"step": "content"}, actor="operator")
 
     def time(self) -> None:
-        """Mostly forward, sometimes to another day, and sometimes the clock is set back."""
+        """Move the clock, mostly forward, sometimes to another day, and sometimes back."""
         seconds = self.random.choice([0.001, 1, 60, 3600, 40_000, 86_400, 3_000_000, -30, -50_000])
         self.place.clock.moment += timedelta(seconds=seconds)
 
@@ -109,7 +109,7 @@ class Life:
                 self.kpi.write(key, b"{" if how == "invalid" else self.kpi.read(entries[0].key)[0], ANY)
 
     def compare(self, before: Counter[Cell]) -> Counter[Cell]:
-        """Any window gives the same with snapshots and without, and no counter has fallen."""
+        """Check that any window gives the same with and without snapshots, and no counter has fallen."""
         now = self.place.clock.now()
         lengths = [timedelta(seconds=it) for it in (0.5, 60, 86_400, 3_000_000)]
         kept, anew = self.place.counted(self.random.choice(self.snapshotters)), self.place.counted()
@@ -224,7 +224,7 @@ def test_a_snapshot_is_taken_when_its_time_has_come(place: Place) -> None:
     place.counted(snapshots)
     second = kpi.read(f"{KPI}ledger.json")[0]
     assert second != first
-    place.clock.moment -= timedelta(hours=1)  # a clock that is set back does not end the snapshots
+    place.clock.moment -= timedelta(hours=1)  # setting the clock back does not end the snapshots
     place.counted(snapshots)
     assert kpi.read(f"{KPI}ledger.json")[0] != second
 
@@ -283,7 +283,7 @@ def test_of_two_that_take_a_snapshot_at_once_one_prevails_and_no_figure_is_wrong
 
 
 class Unwritable(Wrapper):
-    """`kpi/` cannot be written, nor read, while `away`."""
+    """A bucket in which `kpi/` can be neither written nor read while `away`."""
 
     def __init__(self, bucket: Bucket) -> None:
         super().__init__(bucket)

@@ -72,8 +72,8 @@ def test_ffmpeg_is_killed_within_a_second_when_asked_to_stop(stand_in: Path, tmp
 
     with pytest.raises(Stopped):
         ffmpeg.run([], 60, stopping=stopping)
-    assert len(asked) == 1, "it is killed at the first yes"
-    assert ffmpeg.STOP_S < 1, "and asked more often than once a second"
+    assert len(asked) == 1, "it is killed at the first true answer"
+    assert ffmpeg.STOP_S < 1, "it asks more often than once a second"
     assert time.monotonic() - asked[0] < 30
     assert is_gone_soon(int((tmp_path / "pid").read_text()))
 
@@ -91,7 +91,7 @@ def test_time_is_up_also_for_one_that_can_be_stopped(stand_in: Path) -> None:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the group is read from /proc")
 def test_ffmpeg_stays_in_the_group_of_its_caller(stand_in: Path, tmp_path: Path) -> None:
-    """Whoever ends a script and its group must end its ffmpeg too."""
+    """Whoever ends a script and its group must end its ffmpeg, too."""
     stand_in.write_text(f"#!/bin/sh\ncut -d' ' -f5 /proc/$$/stat > {tmp_path}/group\n")
     ffmpeg.run([], 5)
     assert int((tmp_path / "group").read_text()) == os.getpgrp()
@@ -140,7 +140,8 @@ def test_a_full_disk_is_a_media_error(monkeypatch: pytest.MonkeyPatch, tmp_path:
 
 
 def is_gone_soon(pid: int) -> bool:
-    """A signal is on its way when `kill` returns; on a busy machine it arrives a moment later."""
+    """Return whether the process ends soon: `kill` returns before the signal arrives, on a busy machine a moment
+    before."""
     end = time.monotonic() + 120
     while alive(pid) and time.monotonic() < end:
         time.sleep(0.01)

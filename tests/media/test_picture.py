@@ -52,7 +52,7 @@ def test_what_is_no_picture_is_refused(data: bytes) -> None:
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 def test_a_picture_cut_short_is_refused_wherever_it_was_cut(kind: str) -> None:
     whole = saved(opened(noise(24)), kind)
-    for end in range(0, len(whole) - 12, 7):  # 12: a PNG's last chunk and a JPEG's end mark carry no pixels
+    for end in range(0, len(whole) - 12, 7):  # 12: a PNG's last chunk and a JPEG's end mark contain no pixels
         with pytest.raises(MediaError):
             check_picture(whole[:end])
 
@@ -96,7 +96,7 @@ def test_fit_gives_exactly_the_size(before: tuple[int, int], after: tuple[int, i
 
 
 def test_fit_turns_a_photo_upright() -> None:
-    data = turned(halves((40, 20), RED, BLUE), orientation=6)  # 6: to be turned 90° clockwise
+    data = turned(halves((40, 20), RED, BLUE), orientation=6)  # 6: to be rotated 90° clockwise
     assert check_picture(data) == Size(20, 40)
     upright = opened(fit(data, Size(20, 40)))
     assert upright.getpixel((10, 5))[0] > 200

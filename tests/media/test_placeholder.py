@@ -17,7 +17,7 @@ def grey(topic: str, size: Size) -> Image.Image:
 
 
 def luminance(colour: tuple[float, ...]) -> float:
-    """Relative luminance [WCAG 2.2]."""
+    """Return the relative luminance [WCAG 2.2]."""
     red, green, blue = (
         part / 255 / 12.92 if part / 255 <= 0.04045 else ((part / 255 + 0.055) / 1.055) ** 2.4 for part in colour
     )

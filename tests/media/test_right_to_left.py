@@ -1,4 +1,4 @@
-"""Hebrew and Arabic, which run from right to left; Arabic letters also join."""
+"""Hebrew and Arabic, which are written from right to left; Arabic letters also join."""
 
 import logging
 import subprocess
@@ -12,7 +12,7 @@ from retake.media.right_to_left import in_drawing_order, is_from_right, joined
 from retake.media.typeset import MISSING, scripts_without_letters, settable
 
 PEACE = "\u0633\u0644\u0627\u0645"  # seen, lam, alef, meem
-JOINED = "\ufeb3\ufefc\ufee1"  # seen at its start, lam and alef in one, meem at the end
+JOINED = "\ufeb3\ufefc\ufee1"  # initial seen, the ligature of lam and alef, final meem
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ JOINED = "\ufeb3\ufefc\ufee1"  # seen at its start, lam and alef in one, meem at
         (["\u05d0\u05d1\u05d2"], ["\u05d2\u05d1\u05d0"]),
         (["\u05d0 (12) b"], ["b (12) \u05d0"]),
         (["a \u05d0\u05d1 b"], ["a \u05d1\u05d0 b"]),
-        (["\u05d0", "b!"], ["\u05d0", "!b"]),  # the second line belongs to a text that runs from the right
+        (["\u05d0", "b!"], ["\u05d0", "!b"]),  # the second line belongs to a right-to-left text
         ([JOINED + " 5"], ["5 " + JOINED[::-1]]),
     ],
 )
@@ -58,7 +58,7 @@ def test_a_script_without_a_font_is_named_in_the_log() -> None:
 
 
 def test_the_picture_is_the_same_where_raqm_is_missing() -> None:
-    """Pillow turns and joins letters by itself where it finds FriBiDi, which not every machine has."""
+    """With FriBiDi, which not every machine has, Pillow reorders and joins letters by itself."""
     text = f"{PEACE} \u05d0\u05d1\u05d2 12"
     code = (
         "import sys\n"

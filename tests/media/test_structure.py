@@ -1,4 +1,4 @@
-"""PNG and MP4 by their structure: what is whole has no fault, what was damaged has one, and little is read at once."""
+"""The structure of PNG and MP4: intact files have no fault, damaged ones have one, and little is read at a time."""
 
 from collections.abc import Callable
 from io import BytesIO
@@ -38,7 +38,7 @@ LARGE = box(b"mdat", (16 + 8).to_bytes(8) + b"pictures", 1)
 
 
 def fault(check: Callable[[Callable[[int, int], bytes], int], str], data: bytes) -> str:
-    """What is wrong with it; nothing may be read beyond its end."""
+    """Return the fault of the data; nothing may be read beyond its end."""
 
     def read(first: int, last: int) -> bytes:
         assert 0 <= first <= last < len(data)

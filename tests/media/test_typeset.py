@@ -38,8 +38,8 @@ def test_every_letter_is_there(text: str) -> None:
         ("lone \ud83d surrogate", "lone surrogate"),
         ("❤️ 👍🏽 👨‍👩‍👧", "❤ 👍 👨👩👧"),
         ("1️⃣", "1"),
-        ("سلام 5", "\ufeb3\ufefc\ufee1 5"),  # sin, the ligature of lam and alif, mim, as they join
-        ("שָׁלוֹם", "שלום"),  # vowel points are left out
+        ("سلام 5", "\ufeb3\ufefc\ufee1 5"),  # sin, the ligature of lam and alif, mim, joined
+        ("שָׁלוֹם", "שלום"),  # vowel points are dropped
         ("नि", f"{MISSING}{MISSING}"),
         ("", ""),
         ("\u200d", ""),
@@ -108,7 +108,7 @@ def test_evened_lines_are_as_many_as_filled_ones_and_never_longer_than_the_room(
 
 
 def drawn(setting: Setting, width: int, height: int) -> tuple[int, int, int, int]:
-    """The box around what is drawn on a canvas three times as large."""
+    """Return the bounding box of what is drawn on a canvas three times as large."""
     canvas = Image.new("L", (3 * width, 3 * height))
     typeset.draw(ImageDraw.Draw(canvas), setting, (1.5 * width, 1.5 * height), 255)
     return canvas.getbbox() or (0, 0, 0, 0)
@@ -150,7 +150,7 @@ def test_a_text_too_long_for_its_box_ends_in_dots() -> None:
 
 
 def test_a_letter_keeps_its_accents_when_a_word_is_split() -> None:
-    text = "x\u0331" * 60  # there is no such letter in one: the accent stays a character of its own
+    text = "x\u0331" * 60  # no such letter is precomposed: the accent stays a character of its own
     assert not any(unicodedata.combining(line[0]) for line in typeset.typeset(text, 100, 100).lines)
 
 

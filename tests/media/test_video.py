@@ -14,7 +14,7 @@ SMALL = Size(160, 90)
 
 
 def a_picture(size: Size = SMALL) -> bytes:
-    """A black bar on white, left of the middle."""
+    """Return a black bar on white, left of the middle."""
     image = Image.new("RGB", size, "white")
     ImageDraw.Draw(image).rectangle((size.width // 4, 0, size.width // 4 + 3, size.height), fill="black")
     target = BytesIO()
@@ -29,7 +29,7 @@ def frames(data: bytes, folder: Path) -> list[Image.Image]:
 
 
 def bar(frame: Image.Image) -> float:
-    """Where the bar is in `frame`, in fractions of pixels."""
+    """Return the position of the bar in `frame`, in fractions of pixels."""
     row = ImageChops.invert(frame).resize((frame.width, 1), Image.Resampling.BOX).tobytes()
     dark = [max(0, value - 20) for value in row]
     return sum(x * value for x, value in enumerate(dark)) / sum(dark)
@@ -88,7 +88,7 @@ def test_every_frame_is_there_and_the_first_is_the_picture(whole: bytes, tmp_pat
 
 
 def test_the_zoom_is_slow_and_does_not_tremble(tmp_path: Path) -> None:
-    """From frame to frame the bar moves outwards by nearly the same fraction of a pixel, never in jumps."""
+    """From frame to frame the bar moves outwards by nearly the same fraction of a pixel, and never jumps."""
     size = Size(320, 180)
     places = [bar(frame) for frame in frames(mock_video(a_picture(size), size, 2, 24), tmp_path)]
     middle = size.width / 2
@@ -133,7 +133,7 @@ def test_a_mock_that_takes_too_long_is_given_up() -> None:
 
 
 def test_a_video_cut_short_is_refused_wherever_it_was_cut(whole: bytes) -> None:
-    """Also between two frames, where ffmpeg itself notices nothing."""
+    """This includes cuts between two frames, which ffmpeg itself does not notice."""
     for end in [*range(0, len(whole), len(whole) // 7), *range(len(whole) - 5, len(whole))]:
         with pytest.raises(MediaError):
             check_video(whole[:end])

@@ -117,8 +117,8 @@ def test_it_stops_within_a_second_and_leaves_nothing(tmp_path: Path) -> None:
 
     with pytest.raises(Stopped):
         waveform_video(a_cover(), tmp_path / "demo.wav", tmp_path / "video.mp4", stopping=stopping, timeout_s=60)
-    assert len(asked) == 1, "it stops at the first yes"
-    assert ffmpeg.STOP_S < 1, "and asks more often than once a second"
+    assert len(asked) == 1, "it stops at the first true answer"
+    assert ffmpeg.STOP_S < 1, "it asks more often than once a second"
     assert time.monotonic() - asked[0] < 30
     assert [path.name for path in tmp_path.iterdir()] == ["demo.wav"]
 
@@ -149,14 +149,14 @@ def test_a_video_of_another_length_is_not_accepted(
 
 
 def test_memory_does_not_grow_with_the_track(tmp_path: Path) -> None:
-    """The file is written, not returned: ffmpeg's frames and the cover are all that is held."""
+    """The file is written, not returned: only ffmpeg's frames and the cover are held."""
     demo_track(tmp_path / "demo.wav", 20)
     program = (
         "import sys; from pathlib import Path; from resource import *;"
         "from retake.media.waveform import waveform_video;"
         "waveform_video(Path(sys.argv[1]).read_bytes(), Path(sys.argv[2]), Path(sys.argv[3]),"
         " stopping=lambda: False, timeout_s=60);"
-        # Not RUSAGE_SELF: after an exec that still counts the process which forked.
+        # Not RUSAGE_SELF: after an exec it still counts the process that forked.
         "own = Path('/proc/self/status').read_text().partition('VmHWM:')[2].split()[0];"
         "print(own, getrusage(RUSAGE_CHILDREN).ru_maxrss)"
     )

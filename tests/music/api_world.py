@@ -1,4 +1,4 @@
-"""The API over real HTTP, its database empty, and a person's view of it."""
+"""The API over real HTTP on an empty database, and a person's view of it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +22,7 @@ HOOK_SECRET = "a-secret-of-the-hook"
 
 
 class ApiWorld:
-    """A service without workers, reached by HTTP. `woken` counts how often workers would have been woken."""
+    """A service without workers, called over HTTP. `woken` counts how often workers would have been woken."""
 
     def __init__(self, url: str) -> None:
         self.database = open_music_database(url, SystemClock())
@@ -53,7 +53,7 @@ class ApiWorld:
         self.database.close()
 
     def begin_anew(self) -> None:
-        """Forget everything: for the next test."""
+        """Delete everything, for the next test."""
         self.woken, self.store._uploads_per_day, self.on_update = 0, 100, self.updates.append
         self.updates.clear()
         for entry in self.bucket.list(""):
@@ -84,10 +84,10 @@ class ApiWorld:
     def shown(self, number: int) -> dict[str, Any]:
         return dict(self.get(number).json())
 
-    # --- what programs outside do -------------------------------------------------------------------------------
+    # --- what other programs do -------------------------------------------------------------------------------------
 
     def put(self, state: str, **columns: Any) -> int:
-        """A pipeline in this state, as if it had come that far; return its id."""
+        """Create a pipeline in this state, as if it had come that far; return its id."""
         with self.database.transaction() as cursor:
             values = {"track_title": "Night Drive", "audio": "night.wav", "state": state, "run_number": 1, **columns}
             row = cursor.row(insert(pipelines).values(values).returning(pipelines.c.id))
@@ -95,7 +95,7 @@ class ApiWorld:
         return int(row[0])
 
     def job(self, number: int, step: str, status: str = "succeeded", **columns: Any) -> int:
-        """An attempt; return its id."""
+        """Create an attempt; return its id."""
         with self.database.transaction() as cursor:
             values = {"pipeline_id": number, "step": step, "status": status, **columns}
             row = cursor.row(insert(pipeline_jobs).values(values).returning(pipeline_jobs.c.id))
@@ -112,7 +112,7 @@ class ApiWorld:
 
 @contextmanager
 def served(url: str) -> Iterator[ApiWorld]:
-    """The API with its database at `url`, over HTTP."""
+    """Serve the API over HTTP with its database at `url`."""
     world = ApiWorld(url)
     try:
         with world.serving():

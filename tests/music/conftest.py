@@ -19,14 +19,15 @@ from postgres import FAST, new_database, or_skipped, server
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """A server for these tests: the URL of its databases, without a name. Where there is none the tests are skipped."""
+    """Start a PostgreSQL for these tests; yield the URL of its databases, without a name. Skip the tests if there is
+    none."""
     with or_skipped(), server(*FAST) as base:
         yield base
 
 
 @pytest.fixture
 def postgres_url(postgres: str) -> str:
-    """A database of the test's own, without tables."""
+    """Create a database for the test, without tables; return its URL."""
     return new_database(postgres)
 
 
@@ -44,14 +45,14 @@ def postgres_world(postgres: str) -> Iterator[ApiWorld]:
 
 @pytest.fixture
 def api(sqlite_world: ApiWorld) -> ApiWorld:
-    """The API on SQLite, its database empty."""
+    """Return the API on SQLite, with an empty database."""
     sqlite_world.begin_anew()
     return sqlite_world
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def each_api(request: pytest.FixtureRequest) -> ApiWorld:
-    """The API on either database, which is empty."""
+    """Return the API on either database, which is empty."""
     world: ApiWorld = request.getfixturevalue(f"{request.param}_world")
     world.begin_anew()
     return world
@@ -59,7 +60,7 @@ def each_api(request: pytest.FixtureRequest) -> ApiWorld:
 
 @pytest.fixture(scope="module")
 def vendors() -> Iterator[tuple[Sandbox, FakeClock]]:
-    """The vendors of a module's tests, and the clock that they share."""
+    """Yield the vendors of a module's tests, and the clock they share."""
     clock = FakeClock(START)
     with Sandbox(pace=Pace(0, 0, 0), quick=True, seed=7, clock=clock) as sandbox:
         yield sandbox, clock
@@ -67,7 +68,7 @@ def vendors() -> Iterator[tuple[Sandbox, FakeClock]]:
 
 @pytest.fixture
 def rigs(vendors: tuple[Sandbox, FakeClock], tmp_path: Path) -> Iterator[Callable[..., Rig]]:
-    """What makes a rig, on a database of the test's own unless its `url` is given; each test has a day of its own."""
+    """Yield a function that creates a rig, on a new database unless `url` is given. Each test has a day of its own."""
     sandbox, clock = vendors
     clock.moment = (clock.moment + timedelta(days=1)).replace(hour=12, minute=0, second=0, microsecond=0)
     made: list[Rig] = []
@@ -86,13 +87,13 @@ def rigs(vendors: tuple[Sandbox, FakeClock], tmp_path: Path) -> Iterator[Callabl
 
 @pytest.fixture
 def rig(rigs: Callable[..., Rig]) -> Rig:
-    """A rig with the settings as they are from the start."""
+    """Return a rig with the default settings."""
     return rigs()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A database of each kind, without tables."""
+    """Return the URL of a database of each kind, without tables."""
     if request.param == "sqlite":
         return f"sqlite:{tmp_path}/music.sqlite3"
     return str(request.getfixturevalue("postgres_url"))
@@ -100,7 +101,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 @pytest.fixture
 def desks(tmp_path: Path) -> Iterator[Callable[..., Desk]]:
-    """What makes the processes of a test, which share their vendors and clock."""
+    """Yield a function that creates the processes of a test, which share their vendors and clock."""
     made: list[Desk] = []
 
     def make(url: str = "", **chosen: Any) -> Desk:

@@ -1,6 +1,6 @@
 """Deaths of the service before and after each of its writes and calls, one by one.
 
-A death raises `Died`, which no code of the package catches: nothing more is done by that process.
+A death raises `Died`, which no code of the package catches: the process does nothing more.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from retake.vendors import download, http, telegram, youtube_account
 
 
 class Fate:
-    """Counts the points at which a process can die, and dies at those that are planned."""
+    """Counts the points at which a process can die, and dies at the planned ones."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -32,7 +32,7 @@ class Fate:
         self.count, self.plan, self.deaths = 0, frozenset(plan), 0
 
     def point(self, *, inside: bool = False) -> None:
-        """Die here, if that is planned. `inside` is of a transaction that is not committed yet."""
+        """Die here, if that is planned. `inside` means within a transaction that is not yet committed."""
         self.count += 1
         if self.count - 1 in self.plan:
             self.deaths += 1
@@ -40,7 +40,7 @@ class Fate:
 
 
 class MortalBucket(MemoryBucket):
-    """A bucket whose writes a process may die before and after."""
+    """A bucket whose process may die before and after each write."""
 
     def __init__(self, fate: Fate) -> None:
         super().__init__()
@@ -89,8 +89,8 @@ _videos: dict[tuple[bytes, bytes, str], bytes] = {}
 
 
 def make_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let videos and thumbnails of the same cover, track and words be made once by ffmpeg and Pillow: they would come
-    out the same each time, and nothing in between is a point at which a process dies."""
+    """Let ffmpeg and Pillow make videos and thumbnails of the same cover, track and words only once. They would be the
+    same each time, and a process cannot die in between."""
 
     def made_once(cover: bytes, audio: Path, out: Path, *, colour: str, **limits: Any) -> None:
         made_of = cover, audio.read_bytes(), colour

@@ -1,4 +1,5 @@
-"""A process of the service with Telegram: a rig, and what sends messages and takes updates, a turn at a time."""
+"""A process of the service with Telegram: a rig, and the loops that send messages and take updates, a turn at a
+time."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,7 @@ ME, STRANGER = 1, 666
 
 
 class Desk:
-    """One process of the service: a rig, with what talks to Telegram."""
+    """A process of the service: a rig with its Telegram loops."""
 
     def __init__(self, url: str, folder: Path, **shared: Any) -> None:
         self.rig = Rig(url, folder, **shared)
@@ -27,7 +28,7 @@ class Desk:
         self.begin()
 
     def begin(self) -> None:
-        """Start the process anew."""
+        """Restart the process."""
         self.rig.begin()
         self.inbox = TelegramInbox(self.rig.actions, self.bot, [ME], 42)
         self.polling = poll_loop(self.bot, self.inbox, "me", 0)
@@ -36,7 +37,7 @@ class Desk:
         return turn_of(self.polling)
 
     def pending(self, step: str = "meta", **values: Any) -> tuple[PipelineRow, int]:
-        """Return a pipeline whose `step` waits for a yes, and the id of the message about it."""
+        """Return a pipeline whose `step` waits for approval, and the id of the message about it."""
         row = self.rig.begun(step, **values)
         self.rig.settle()
         self.outbox.send(30)

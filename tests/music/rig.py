@@ -1,5 +1,5 @@
 """A music pipeline in which everything is real but the vendors and the clock: a database, a bucket, the clients over
-HTTP to stand-ins, ffmpeg. Workers and upkeep run in this thread, a turn at a time.
+HTTP to stand-ins, and ffmpeg. Workers and upkeep run in this thread, a turn at a time.
 
     rig = Rig(url, tmp_path)
     pipeline = rig.create()
@@ -59,11 +59,12 @@ MADE = {
 """By column: the step that follows it, and the file's name."""
 
 VIDEO = b"video" * 120_000
-"""Three chunks of 256 KiB: YouTube's stand-in takes anything for a video."""
+"""Three chunks of 256 KiB: YouTube's stand-in accepts anything as a video."""
 
 
 class Rig:
-    """One process of the service, without its threads; another with the same `sandbox` and `bucket` is a second one."""
+    """A process of the service without its threads; another rig with the same `sandbox` and `bucket` is a second
+    process."""
 
     def __init__(
         self,
@@ -99,7 +100,7 @@ class Rig:
             (folder / "demo.wav").write_bytes(demo())
 
     def begin(self) -> None:
-        """Start the process anew on the same database."""
+        """Restart the process on the same database."""
         own = self.settings.music
         self.actions = PipelineActions(self.database, uploads_per_day=own.uploads_per_day, telling=True)
         self.calls = CallBook(self.database, daily_cap_usd=own.daily_cap_usd)
@@ -121,14 +122,14 @@ class Rig:
         return self.actions.create(NewPipeline(title, audio, **new)).pipeline
 
     def insert(self, **values: Any) -> PipelineRow:
-        """Insert a row, as a program outside would."""
+        """Insert a row, as another program would."""
         with self.database.transaction() as cursor:
             row = cursor.row(insert(pipelines).values(values).returning(pipelines.c.id))
         assert row
         return self.get(int(row[0]))
 
     def before(self, step: str, *, video: bytes = VIDEO, **values: Any) -> PipelineRow:
-        """Return a pipeline that waits for the yes to what comes before `step`, with what is made by then."""
+        """Return a pipeline that waits for approval before `step`, with everything made by then."""
         known: dict[str, Any] = {"track_title": "Paper Boats", "audio": "demo.wav", "take": 1, "run_number": 1}
         row = self.insert(**{**known, "state": BEFORE[step], **values})
         files = {"cover_url": picture(), "video_url": video, "thumbnail_url": picture("JPEG")}
@@ -145,7 +146,7 @@ class Rig:
         return self.actions.change(row.id, lambda cursor, now: urls)
 
     def begun(self, step: str, **values: Any) -> PipelineRow:
-        """Return a pipeline whose `step` has been started, and not yet worked on."""
+        """Return a pipeline whose `step` has been started, but not yet worked on."""
         return self.create() if step == "cover" else self.actions.approve(self.before(step, **values).id)
 
     def attempts(self, pipeline: PipelineRow | int) -> list[tuple[int, str, str | None]]:
@@ -154,7 +155,7 @@ class Rig:
         return [(job.attempt, job.status, job.error_code) for job in jobs]
 
     def work(self) -> int:
-        """Work until nothing can be done at this moment, and return how many runs were worked on."""
+        """Work until nothing can be done now, and return how many runs were worked on."""
         count = 0
         while self.worker.work_once():
             count += 1
@@ -162,7 +163,7 @@ class Rig:
         return count
 
     def settle(self, hours: float = 1.0) -> None:
-        """Work, with upkeep, until everything that is due within so many hours is done."""
+        """Work, with upkeep, until everything due within so many hours is done."""
         end = self.clock.now() + timedelta(hours=hours)
         while True:
             self.upkeep.look()
@@ -182,7 +183,7 @@ class Rig:
         return self.actions.get(pipeline if isinstance(pipeline, int) else pipeline.id)
 
     def approve_until(self, pipeline: PipelineRow, state: str, do: Callable[[], object] = lambda: None) -> PipelineRow:
-        """Say yes to everything until the pipeline is in `state`."""
+        """Approve everything until the pipeline is in `state`."""
         for _ in range(20):
             self.settle()
             row = self.get(pipeline)

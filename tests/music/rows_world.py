@@ -1,8 +1,7 @@
 """Rows of music pipelines as a service leaves them, without its workers and vendors.
 
-rows = Rows(f"sqlite:{tmp_path}/music.db")
-pipeline = rows.create()
-rows.fail("PiAPI answered 500", "ERR_TEMPORARY_UNAVAILABLE")     # what a worker did with the run that waits
+rows = Rows(f"sqlite:{tmp_path}/music.db") pipeline = rows.create() rows.fail("PiAPI answered 500",
+"ERR_TEMPORARY_UNAVAILABLE")     # what a worker did with the waiting run
 """
 
 from datetime import UTC, datetime
@@ -47,11 +46,11 @@ class Rows:
         return self.actions.create(NewPipeline(title, "boats.wav")).pipeline
 
     def at(self, pipeline: PipelineRow, step: MusicStep) -> PipelineRow:
-        """Let the pipeline run at a step, as if everything before it were done."""
+        """Move the pipeline to a step, as if everything before it were done."""
         return self.actions.change(pipeline.id, lambda cursor, row: {"state": running(step)})
 
     def begin(self) -> JobAttempt:
-        """Claim the run that waits and begin an attempt."""
+        """Claim the waiting run and begin an attempt."""
         run = self.database.ledger.claim("w", pipeline="music")
         assert run, "no run waits"
         attempt = self.attempts.begin(run)

@@ -1,10 +1,8 @@
 """The real service as a subprocess, against a sandbox in this process.
 
-service = ServiceProcess(folder, sandbox.url, database_url)
-service.start()
-service.post("/api/music/pipeline", track_title="Paper Boats", audio="demo.wav")
-service.kill()                          # SIGKILL; what it was doing is resumed as soon as a service runs again
-service.freeze()                        # SIGSTOP; the same, although it will wake (`thaw`)
+service = ServiceProcess(folder, sandbox.url, database_url) service.start() service.post("/api/music/pipeline",
+track_title="Paper Boats", audio="demo.wav") service.kill()                          # SIGKILL; its work is resumed as
+soon as a service runs again service.freeze()                        # SIGSTOP; the same, although it will wake (`thaw`)
 """
 
 import json
@@ -41,7 +39,7 @@ class Answer(NamedTuple):
 
 
 class ServiceProcess:
-    """One process of the service; several may share a folder, a sandbox and a database."""
+    """A process of the service; several may share a folder, a sandbox and a database."""
 
     def __init__(self, folder: Path, sandbox_url: str, database: str, **music: Any) -> None:
         self.folder, self.url = folder, ""
@@ -82,16 +80,16 @@ class ServiceProcess:
         return self
 
     def kill(self) -> None:
-        """Kill it, as the kernel does when memory is short. Its steps, and those of all others, have been silent for
-        long then: the next service resumes them at once."""
+        """Kill it, as the kernel does when memory is short. All running steps then count as long silent, so the next
+        service resumes them at once."""
         assert self.process
         self.process.kill()
         self._ended()
         self._fall_silent()
 
     def freeze(self) -> None:
-        """Stop it between two of its transactions: in the middle of one it would keep SQLite's lock from everybody. Its
-        steps have been silent for long then, as after `kill`."""
+        """Freeze it between two of its transactions: within one it would keep SQLite's lock from everybody. Its steps
+        then count as long silent, as after `kill`."""
         assert self.process
         database = Path(self._database.removeprefix("sqlite:"))
         while True:
@@ -117,7 +115,7 @@ class ServiceProcess:
             database.close()
 
     def stop(self) -> int:
-        """Ask it to end, and return its exit code."""
+        """Ask it to end; return its exit code."""
         assert self.process
         self.process.send_signal(signal.SIGTERM)
         return self._ended()

@@ -1,4 +1,4 @@
-"""`retake check` of music: rows against files against their partners, on SQLite and PostgreSQL."""
+"""`retake check` of music: rows, files and their partners compared, on SQLite and PostgreSQL."""
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -30,7 +30,7 @@ def checked(rows: Rows) -> CheckReport:
 
 
 def filled(rows: Rows) -> PipelineRow:
-    """One that is at work, one that failed, one with a cover, which is returned."""
+    """Create a pipeline at work, one that failed, and one with a cover, which is returned."""
     with_cover = rows.create("with a cover")
     attempt = rows.begin()
     rows.pay(attempt, "accepted")
@@ -55,7 +55,7 @@ def test_pipelines_need_no_files_yet(rows: Rows) -> None:
 
 
 def change(rows: Rows, statement: Any) -> None:
-    """Change something as a program outside would: on a connection that keeps no constraint."""
+    """Change something as another program would, on a connection without constraints."""
     engine = rows.database.database.engine
     if engine.dialect.name == "sqlite":
         engine = create_engine(f"sqlite:///{rows.settings.music.database.removeprefix('sqlite:')}", poolclass=NullPool)
@@ -90,7 +90,7 @@ def _never_sent(rows: Rows, row: PipelineRow) -> None:
 
 
 class Planted(NamedTuple):
-    """Damage to the pipeline that has a cover, and its code."""
+    """A kind of damage to the pipeline that has a cover, and its code."""
 
     name: str
     plant: Callable[[Rows, PipelineRow], Any]

@@ -1,4 +1,4 @@
-"""What people may do with a pipeline in each state, and what a retry goes on with."""
+"""What people may do with a pipeline in each state, and where a retry continues."""
 
 import re
 import time
@@ -122,7 +122,7 @@ def test_what_is_saved_is_done_though_its_run_is_created_only_later(rig: Rig, mo
 
     with monkeypatch.context() as patch:
         patch.setattr(SqlLedger, "create_for_task", away)
-        row = rig.create()  # an error would have it created again, and paid for twice
+        row = rig.create()  # an error would lead to a second, paid creation
     rig.settle()
     with monkeypatch.context() as patch:
         patch.setattr(SqlLedger, "create_for_task", away)
@@ -134,7 +134,7 @@ def test_what_is_saved_is_done_though_its_run_is_created_only_later(rig: Rig, mo
 
 @pytest.mark.parametrize("began", [True, False])
 def test_a_step_that_kills_four_workers_fails(rig: Rig, monkeypatch: pytest.MonkeyPatch, began: bool) -> None:
-    """Whether they die in the step or before it has begun: the step that failed is that one."""
+    """They die in the step or before it has begun: it is that step which failed."""
     rig.sandbox.order("imagine#1=task-failed")
     row = rig.create()
     rig.settle()
@@ -180,7 +180,7 @@ ACTIONS: dict[str, Callable[[Rig, int], Any]] = {
 
 
 def _expected(state: str, action: str) -> str | None:
-    """Return the state that follows by the contract, or None where it is refused."""
+    """Return the state that follows according to the contract, None if the action is refused."""
     step, _, phase = state.rpartition("_")
     pending = phase == "pending"
     final = state in ("published", "cancelled")

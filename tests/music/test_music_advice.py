@@ -1,7 +1,7 @@
-"""What a person is told to do about a music pipeline is accepted: by `status`, alerts, Telegram and in the reasons of
-failures. Each command is carried out.
+"""Advice about a music pipeline is always accepted, whether `status`, alerts, Telegram or the reason of a failure gives
+it. Each advised command is carried out.
 
-RETAKE_SEEDS says how many worlds the search plays; RETAKE_SEED replays one.
+RETAKE_SEEDS sets how many worlds the search tries; RETAKE_SEED replays one.
 """
 
 import os
@@ -84,7 +84,7 @@ def awaiting(step: MusicStep) -> Callable[[Rows], None]:
 
 
 def written(state: str, reason: str | None = None) -> Callable[[Rows], None]:
-    """As another program writes a row, without attempts."""
+    """Write a row as another program does, without attempts."""
 
     def make(rows: Rows) -> None:
         rows.actions.change(rows.create().id, lambda cursor, row: {"state": state, "failed_reason": reason})
@@ -116,7 +116,7 @@ def test_each_command_that_is_advised_is_accepted_and_helps(name: str, tmp_path:
     texts = {*told(rows.settings, rows.bucket, rows.clock)}
     [need] = needs(rows.settings, rows.bucket, rows.clock)
     advised = [words for text in sorted(texts) for words in commands_in(text)]
-    assert len([words for words in advised if words[1] in ACTS]) >= 2, "by status and by an alert"
+    assert len([words for words in advised if words[1] in ACTS]) >= 2, "both status and an alert give advice"
     rows.database.close()
     for words in advised:
         with closing((rows := world()).database):
@@ -137,7 +137,7 @@ def test_a_message_about_a_decision_names_what_can_be_decided(tmp_path: Path) ->
 
 
 class AdvisedWorld(Simulation):
-    """A simulation in which all advice is taken before each order, in a copy."""
+    """A simulation that follows all advice, in a copy, before each order."""
 
     def __init__(self, seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(seed, folder, monkeypatch)
@@ -163,7 +163,7 @@ class AdvisedWorld(Simulation):
         music = self.two.settings.music._replace(database=f"sqlite:{path}", uploads_per_day=None)
         settings = self.two.settings._replace(music=music)
         take(words, context_of(settings, bucket, clock))
-        if re.match(r"music-\d+ ", text):  # a need
+        if re.match(r"music-\d+ ", text):  # something that needs a person
             assert text not in needs(settings, bucket, clock), words
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with music becomes alerts, which close when it is right again."""
+"""Problems of music become alerts, which close once they are solved."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -112,7 +112,7 @@ def test_a_step_that_the_cap_holds_back_is_told_once_a_day(rows: Rows) -> None:
     assert (key, it.code, it.occurrence) == ("cap_reached/music", "cap_reached", "2026-11-22")
     assert "1.000 of 1.000 USD" in it.message
     rows.clock.moment += timedelta(days=1)
-    assert found(rows) == {}, "it is tried again, and nobody knows yet what comes of it"
+    assert found(rows) == {}, "it is being retried, with an open outcome"
     again = rows.attempts.begin(rows.database.ledger.runs()[0])
     assert again
     rows.attempts.interrupt(again, it.message, CAP_REACHED)
@@ -191,7 +191,7 @@ def test_bad_rates_are_an_alert_of_music(rows: Rows) -> None:
     watch_of(rows).look()
     board = BoardStore(rows.bucket, rows.clock).read()
     assert board.alerts["kpi"].pipelines == ["music"]
-    assert not BoardDocument.read(rows.bucket).shared_alerts  # which a tick of the story would have to look at
+    assert not BoardDocument.read(rows.bucket).shared_alerts  # which a tick of the story would have to read
     assert rows.bucket.list("kpi/")
 
 

@@ -1,4 +1,4 @@
-"""The API, row by row: what each call answers, what each refuses, and that a refusal changes nothing."""
+"""The API, row by row: the answers of each call, its refusals, and that a refusal changes nothing."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -416,7 +416,7 @@ def test_a_store_that_is_away_is_said_to_be(api: ApiWorld, monkeypatch: pytest.M
     monkeypatch.setattr(api.store, "get", away)
     refused(api.get(number), 503)
     monkeypatch.setattr(api.database, "reading", away)
-    assert "db.example" not in refused(api.http.get("/health"), 503)  # asked without a key
+    assert "db.example" not in refused(api.http.get("/health"), 503)  # requested without a key
 
 
 def test_a_bug_is_answered_without_its_details(api: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,5 +424,5 @@ def test_a_bug_is_answered_without_its_details(api: ApiWorld, monkeypatch: pytes
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr(api.store, "get", broken)
-    # The server drops the connection after a bug, perhaps as the next test asks its question.
+    # The server drops the connection after a bug, possibly while the next test sends its request.
     assert "secret" not in refused(api.get(1, headers={"Connection": "close"}), 500)

@@ -1,4 +1,4 @@
-"""The doctor's checks of what the music service needs: keys, folder, ffmpeg, vendors."""
+"""The doctor's checks for the music service: keys, folder, ffmpeg, vendors."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The service dies at each point of each step, alone and twice: at most one picture an intent, at most one video, and
+"""The service dies at each point of each step, once and twice: at most one picture per intent, at most one video, and
 nothing stays stuck."""
 
 import os
@@ -23,7 +23,7 @@ from retake.operations.examinations import check_bucket
 from retake.testing.vendors import Died
 
 PAIRS = int(os.environ.get("RETAKE_MUSIC_PAIRS") or 12)
-"""Pairs of deaths of each step, on each kind of database."""
+"""Pairs of deaths in each step, on each kind of database."""
 
 BEFORE = {step: f"{before}_pending" for before, step in FOLLOWING.items()}
 FILES = {"cover_url": "cover-1.png", "video_url": "video-2.mp4", "thumbnail_url": "thumb-3.jpg"}
@@ -43,7 +43,7 @@ class MortalRig(Rig):
         self.files = {name: self.bucket.read(f"music/{self.model.id}/{name}")[0] for name in FILES.values()}
 
     def pipeline_before(self, step: str) -> int:
-        """Return a pipeline that waits for the yes to what comes before `step`, with what is made by then."""
+        """Return a pipeline that waits for approval before `step`, with everything made by then."""
         made: dict[str, Any] = {"state": BEFORE[step], "take": 5, "track_title": "Paper Boats", "audio": "demo.wav"}
         made |= {name: getattr(self.model, name) for name in ("metadata_json", "review_json", *FILES)}
         with self.database.transaction() as cursor:
@@ -54,8 +54,8 @@ class MortalRig(Rig):
         return int(row[0])
 
     def live_through(self, step: str, *deaths: int) -> PipelineRow:
-        """Begin the step and work until nothing is left to do, dying at these points and starting again. What one
-        death leaves needs nobody: the service mends it."""
+        """Begin the step and work until nothing is left to do, dying at these points and restarting. After one death
+        the service recovers without help."""
         self.fate.reset()
         key = f"case {time.time_ns()}"
         number = None if step == "cover" else self.pipeline_before(step)
@@ -78,7 +78,7 @@ class MortalRig(Rig):
         return self.create(idempotency_key=key) if number is None else self.get(number)
 
     def case(self, step: str, *deaths: int) -> None:
-        """Live through the step, and check that it has come to its end and was paid for at most once an intent."""
+        """Live through the step, and check that it ended and was paid for at most once per intent."""
         kind = KINDS.get(step, "imagine")
         billed = self.billed(kind)
         row = self.live_through(step, *deaths)
@@ -101,7 +101,7 @@ class MortalRig(Rig):
         assert {run.status for run in self.database.ledger.of_task(row.task_id)} <= {"succeeded"}, where
 
     def check_whole(self) -> None:
-        """`retake check` finds nothing to be done: rows, files, runs and bills fit together."""
+        """Check that `retake check` finds nothing: rows, files, runs and bills agree."""
         clock = FakeClock(self.clock.now())  # a second look takes time, which the rig does not have
         report = check_bucket(open_operations(self.settings, clock, self.bucket))
         assert report.complete, report.findings
@@ -136,7 +136,7 @@ def test_whenever_the_service_dies_the_step_comes_to_its_end_and_nothing_is_paid
 @pytest.mark.parametrize("step", STEPS)
 def test_it_may_die_twice(rig: MortalRig, step: str) -> None:
     seed = int(os.environ.get("RETAKE_MUSIC_SEED") or time.time_ns() % 1_000_000)
-    print(f"RETAKE_MUSIC_SEED={seed}")  # noqa: T201 (set it, and the same pairs are tried again)
+    print(f"RETAKE_MUSIC_SEED={seed}")  # noqa: T201  set it to try the same pairs again
     rig.case(step)
     points, random = rig.fate.count, Random(seed)
     for _ in range(PAIRS):

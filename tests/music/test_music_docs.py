@@ -1,4 +1,4 @@
-"""docs/music.md says what the rules and the tables do."""
+"""docs/music.md agrees with the rules and the tables."""
 
 import re
 from pathlib import Path
@@ -24,7 +24,7 @@ def test_the_diagram_shows_what_people_can_do() -> None:
                 expected.add((state, states.running(rule(standing)), word))
             except Refusal:
                 continue
-    for step in (MusicStep.COVER, MusicStep.PUBLISH):  # a vendor's video or task may be there, and nobody can tell
+    for step in (MusicStep.COVER, MusicStep.PUBLISH):  # the vendor may have a video or task, and nobody can tell
         again = states.resolvable(Standing(states.AWAITING_MANUAL, failed_reason=f"{step}: what"))
         expected.add((states.AWAITING_MANUAL, states.running(again), "resolve again"))
     by_people = {edge for edge in EDGES if edge[2] not in ("create", "done", "outcome unknown", "resolve")}

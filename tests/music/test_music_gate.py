@@ -1,4 +1,4 @@
-"""What stands before the API: keys, sizes, Telegram's webhook, and the pages that need no key."""
+"""What guards the API: keys, sizes, Telegram's webhook, and the pages that need no key."""
 
 import re
 import socket
@@ -24,7 +24,7 @@ CALLS = [
 
 @pytest.fixture
 def anybody(api: ApiWorld) -> Iterator[httpx.Client]:
-    """A client without a key."""
+    """Yield a client without a key."""
     with httpx.Client(base_url=api.base, timeout=30) as client:
         yield client
 
@@ -94,7 +94,7 @@ def test_a_larger_body_is_refused(api: ApiWorld, path: str) -> None:
     [("Content-Length: 9999999999", b""), ("Transfer-Encoding: chunked", b"fffff\r\n" + b"x" * 70_000)],
 )
 def test_a_larger_body_is_refused_before_it_is_read(api: ApiWorld, length: str, begun: bytes) -> None:
-    """The client announces more than it ever sends, and has its answer all the same."""
+    """The client announces more than it ever sends, and still gets its answer."""
     began = time.monotonic()
     with socket.create_connection(("127.0.0.1", int(api.base.rpartition(":")[2])), timeout=120) as connection:
         head = f"POST {API} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n{length}\r\n\r\n"

@@ -1,4 +1,4 @@
-"""Messages on Telegram: one an event, in order, whatever Telegram answers."""
+"""Messages on Telegram: one per event, in order, whatever Telegram answers."""
 
 from collections.abc import Callable
 from threading import Event

@@ -1,4 +1,4 @@
-"""What the migrations make of an empty database is what retake/music/tables.py says."""
+"""The migrations turn an empty database into what retake/music/tables.py declares."""
 
 import ast
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ TABLES = sorted(SCHEMA.metadata.tables)
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
-    """With the newest tables, made by the migrations."""
+    """Yield a database with the newest tables, made by the migrations."""
     url = f"sqlite:{tmp_path}/music.db"
     if request.param == "postgresql":
         url = request.getfixturevalue("postgres_url")
@@ -39,7 +39,7 @@ def test_the_migrations_make_what_the_tables_say(database: Database) -> None:
 
 
 def test_the_very_text_of_the_schema_is_the_same(database: Database) -> None:
-    """Defaults, and rules of a table and of an index, which Alembic does not compare."""
+    """The text contains defaults and the rules of tables and indexes, which Alembic does not compare."""
     with database.engine.connect() as connection:
         migrated = rules(connection)
         SCHEMA.metadata.drop_all(connection)
@@ -49,7 +49,7 @@ def test_the_very_text_of_the_schema_is_the_same(database: Database) -> None:
 
 
 def rules(connection: Connection) -> set[str]:
-    """Every table, constraint and index, as the database itself words it."""
+    """Return every table, constraint and index, in the database's own words."""
     if connection.dialect.name == "sqlite":
         found = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
         made = [sql for (sql,) in found if SCHEMA.version_table not in sql]
@@ -70,7 +70,7 @@ def test_the_versions_known_are_the_files_that_are_there() -> None:
 
 
 def test_a_migration_imports_no_rule_that_may_change() -> None:
-    """It says what the tables were then; of the project it may use the types of columns alone."""
+    """It says what the tables were then; from the project it may import only the column types."""
     for path in SCHEMA.migrations.glob("versions/*.py"):
         tree = ast.parse(path.read_text("utf-8"))
         ours = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and "retake" in (node.module or "")]

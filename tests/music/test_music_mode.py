@@ -1,4 +1,4 @@
-"""The degraded modes of the bucket: what they hold back of a music pipeline, and what goes on."""
+"""The degraded modes of the bucket: what they hold back of a music pipeline, and what continues."""
 
 from collections.abc import Callable
 from itertools import count
@@ -36,7 +36,7 @@ def test_in_mode_2_nothing_is_paid_for_and_no_attempt_is_used_up(rig: Rig, step:
     assert (rig.get(row).state, rig.attempts(row), rig.billed(kind)) == (f"{step}_running", [HELD], before)
     rig.later(seconds=MODE_WAIT_S)
     assert rig.work() == 1
-    assert (rig.attempts(row), rig.billed(kind)) == ([HELD], before), "a look is no attempt"
+    assert (rig.attempts(row), rig.billed(kind)) == ([HELD], before), "checking is no attempt"
     set_mode(rig, FULL)
     rig.later(seconds=MODE_WAIT_S)
     assert rig.work() == 1

@@ -1,4 +1,4 @@
-"""A row with a value of another type, which SQLite takes into any column, fails alone."""
+"""A row with a value of another type, which SQLite accepts in any column, fails alone."""
 
 import shutil
 import sqlite3
@@ -28,7 +28,7 @@ ODD = (b"\xff", "yesterday", 1.5, -1, "\0")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with a pipeline at work, whose call is pending, and one that a program outside has inserted."""
+    """Create a database with a pipeline at work, whose call is pending, and one inserted by another program."""
     path = tmp_path_factory.mktemp("odd") / "music.db"
     world = World(path)
     world.create("odd")
@@ -42,7 +42,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def worlds(made: Path, tmp_path: Path) -> Iterator[Callable[[], "World"]]:
-    """Makes a copy of it, in place of the last one."""
+    """Yield a function that replaces the current copy of the database with a fresh one."""
     path, opened = tmp_path / "music.db", list[World]()
 
     def new() -> World:
@@ -58,14 +58,14 @@ def worlds(made: Path, tmp_path: Path) -> Iterator[Callable[[], "World"]]:
 
 
 class World(Rows):
-    """Such a database, and what may be written into it."""
+    """A copy of the database, and ways to write into it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(f"sqlite:{path}")
         self.path = path
 
     def write(self, table: str, column: str, value: object) -> bool:
-        """Write into the first row; return whether the column takes it."""
+        """Write into the first row; return whether the column accepts it."""
         connection = sqlite3.connect(self.path)
         try:
             with connection:
@@ -77,7 +77,7 @@ class World(Rows):
             connection.close()
 
     def look(self) -> None:
-        """Do what the service and the console do about all pipelines."""
+        """Do what the service and the console do to list all pipelines."""
         Upkeep(self.actions, Recovery(self.database.ledger, self.clock, pipeline="music")).look()
         with self.database.reading() as cursor:
             survey(cursor)

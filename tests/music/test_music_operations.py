@@ -1,4 +1,4 @@
-"""Music through the operators' port: how it stands, what it cost, what it can be ordered to do."""
+"""Music through the operators' port: its state, its cost, and its orders."""
 
 from collections.abc import Iterator
 from datetime import timedelta
@@ -90,7 +90,7 @@ def test_a_database_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     assert spent_today(report.pipelines[0]) == "not known: its database cannot be read"
     [told] = report.document()["pipelines"]
     assert told["needs"][0] == state.needs[0]
-    assert set(told["spend_today"].values()) == {None}, "the cap of 5 USD is that of other pipelines"
+    assert set(told["spend_today"].values()) == {None}, "the cap of 5 USD is for other pipelines"
     assert [it.verdict for it in rows.operations.check()] == [Verdict.FAULT]
 
 

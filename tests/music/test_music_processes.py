@@ -1,4 +1,4 @@
-"""The real service, killed and started again, and several of it on one database."""
+"""The real service, killed and restarted, and several services on one database."""
 
 import os
 import sqlite3
@@ -22,7 +22,7 @@ PATH = "/api/music/pipeline"
 
 
 class ObservedSandbox(Sandbox):
-    """A sandbox that tells `observe` of each call that it has carried out, before it answers."""
+    """A sandbox that reports each call to `observe` after carrying it out and before answering."""
 
     def __init__(self) -> None:
         self.observe: Callable[[RecordedCall], object] = lambda call: None
@@ -49,7 +49,7 @@ def service(sandbox: Sandbox, database: str, tmp_path: Path) -> Iterator[Service
 
 
 def pushed_on(service: ServiceProcess, number: int) -> str:
-    """Say yes to what is pending; return the state."""
+    """Approve what is pending; return the state."""
     row = service.pipeline(number)
     assert row["state"] != "failed", row["failed_reason"]
     if row["state"].endswith("_pending"):
@@ -59,7 +59,7 @@ def pushed_on(service: ServiceProcess, number: int) -> str:
 
 def test_killed_at_random_again_and_again_it_publishes_one_video(service: ServiceProcess, sandbox: Sandbox) -> None:
     seed = int(os.environ.get("RETAKE_KILLS_SEED") or time.time_ns() % 1_000_000)
-    print(f"RETAKE_KILLS_SEED={seed}")  # noqa: T201 (set it, and the same choices are made again)
+    print(f"RETAKE_KILLS_SEED={seed}")  # noqa: T201  set it to repeat the same choices
     random, kills, died_in = Random(seed), 0, Counter[str]()
     service.start()
     number = service.post(PATH, track_title="Paper Boats", audio="demo.wav").body["id"]
@@ -76,7 +76,7 @@ def test_killed_at_random_again_and_again_it_publishes_one_video(service: Servic
     assert service.stop() == 0
     [video] = sandbox.youtube.videos()
     assert (video["thumbnails"] >= 1, video["title"][:11]) == (True, "Paper Boats")
-    assert sum(call.carried_out for call in sandbox.calls("imagine")) == 1  # the vendor's history tells
+    assert sum(call.carried_out for call in sandbox.calls("imagine")) == 1  # found in the vendor's history
 
 
 @pytest.mark.parametrize("kind", ["imagine", "chat", "upload.start", "upload.put", "thumbnail"])
@@ -114,7 +114,7 @@ def test_killed_while_a_vendor_answers_it_goes_on_from_there(
 
 @pytest.fixture
 def pair(sandbox: Sandbox, tmp_path: Path) -> Iterator[tuple[ServiceProcess, ServiceProcess]]:
-    """Two processes on one database; neither runs yet."""
+    """Yield two processes on one database; neither runs yet."""
     first, second = (ServiceProcess(tmp_path, sandbox.url, f"sqlite:{tmp_path}/music.sqlite3") for _ in range(2))
     yield first, second
     first.end()
@@ -122,8 +122,8 @@ def pair(sandbox: Sandbox, tmp_path: Path) -> Iterator[tuple[ServiceProcess, Ser
 
 
 class FrozenIn:
-    """Freezes a service in a call of its own, once `let` allows it: the vendor has carried the call out, and its answer
-    is not on the way yet. `until` says of which call."""
+    """Freezes a service in a call of its own, once `let` allows it: the vendor has carried the call out, but its answer
+    is not on the way yet. `until` says which call."""
 
     def __init__(self, service: ServiceProcess, until: Callable[[RecordedCall], bool]) -> None:
         self._service, self._until = service, until
@@ -141,7 +141,7 @@ class FrozenIn:
 
 
 def woken_too_late(first: ServiceProcess, second: ServiceProcess) -> None:
-    """Let the first service find out that its step is another's by now; end both."""
+    """Let the first service find out that its step now belongs to another; end both."""
     first.thaw()
     eventually(lambda: "which is not saved" in first.log())
     assert [first.stop(), second.stop()] == [0, 0]
@@ -172,7 +172,8 @@ def test_frozen_in_a_paid_call_it_finds_the_step_done_by_another_and_orders_noth
 def test_frozen_in_an_upload_it_finds_the_video_published_by_another_and_sends_nothing(
     pair: tuple[ServiceProcess, ServiceProcess], sandbox: ObservedSandbox, kind: str
 ) -> None:
-    """Before its session is on record, and with all of the video, which is one chunk, at YouTube."""
+    """It is frozen before its session is recorded, and after all of the video, which is one chunk, has reached
+    YouTube."""
     first, second = pair
     first.start()
     number = first.post(PATH, track_title="Paper Boats", audio="demo.wav").body["id"]

@@ -1,4 +1,4 @@
-"""Publishing: tried once, taken up where it broke off, and never done twice."""
+"""Publishing: tried once, continued where it stopped, and never done twice."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -30,7 +30,7 @@ Rigs = Callable[..., Rig]
 
 
 class Tally:
-    """What has happened at YouTube since it was made."""
+    """Counts what has happened at YouTube since it was created."""
 
     def __init__(self, rig: Rig) -> None:
         self._rig, self._videos, self._sessions = rig, len(rig.sandbox.youtube.videos()), rig.sandbox.youtube.sessions()
@@ -56,7 +56,7 @@ def checked_published(rig: Rig, row: PipelineRow, tally: Tally) -> PipelineRow:
 
 
 def failed(rig: Rig, *orders: str) -> PipelineRow:
-    """Return a pipeline whose publishing has failed because of these orders, which are over."""
+    """Return a pipeline whose publishing failed because of these orders, which are withdrawn."""
     for order in orders:
         rig.sandbox.order(order)
     row = rig.begun("publish")
@@ -382,7 +382,7 @@ def test_the_limit_is_kept_when_many_are_published_at_once(rigs: Rigs, url: str)
 
 @contextmanager
 def frozen_at(point: str, meanwhile: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let the first worker that comes to a point find, when it goes on, that `meanwhile` has happened."""
+    """Let the first worker that reaches a point find, when it goes on, that `meanwhile` has happened."""
     waiting = [meanwhile]
 
     def before(function: Callable[..., Any]) -> Callable[..., Any]:

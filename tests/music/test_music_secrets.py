@@ -1,4 +1,4 @@
-"""No key, no bot URL and no session URI is in a log, an answer, a message or a row, whatever the vendors answer."""
+"""No key, bot URL or session URI appears in a log, an answer, a message or a row, whatever the vendors answer."""
 
 import asyncio
 import io
@@ -47,7 +47,7 @@ CALLS = {
 
 
 class EchoHandler(BaseHTTPRequestHandler):
-    """A vendor that refuses everything and repeats what it was sent, keys and all."""
+    """A vendor that refuses everything and repeats what it was sent, keys included."""
 
     def do_POST(self) -> None:
         sent = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode("utf-8", "replace")
@@ -84,7 +84,7 @@ class EchoHandler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def log(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
-    """What the service logs; it masks its keys, wherever they come from."""
+    """Yield the service's log, in which keys are masked wherever they come from."""
     monkeypatch.setattr("retake.errors._hidden", set())
     monkeypatch.setattr("retake.logs._masked", set())
     root, stream = logging.getLogger(), io.StringIO()
@@ -109,7 +109,7 @@ def echo() -> Iterator[ThreadingHTTPServer]:
 
 
 def rows_of(database: Path) -> str:
-    """Return every value of every table, but for `upload_session`."""
+    """Return every value of every table, except `upload_session`."""
     texts = []
     with sqlite3.connect(database) as connection:
         connection.row_factory = sqlite3.Row
@@ -122,7 +122,7 @@ def rows_of(database: Path) -> str:
 
 
 def answers_of(rig: Rig) -> str:
-    """Return what the API says of each pipeline, and of what it refuses."""
+    """Return the API's answers about each pipeline, and its refusals."""
     texts = []
     app = music_app(rig.actions, rig.bucket, str(KEYS.api))
 
@@ -140,7 +140,7 @@ def answers_of(rig: Rig) -> str:
 
 
 def speak(rig: Rig, url: str) -> None:
-    """Send the messages that wait, take a tap, and ask for updates, whatever comes of it."""
+    """Send the waiting messages, take a tap, and ask for updates, ignoring failures."""
     bot = TelegramBot(str(KEYS.telegram), f"{url}/telegram", 2.0)
     TelegramOutbox(rig.database, bot, 42, "me").send(30)
     inbox = TelegramInbox(rig.actions, bot, [1])

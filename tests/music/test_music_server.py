@@ -1,4 +1,4 @@
-"""music_service.py as a process: its one line, its exit codes, its end, and what its log has."""
+"""music_service.py as a process: its one line, its exit codes, its end, and its log."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def started(folder: Path, *arguments: str, environ: dict[str, str]) -> subproces
 
 
 def ended(folder: Path, *arguments: str, environ: dict[str, str]) -> tuple[int, str]:
-    """The exit code and the log of a service that does not begin to serve."""
+    """Return the exit code and log of a service that does not start to serve."""
     with started(folder, *arguments, environ=environ) as process:
         out, log = process.communicate(timeout=60)
     assert out == ""
@@ -79,7 +79,7 @@ def test_it_says_where_it_listens_and_a_signal_ends_it(
     url = address(running)
     assert health(url) == {"ok": True}
     assert (folder / "music/audio/demo.wav").stat().st_size > 1000
-    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))):  # a client that says nothing
+    with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2]))):  # a client that sends nothing
         assert health(url) == {"ok": True}, "the server has taken the connection before this one"
         began = time.monotonic()
         running.send_signal(number)

@@ -1,4 +1,4 @@
-"""The settings and keys of music: every fault is named, and none quotes a secret."""
+"""The settings and keys of music: every mistake is named, and no message quotes a secret."""
 
 import json
 from pathlib import Path

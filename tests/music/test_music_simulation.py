@@ -1,9 +1,9 @@
-"""Whatever happens, in any order: calls fail and tasks never end, the service dies or stands still while another
-process takes over, uploads expire, people give orders that make sense or not. In the end every pipeline is
-published or cancelled, nothing is paid for that is not on record, and no video is published twice.
+"""Random histories: calls fail and tasks never end, the service dies or freezes while another process takes over,
+uploads expire, people give sensible and absurd orders. In the end every pipeline is published or cancelled, every
+payment is recorded, and no video is published twice.
 
-RETAKE_SEEDS says how many worlds the searches play; one of these takes the time of forty of the story's. RETAKE_SEED
-plays one again.
+RETAKE_SEEDS sets how many worlds the searches try; one of these takes the time of forty of the story's. RETAKE_SEED
+replays one.
 """
 
 import json
@@ -56,7 +56,7 @@ FAULTS = {
 
 ORDERS = ("approve", "publish", "feedback", "retry", "retry_again", "cancel", "again", "resolve", "cancel_run")
 DEATH, HAPPENING = 0.015, 0.05
-"""The chance of each at each point where a process can die."""
+"""The chance of each at every point where a process can die."""
 
 
 class Chance(Fate):
@@ -73,14 +73,14 @@ class Chance(Fate):
         drawn = self._random.random()
         if drawn < DEATH:
             raise Died
-        if drawn > 1 - HAPPENING and not inside:  # inside of a transaction, nobody else could write
+        if drawn > 1 - HAPPENING and not inside:  # within a transaction nobody else could write
             self.calm = True
             self._happen()
             self.calm = False
 
 
 class Simulation:
-    """Two processes of the service on one database and bucket: `one` dies and stands still, `two` goes on."""
+    """Two processes of the service on one database and bucket: `one` dies and freezes, `two` keeps running."""
 
     def __init__(self, seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.random = random = Random(seed)
@@ -103,12 +103,12 @@ class Simulation:
         self.one, self.two = Rig(url, folder, **shared), Rig(url, folder, **shared)
         make_mortal(self.one.database.database, self.chance, monkeypatch)
         make_once(monkeypatch)
-        self.made_again: Counter[int] = Counter()  # uploads that a person had made anew: by pipeline
+        self.made_again: Counter[int] = Counter()  # uploads that a person ordered again, by pipeline
 
     # --- what happens ---------------------------------------------------------------------------------------------
 
     def meanwhile(self) -> None:
-        """The process stands still: time passes, and others do something."""
+        """Freeze the process: time passes, and others act."""
         match self.random.choice(["time", "time", "order", "order", "other", "other", "other", "fault"]):
             case "time":
                 self.clock.sleep(self.random.choice([1, 10, self.stuck_s]))
@@ -135,7 +135,7 @@ class Simulation:
         self.sandbox.order(f"{kind}{which}={fault}")
 
     def give_order(self, rig: Rig) -> None:
-        """What is next as a rule, and else whatever a person can say of a pipeline, whether it makes sense or not."""
+        """Give the usual next order, or else any order about a pipeline, sensible or not."""
         rows = self.rows()
         if not rows or (len(rows) < MOST_PIPELINES and self.random.random() < 0.3):
             rig.create(idempotency_key=f"request-{len(rows)}")  # after a death, the same request comes again
@@ -182,12 +182,12 @@ class Simulation:
                 self.one.begin()
                 self.clock.sleep(self.random.choice([1, self.stuck_s]))
             except RetakeError:
-                pass  # the service tells of it, and looks again
+                pass  # the service reports it, and tries again
             finally:
                 self.chance.calm = True
 
     def settle(self) -> None:
-        """Nothing fails any more: people say yes until every pipeline is published or cancelled."""
+        """Let nothing fail any more; approve until every pipeline is published or cancelled."""
         self.sandbox.withdraw_orders()
         two = self.two
         unlimited = two.settings.music._replace(daily_cap_usd=None, uploads_per_day=None)
@@ -229,7 +229,7 @@ class Simulation:
         assert not report.open, report.open
 
     def check_bills(self, rows: list[PipelineRow]) -> None:
-        """Each call that a vendor has carried out is on record, and none is made whose answer was on record."""
+        """Check that each call a vendor has carried out is recorded, and none is repeated whose answer was recorded."""
         calls = [call for row in rows for call in self.two.calls.of_pipeline(row.id) if call.outcome != "refused"]
         nonces = Counter(json.loads(call.facts)["nonce"] for call in calls if call.step == "cover")
         ordered = Counter(nonce_of(call) for call in self.sandbox.calls("imagine") if call.carried_out)
@@ -241,7 +241,7 @@ class Simulation:
         answered: dict[tuple[int, str, int], datetime] = {}
         for call in calls:
             before = answered.get(of := (call.pipeline_id, call.step, call.take))
-            assert before is None or call.requested_at <= before, f"{call} is made, and its answer was on record"
+            assert before is None or call.requested_at <= before, f"{call} is made although its answer was on record"
             if call.outcome == "accepted" and call.settled_at:
                 answered[of] = call.settled_at
 
@@ -249,7 +249,7 @@ class Simulation:
         return self.two.actions.listing(states.STATES)
 
     def videos_of(self, row: PipelineRow) -> list[str]:
-        """Return the videos that the pipeline's uploads have made."""
+        """Return the videos that the pipeline's uploads have created."""
         made = self.sandbox.youtube.videos() if row.nonce else []
         return [str(it["id"]) for it in made if it["description"].endswith(row.nonce)]
 
@@ -260,7 +260,7 @@ class Simulation:
 
 
 def nonce_of(imagine: RecordedCall) -> int:
-    """Return the number by which an order is told from others, as the vendor got it."""
+    """Return the number that tells an order from others, as the vendor received it."""
     found = re.search(r"--seed (\d+)", json.dumps(imagine.request))
     assert found, imagine.request
     return int(found[1])

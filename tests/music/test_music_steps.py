@@ -1,4 +1,4 @@
-"""The steps: what is repeated and when, what fails at once, and what is never paid for twice."""
+"""The steps: what is retried and when, what fails at once, and what is never paid for twice."""
 
 import json
 import subprocess
@@ -294,7 +294,7 @@ def test_a_task_that_never_ends_is_given_up_by_a_person_alone_and_another_is_ord
     assert [call.outcome for call in rig.calls.of_pipeline(row.id)] == ["accepted", "wasted", "accepted"]
     assert "more blue" in json.dumps(rig.sandbox.calls("imagine")[-1].request), "the note still holds"
     nonces = {facts_of(call)["nonce"] for call in rig.calls.of_pipeline(row.id)}
-    assert len(nonces) == 3, "each order has a seed of its own, by which alone it is found in the history"
+    assert len(nonces) == 3, "each order has a seed of its own, the only way to find it in the history"
 
 
 def test_a_task_that_ended_as_failed_is_ordered_anew(rig: Rig) -> None:
@@ -373,7 +373,7 @@ def test_a_step_that_is_cancelled_while_it_runs_pays_for_nothing_more(
     assert rig.attempts(row) == [(1, "cancelled", None)]
 
 
-# --- what people say ------------------------------------------------------------------------------------------------
+# --- texts for people -----------------------------------------------------------------------------------------------
 
 
 def test_feedback_reaches_the_prompts_and_a_redo_has_a_name_of_its_own(rig: Rig) -> None:

@@ -80,7 +80,7 @@ def test_a_clock_that_is_set_back_meanwhile_moves_no_end_of_a_poll(rigs: Rigs, m
 def test_an_answer_that_a_frozen_worker_records_late_is_not_paid_for_again(
     rigs: Rigs, step: str, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worker that takes over calls the first one's call lost, and its own call is refused."""
+    """The worker that takes over declares the first one's call lost, and its own call is refused."""
     first = rigs(provider="legnext", workflow={"on_unknown_outcome": "retry"})
     second = rigs(provider="legnext", workflow={"on_unknown_outcome": "retry"})
     second.bucket = first.bucket
@@ -114,7 +114,7 @@ def test_an_answer_that_a_frozen_worker_records_late_is_not_paid_for_again(
 def test_an_answer_that_a_frozen_worker_records_meanwhile_is_not_called_lost(
     rigs: Rigs, step: str, kind: str, unknown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It wakes while the worker that took over is about to write that nobody can know."""
+    """It wakes while the worker that took over is about to record that nobody can know."""
     first = rigs(provider="legnext", workflow={"on_unknown_outcome": unknown})
     second = rigs(provider="legnext", workflow={"on_unknown_outcome": unknown}, bucket=first.bucket)
     row = first.create() if step == "cover" else first.begun(step)

@@ -45,7 +45,7 @@ def test_a_tap_to_retry_does_the_failed_step_again(desk: Desk) -> None:
     desk.phone.tap(f"ytpub_retry_{row.id}")
     desk.poll()
     assert desk.state(row) == "video_running"
-    assert desk.rig.get(row).take == row.take, "what is paid for is kept"
+    assert desk.rig.get(row).take == row.take, "paid work is kept"
     assert "video" in desk.answers()[0]
 
 
@@ -257,7 +257,7 @@ NONSENSE: tuple[dict[str, Any], ...] = (
     {"something_new": {"id": [1, 2]}},
 )
 LONE = "\ud800"
-"""What no database takes, and our stand-in of Telegram neither."""
+"""What no database accepts, nor the stand-in for Telegram."""
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

@@ -1,4 +1,4 @@
-"""What the service and `status` read does not grow with what is old. Plans of SQLite, which keeps no statistics."""
+"""The rows that the service and `status` read do not grow with old pipelines. Plans of SQLite without statistics."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +17,7 @@ def rows(tmp_path: Path) -> Rows:
 
 
 def plans(rows: Rows, work: Callable[[], object]) -> list[str]:
-    """Return how SQLite carries out the queries that `work` makes."""
+    """Return SQLite's plans for the queries that `work` makes."""
     made: list[str] = []
     with rows.database.database.cursor() as cursor:
         cursor.connection.set_trace_callback(made.append)

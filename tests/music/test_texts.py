@@ -186,7 +186,7 @@ def test_another_verdict_is_a_bad_answer(verdict: Any) -> None:
         fit_review({"verdict": verdict, "notes": []})
 
 
-# --- what is asked ------------------------------------------------------------------------------------------------
+# --- requests to the model ----------------------------------------------------------------------------------------
 
 
 def test_a_cover_is_asked_for_with_title_style_and_note() -> None:

@@ -1,4 +1,4 @@
-"""What follows the ticks of a round: of 10,000 ledgers that are counted, hardly anything is kept."""
+"""The work after the ticks of a round: 10,000 ledgers are counted, and almost nothing is kept in memory."""
 
 import gc
 import tracemalloc
@@ -21,7 +21,7 @@ from retake.story.settings import Settings
 T = TypeVar("T")
 
 MOST_A_CHANNEL = 1_600
-"""Bytes: with 10,000 channels, 16 MB beside the 40 MB that a tick with clients and figures loaded takes anyway."""
+"""Bytes: with 10,000 channels, 16 MB in addition to the 40 MB of a tick with its clients and figures loaded."""
 
 
 class FarSnapshots(Wrapper):
@@ -37,7 +37,7 @@ class FarSnapshots(Wrapper):
 
 
 def channels(number: int, clock: FakeClock) -> tuple[FarSnapshots, tuple[str, ...]]:
-    """A bucket with channels of one run each, which waits for a picture."""
+    """Return a bucket with channels of one run each, which waits for a picture."""
     first = MemoryBucket()
     ledger = open_ledger(None, first, clock)
     run = ledger.create_for_task("20260101-0000", "20260101-0000#1", actor="cron", pipeline="story/CHANNEL")

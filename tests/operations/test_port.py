@@ -1,4 +1,4 @@
-"""Any pipeline behind the port is seen and acted on like the story: here one that makes songs, of one step."""
+"""Any pipeline behind the port is shown and operated like the story: here one with a single step, which makes songs."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -115,7 +115,7 @@ def operated() -> tuple[Operations, Songs]:
 
 
 def recorded(operations: Operations, songs: Songs) -> Run:
-    """A run of the song that failed once and then had its result."""
+    """Record a run of the song that failed once and then had its result."""
     ledger, clock = operations.writable_ledger(songs), songs.clock
     run = ledger.create_for_task("song-1", "song-1#1", actor="cron", pipeline="songs")
     run = ledger.move(run, Trigger.WORKER_CLAIM, actor="cron", worker="w")

@@ -24,7 +24,7 @@ CHANNELS = ("north", "south", "west")
 
 
 def channels(runs: int, url: str | None = None) -> tuple[Operations, list[Run]]:
-    """So many runs in each channel, and all of them, the last changed first."""
+    """Create so many runs in each channel; return all of them, the last changed first."""
     bucket, clock = MemoryBucket(), FakeClock()
     settings = Settings(channels=CHANNELS)
     operations = open_operations(settings._replace(storage=settings.storage._replace(ledger=url)), clock, bucket=bucket)

@@ -1,4 +1,4 @@
-"""Reports that ticks make: each run is told of once, however late the tick is that makes the report."""
+"""Reports made by ticks: each run is reported once, however late the tick is that makes the report."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -1,4 +1,4 @@
-"""A process that pays as often as the caps let it: `python payer.py URL PIPELINE PRICE CAP`. Prints how often."""
+"""A process that pays as often as the caps allow: `python payer.py URL PIPELINE PRICE CAP`. It prints how often."""
 
 import sys
 
@@ -10,7 +10,7 @@ from retake.paid.day_book import Fate, Known, Limits
 
 
 def pay(caps: Caps, pipeline: str, usd: float) -> int:
-    """Pay until a cap is reached; how many calls were made."""
+    """Pay until a cap is reached; return the number of calls made."""
     made, known = 0, Known("a")
     while True:
         try:

@@ -1,6 +1,6 @@
-"""A bucket that several payers share, each a program that can die, and what must hold after every operation on it.
+"""A bucket shared by several payers, each a program that can die, and the invariants after every operation on it.
 
-The world keeps what only it can know: which calls the vendor has billed, and in the book of which day each counts.
+The world knows what no program can: which calls the vendor has billed, and in which day's book each counts.
 """
 
 from collections import Counter, defaultdict
@@ -24,12 +24,12 @@ from retake.strict_json import parse
 T = TypeVar("T")
 
 LEAST_USD = 0.000001
-"""Sums that differ by less agree."""
+"""Sums that differ by less are equal."""
 
 
 class MachineClock(FakeClock):
-    """The clock of one machine, `ahead` of the true time or behind it. It notes which days it has told since somebody
-    began to do something there."""
+    """The clock of one machine, `ahead` of the true time or behind it. It records which days it has told since work
+    began there."""
 
     def __init__(self, true: FakeClock) -> None:
         self.true, self.ahead, self.told = true, timedelta(), set[str]()
@@ -45,13 +45,13 @@ class MachineClock(FakeClock):
         return moment
 
     def sleep(self, seconds: float) -> None:
-        """Pauses between tries are less than a second, and random."""
+        """Pause for the whole seconds only: pauses between tries are shorter than a second, and random."""
         self.true.sleep(int(seconds))
 
 
 class Luck(Chance):
-    """What happens to one process. A store removes whatever has the name: that it was looked at just before leaves a
-    moment in which somebody else may begin the day anew, and nothing happens in that."""
+    """What happens to one process. A store deletes by name: between the check and the deletion somebody else may begin
+    the day anew, so nothing happens in that moment."""
 
     def around(self, what: str, call: Callable[[], T]) -> T:
         happens = self.happens
@@ -64,7 +64,7 @@ class Luck(Chance):
 
 
 class Process:
-    """A process on a machine: whatever it does to the bucket, it can die of."""
+    """A process on a machine, which can die at every operation on the bucket."""
 
     def __init__(self, books: "Books", clock: MachineClock, chance: Luck) -> None:
         self.clock, self.chance = clock, chance
@@ -77,7 +77,7 @@ class Process:
 
 
 class WatchedBucket(MemoryBucket):
-    """What one process sees of the bucket. Each change of a book is shown to `books` once it has taken effect."""
+    """The bucket as one process sees it. Each change of a book is reported to `books` once it has taken effect."""
 
     def __init__(self, books: "Books", clock: MachineClock) -> None:
         super().__init__(books.store)
@@ -101,7 +101,7 @@ class WatchedBucket(MemoryBucket):
 
 
 class Bill(NamedTuple):
-    """One call that the vendor has carried out, and bills."""
+    """A call that the vendor has carried out, and bills."""
 
     payer: str
     key: str
@@ -110,14 +110,14 @@ class Bill(NamedTuple):
 
 
 class Books:
-    """The books as they must be: no day has more billed than its caps allow, nor less on record than is billed."""
+    """The books as they must be: no day has more billed than its caps allow, nor less recorded than is billed."""
 
     def __init__(self, store: MemoryStore, *, store_tells_time: bool) -> None:
         self.store, self.store_tells_time = store, store_tells_time
         self.bills: list[Bill] = []
         self.day_of: dict[str, str] = {}  # where each reservation counts
-        self.taken_in: set[str] = set()  # days that others were moved to: those may have more than the caps allow
-        self.caps: dict[str, tuple[float | None, float | None]] = {}  # of the bucket and the payer's own, by payer
+        self.taken_in: set[str] = set()  # days that others were moved to, which may exceed the caps
+        self.caps: dict[str, tuple[float | None, float | None]] = {}  # by payer: the bucket's and the payer's own
         self.happened: Counter[str] = Counter()
 
     # --- what is there ---
@@ -133,11 +133,11 @@ class Books:
         return [book for key in sorted(self.store.objects) if (book := self.book(key))]
 
     def latest(self) -> str:
-        """Return the latest day that is counted on, or ""."""
+        """Return the latest day in use, or ""."""
         return max((book.day for book in self.all() if not book.moved), default="")
 
     def calls(self, payer: str, key: str = "") -> list[dict[str, Any]]:
-        """Return the calls on record, of one key or all."""
+        """Return the recorded calls, of one key or all."""
         start = f"paid/{payer}/calls/{key}"
         places = [
             it for it in sorted(self.store.objects) if it.startswith(start) and (not key or it == f"{start}.json")
@@ -152,7 +152,7 @@ class Books:
 
     def changed(self, before: DayBook | None, book: DayBook, clock: MachineClock) -> None:
         if before is None and not book.moves_in:
-            assert book.day in clock.told, f"a book for {book.day} is begun, and no clock has told that day"
+            assert book.day in clock.told, f"a book for {book.day} was begun, but no clock has told that day"
         if book.moves_in != (before.moves_in if before else ()):
             self.taken_in.add(book.day)
         for name, sums in book.pipelines.items():
@@ -163,7 +163,7 @@ class Books:
                 if reservation not in known and reservation not in self.day_of:
                     self._granted(book.day, name, reservation, usd)
                     late = clock.moves == self.happened["moved"] and book.day < min(clock.latest, self.latest())
-                    assert not late, f"{book.day} is counted on, and {clock.latest} had begun"
+                    assert not late, f"{book.day} is charged although {clock.latest} had begun"
 
     def _granted(self, day: str, payer: str, reservation: str, usd: float) -> None:
         self.day_of[reservation] = day
@@ -174,7 +174,7 @@ class Books:
             )
 
     def removed(self, book: DayBook) -> None:
-        """A book was moved: what counted on its day counts on another one."""
+        """Move what counted on the book's day to its new day."""
         assert book.moved, f"the book of {book.day} was removed"
         self.happened["moved"] += 1
         self.day_of = {name: book.moved.to if day == book.day else day for name, day in self.day_of.items()}
@@ -202,7 +202,7 @@ class Books:
 
 
 class Shop(Vendor):
-    """The vendor of one payer. It tells `books` of each bill, and knows what it has carried out."""
+    """The vendor of one payer. It reports each bill to `books`, and knows what it has carried out."""
 
     def __init__(self, books: Books, payer: str, usd: float, random: Random, clock: FakeClock) -> None:
         super().__init__()
@@ -210,8 +210,8 @@ class Shop(Vendor):
         self._told = 0
         self.outcomes = ["ok"]
         self.knows = True
-        self.again: Counter[str] = Counter()  # what a person has said: that a key may be billed again
-        self.answers: defaultdict[str, list[dict[str, str]]] = defaultdict(list)  # those of use
+        self.again: Counter[str] = Counter()  # keys that a person allowed to be billed again
+        self.answers: defaultdict[str, list[dict[str, str]]] = defaultdict(list)  # the usable ones
         self.wasted: Counter[str] = Counter()
 
     def carry_out(self, key: str) -> dict[str, str]:
@@ -225,7 +225,7 @@ class Shop(Vendor):
         return answer
 
     def ask(self, call: BegunCall) -> dict[str, str] | None:
-        """Return what the vendor knows of a call, for nothing."""
+        """Return what the vendor knows of a call, free of charge."""
         if not self.knows:
             raise ConnectionError("the vendor is away")
         return self.answers[call.key][-1] if self.answers[call.key] else None
@@ -239,7 +239,7 @@ class Shop(Vendor):
         else:
             self.answers[key].append(answer)
         state = self._books.document(f"paid/{self._payer}/state.json")
-        assert state["pending"]["key"] == key, "a call is made that is not on record"
+        assert state["pending"]["key"] == key, "an unrecorded call is made"
         self._books.add(Bill(self._payer, key, self._usd, state["reservation"]["name"]))
         unknown = sum(it["outcome"] == UNKNOWN for it in self._books.calls(self._payer, key))
         allowed = 1 + self.wasted[key] - (outcome == "wasted") + unknown

@@ -1,4 +1,4 @@
-"""The pipeline of docs/add-a-pipeline.md as it stands there: a crash at every point, unknown outcomes, cap, breaker."""
+"""The pipeline of docs/add-a-pipeline.md as written there: a crash at every point, unknown outcomes, cap, breaker."""
 
 import json
 import os
@@ -44,9 +44,12 @@ def song() -> ModuleType:
 
 
 class Shop:
-    """Both vendors. `plan` says how the next calls end: "ok", "refused", "wasted", "cut" (carried out, the answer
-    lost), "dropped" (it never arrived, which nobody can know), "empty" (the task ends without a result). A task is
-    running at the first `running` polls."""
+    """Both vendors.
+
+    `plan` says how the next calls end: "ok", "refused", "wasted", "cut" (carried out, the answer lost), "dropped" (it
+    never arrived, which nobody can know), "empty" (the task ends without a result). A task is running at the first
+    `running` polls.
+    """
 
     def __init__(self, *plan: str, findable: bool = True, running: int = 0) -> None:
         self.plan = list(plan)
@@ -125,7 +128,7 @@ class Studio:
 
     @property
     def booked(self) -> float:
-        """What the caps' book says was spent."""
+        """Return what the caps' book says was spent."""
         state = self.song.State(self.bucket, _Free())
         state.read()
         return Caps(self.bucket, self.clock, Limits()).today("song", state.known).book.spent
@@ -136,7 +139,7 @@ class Studio:
 
 
 class _Free:
-    """No lease: for reading."""
+    """No lease, for reading."""
 
 
 def test_the_page_imports_nothing_of_the_story() -> None:
@@ -212,9 +215,11 @@ def test_a_death_around_any_vendor_call_pays_for_nothing_twice(song: ModuleType,
 
 
 def check_bill(studio: Studio, plan: tuple[str, ...], where: object) -> None:
-    """Each step has one result that was paid for once; only what came to nothing was paid for besides. The
-    book is what the document says, and no less than the bill; more only for a call that the machine's death may have
-    cut off."""
+    """Check that each step has one result that was paid for once, and only failures were paid for besides.
+
+    The book agrees with the document and is no less than the bill; it is more only for a call that the machine's death
+    may have cut off.
+    """
     billed = {step: len(calls) for step, calls in studio.shop.billed.items()}
     twice = "wasted" in plan or "empty" in plan
     assert all(1 <= number <= 1 + twice for number in billed.values()), (plan, where, billed)
@@ -417,7 +422,7 @@ def test_calls_that_take_longer_than_the_lease_lasts_are_refused_before_anything
     began = studio.clock.now()
 
     def left(lease: MemoryLease) -> float:
-        """A term of 75 s, renewed after each third of it."""
+        """Return the time left of a term of 75 s, renewed after each third of it."""
         since = (studio.clock.now() - began).total_seconds()
         assert since < 3600, "it waits for ever"
         return 75.0 - since % 25

@@ -1,4 +1,4 @@
-"""The book of the day in a bucket: no race passes a cap, no clock begins a fresh one, no crash makes it too small."""
+"""The day's book in a bucket: no race passes a cap, no clock begins a fresh one, no crash makes it too small."""
 
 import json
 import os
@@ -45,7 +45,7 @@ def book(bucket: Bucket, day: str = TODAY) -> dict[str, Any]:
 
 
 def spent(bucket: Bucket) -> float:
-    """On all days."""
+    """Return the sum over all days."""
     keys = [entry.key for entry in bucket.list("caps/")]
     return round(sum(json.loads(bucket.read(key)[0])["spent_usd"] for key in keys), 6)
 
@@ -65,7 +65,7 @@ class StoreWithClock(MemoryBucket):
 
 
 def race(connect: Callable[[], Bucket], payers: int, usd: float, cap: float) -> int:
-    """Many at once, a pipeline each, who pay until the cap is reached; how many calls were made together."""
+    """Let many payers, each with its own pipeline, pay at once until the cap is reached; return the number of calls."""
     begin, made, lock = threading.Barrier(payers), [0], threading.Lock()
 
     def run(number: int) -> None:
@@ -144,7 +144,7 @@ def test_a_cap_of_one_channel_leaves_the_others_theirs() -> None:
     bucket = MemoryBucket()
     both = caps(bucket, cap=1.0, own=0.6)
     assert pay(both, "story/en", 0.2) == 3
-    assert pay(both, "story/ru", 0.2) == 2, "the cap of the bucket is the next one"
+    assert pay(both, "story/ru", 0.2) == 2, "the cap of the bucket comes next"
     assert {name: it["settled_usd"] + it["reserved_usd"] for name, it in book(bucket)["pipelines"].items()} == {
         "story/en": 0.6,
         "story/ru": pytest.approx(0.4),

@@ -1,4 +1,4 @@
-"""One day's book: what counts, what is settled, and that it reads as it was written."""
+"""One day's book: what counts, what is settled, and that it is read as it was written."""
 
 import pytest
 from hypothesis import given

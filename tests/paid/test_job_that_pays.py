@@ -1,4 +1,4 @@
-"""The job that pays of docs/library.md: a worker runs its code as it stands there, and is killed at every operation."""
+"""The job that pays in docs/library.md: a worker runs its code as written there, and is killed at every operation."""
 
 import re
 from collections import Counter
@@ -52,7 +52,7 @@ class Shop:
         return f"{what}-{self.billed[what]}"
 
     def work(self, bucket: Bucket | None = None, *, prices: Mapping[str, float] = PRICES) -> None:
-        """Do what waits, as a worker that starts now and ends when nothing does."""
+        """Do the waiting work, as a worker that starts now and ends when nothing waits."""
         names = {
             "bucket": bucket or MemoryBucket(self.store),
             "PRICES": prices,

@@ -37,7 +37,7 @@ PRICE = 0.04
 
 
 class Vendor:
-    """`plan` says how the next calls end: "ok", "refused", "wasted", "cut" (billed, and the answer lost)."""
+    """`plan` says how the next calls end: "ok", "refused", "wasted", "cut" (billed, but the answer is lost)."""
 
     def __init__(self, *plan: str) -> None:
         self.plan = list(plan)
@@ -66,7 +66,7 @@ class Vendor:
 
 
 class Program:
-    """Somebody's script, which orders a poster for each key, on a bucket in memory."""
+    """A user's script, which orders a poster for each key, on a bucket in memory."""
 
     def __init__(self, vendor: Vendor, **options: Any) -> None:
         self.vendor, self.options = vendor, options
@@ -84,7 +84,7 @@ class Program:
             return [paid.call(key, "poster", lambda key=key: self.vendor.order(key)) for key in KEYS]  # type: ignore[misc]
 
     def to_its_end(self) -> list[Any]:
-        """Start it again and again; a person looks at the vendor's bills where nobody else can tell."""
+        """Restart it until it succeeds; where nobody else can tell, a person looks at the vendor's bills."""
         for _ in range(10):
             with suppress(Refused, TaskFailed):
                 try:
@@ -176,8 +176,8 @@ def test_a_death_around_any_call_pays_for_nothing_twice(plan: tuple[str, ...]) -
 
 
 def check_end(program: Program, plan: tuple[str, ...], where: object) -> None:
-    """Every key has its answer, or was given up by a person who saw that it was billed; the documents are by their
-    schemas; the book has no less than the bill."""
+    """Check that every key has its answer, or was given up by a person who saw it billed; that the documents match
+    their schemas; and that the book has no less than the bill."""
     answers = program.to_its_end()
     billed, wasted = program.vendor.billed, "wasted" in plan
     assert all(1 <= billed[key] <= 1 + wasted for key in KEYS), (where, billed)
@@ -309,7 +309,7 @@ def test_an_answer_over_a_record_that_somebody_has_edited_is_not_tried_for_as_lo
             return lease
 
         def left(self) -> float:
-            assert program.clock.now() < end, "it is tried without end"
+            assert program.clock.now() < end, "it is retried for ever"
             return 115.0
 
     def edit() -> None:

@@ -1,4 +1,4 @@
-"""Paid calls of programs that do odd things: errors and answers of every kind, async functions, threads, calls within
+"""Paid calls of programs that do odd things: errors and answers of every kind, async functions, threads, nested
 calls."""
 
 import logging

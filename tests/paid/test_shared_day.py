@@ -1,10 +1,10 @@
-"""A seeded simulation: several payers share one bucket, and so the book of the day and its cap.
+"""A seeded simulation: several payers share one bucket, and so the day's book and its cap.
 
 At every operation on the bucket something may happen: the process dies, the store fails before or after the effect,
 another payer has a whole turn, time passes, a clock is set, a person gives an order, somebody looks.
 
-A seed decides all of it; a failure names its seed, and `RETAKE_SEED=N` plays that one alone. `RETAKE_SEEDS=N` plays
-more of them (`make soak`).
+A seed determines all of it. A failure names its seed, and `RETAKE_SEED=N` replays that one alone; `RETAKE_SEEDS=N`
+tries more (`make soak`).
 """
 
 import os
@@ -38,8 +38,8 @@ NEEDS_A_PERSON = {"paid-call-undecided", "nothing-here"}
 
 
 class Payer:
-    """Somebody's program, which asks for some keys again and again and for some anew. It is started again when it has
-    died or ended."""
+    """A user's program, which asks for some keys repeatedly and for others anew. It is restarted after it has died or
+    ended."""
 
     def __init__(self, world: "SharedDay", name: str) -> None:
         random = world.random
@@ -70,12 +70,12 @@ class Payer:
         except Crash:
             self.die()
         except (RetakeError, ConnectionError, StopIteration):
-            self.program = None  # whatever starts programs starts it again
+            self.program = None  # it is started again later
         finally:
             self.running = False
 
     def die(self) -> None:
-        """Kill the program between two of its turns, or bury it."""
+        """Kill the program between two of its turns, or finish it off after its death."""
         if self.process and self.program:
             self.process.die()
             with suppress(Crash):
@@ -108,7 +108,7 @@ class Payer:
                     pass
                 except (RetakeError, ConnectionError):
                     if random.random() < 0.3:
-                        raise  # else the program goes on, in the same process
+                        raise  # otherwise the program continues, in the same process
                 yield
 
     def choose(self) -> str:
@@ -155,7 +155,7 @@ class SharedDay:
         self.cap = self.random.choice([None, 0.3, 0.6, 1.0])
         self.books = Books(self.store, store_tells_time=self.random.random() < 0.2)
         self.corrects = self.random.random() < 0.5
-        self.desk = MachineClock(self.clock)  # where people sit
+        self.desk = MachineClock(self.clock)  # where people work
         self.payers = [Payer(self, name) for name in NAMES[: self.random.choice([2, 2, 3])]]
 
     def process(self, clock: MachineClock) -> Process:
@@ -173,7 +173,7 @@ class SharedDay:
     # --- what happens ---
 
     def somebody(self) -> None:
-        """A payer who is not at work has a whole turn."""
+        """Give a whole turn to a payer who is not at work."""
         free = [it for it in self.payers if not it.running]
         if free:
             payer = self.random.choice(free)
@@ -187,12 +187,12 @@ class SharedDay:
             payer.shop.knows = self.random.random() < 0.8
 
     def clock_is_set(self) -> None:
-        """One of the machines gets another time, or the right one again."""
+        """Set the clock of one of the machines, to a wrong time or to the right one."""
         clock = self.random.choice([self.desk, *[it.clock for it in self.payers]])
         clock.ahead = timedelta(hours=self.random.choice([0, 0, 0, -1, 1, -30, 30]))
 
     def order(self) -> None:
-        """A person decides about a call, or corrects the latest day."""
+        """Let a person decide about a call, or correct the latest day."""
         free = [it for it in self.payers if not it.running]
         process = self.process(self.desk)
         try:
@@ -209,7 +209,7 @@ class SharedDay:
             pass
 
     def look(self) -> None:
-        """Somebody looks, with `retake check` or `retake spend`. What is wrong then does not heal by itself."""
+        """Look with `retake check` or `retake spend`. Whatever is wrong then does not heal by itself."""
         process = self.process(self.desk)
         looked = FakeClock(self.desk.now())  # a second look takes time, which the world does not have
         operations = open_operations(Settings(), looked, bucket=process.bucket)
@@ -239,7 +239,7 @@ class SharedDay:
             payer.die()
 
     def settle_down(self) -> None:
-        """Nothing fails any more, each program is started again, and a person decides what nobody can tell."""
+        """Let nothing fail any more, restart each program, and let a person decide what nobody can tell."""
         for clock in (self.desk, *[it.clock for it in self.payers]):
             clock.ahead = timedelta()
         self.end()
@@ -270,12 +270,12 @@ def check(world: SharedDay) -> None:
         assert len({call["id"] for call in calls}) == len(calls)
         for key, bills in shop.billed.items():
             on_record = [call for call in calls if call["key"] == key]
-            assert bills <= len(on_record), f"{key} of {payer.name} is billed {bills} times, on record are {on_record}"
+            assert bills <= len(on_record), f"{key} of {payer.name} is billed {bills} times, recorded: {on_record}"
             unknown = sum(call["outcome"] == UNKNOWN for call in on_record)
             assert payer.rule == RETRY or unknown <= shop.again[key], f"{key} of {payer.name} is made again unasked"
         paid = sum(call["price_usd"] for call in calls)
         counted = sum(book.of(payer.name).spent for book in books.all())
-        assert abs(paid - counted) < LEAST_USD, f"{payer.name}: {paid} are on record, {counted} in the books"
+        assert abs(paid - counted) < LEAST_USD, f"{payer.name}: {paid} are recorded, {counted} are in the books"
     left = {(book.day, name): dict(sums.open) for book in books.all() for name, sums in book.pipelines.items()}
     assert not any(left.values()), f"reservations of nobody: {left}"
     report = world.check()

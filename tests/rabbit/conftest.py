@@ -1,4 +1,4 @@
-"""The one RabbitMQ of this process; each test has an exchange and queues of its own."""
+"""The RabbitMQ of this process; each test has an exchange and queues of its own."""
 
 import threading
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ _numbers = count(1)
 
 @pytest.fixture
 def server(shared_rabbit: RabbitServer) -> Iterator[RabbitServer]:
-    """The server, which a test may freeze, stop or kill."""
+    """Return the server, which a test may freeze, stop or kill."""
     shared_rabbit.start()
     yield shared_rabbit
     shared_rabbit.thaw() if shared_rabbit.runs else shared_rabbit.start()

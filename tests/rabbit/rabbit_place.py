@@ -1,4 +1,4 @@
-"""Where the messages of one test are, and what tests of the client share."""
+"""The exchange and queues of one test, and helpers that tests of the client share."""
 
 import asyncio
 import logging
@@ -16,8 +16,8 @@ QUORUM = {"x-queue-type": "quorum"}
 
 
 class Place(NamedTuple):
-    """Where the messages of one test are: what is published to `exchange` with the key "key" goes to `queue`, and what
-    is refused there to `dead`."""
+    """Messages of one test: what is published to `exchange` with the key "key" goes to `queue`, and what is refused
+    there goes to `dead`."""
 
     exchange: str
     queue: str
@@ -34,13 +34,13 @@ class Place(NamedTuple):
 
 
 class Began(Protocol):
-    """Makes a broker that is connected, and is closed after the test."""
+    """Creates a connected broker, which is closed after the test."""
 
     def __call__(self, topology: Topology | None = None, *, timeout_s: float = 10.0) -> Broker: ...
 
 
 def raw(url: str, work: Callable[[AbstractChannel], Awaitable[Any]]) -> Any:
-    """What `work` returns, given a channel of aio-pika's own."""
+    """Call `work` with a channel of aio-pika itself; return its result."""
 
     async def run() -> Any:
         async with await aio_pika.connect(url) as connection:
@@ -60,7 +60,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """What the client logs meanwhile, from INFO on."""
+    """Yield what the client logs during the block, from INFO on."""
     logger, handler = logging.getLogger("retake.rabbit"), _Lines()
     level = logger.level
     logger.addHandler(handler)

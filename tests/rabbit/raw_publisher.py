@@ -1,4 +1,4 @@
-"""Publishes a message with properties as bytes: what no library would write, and RabbitMQ passes on."""
+"""Publish messages with properties given as bytes, which no library would write and RabbitMQ passes on."""
 
 import socket
 import struct
@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 
 def flagged(bit: int, data: bytes) -> bytes:
-    """Return the properties of which one is set (AMQP 0-9-1, 4.2.6.1): that of the flag `bit`."""
+    """Return the properties with only the flag `bit` set (AMQP 0-9-1, 4.2.6.1)."""
     return struct.pack(">H", 1 << bit) + data
 
 
@@ -23,7 +23,7 @@ def table(name: bytes, value: bytes) -> bytes:
 
 
 def publish(url: str, queue: str, properties: bytes, body: bytes) -> None:
-    """Publish to a queue; return once RabbitMQ has taken it."""
+    """Publish to a queue; return once RabbitMQ has accepted the message."""
     place = urlsplit(url)
     login = f"\0{unquote(place.username or '')}\0{unquote(place.password or '')}".encode()
     host = unquote(place.path[1:]) or "/"
@@ -56,4 +56,4 @@ def publish(url: str, queue: str, properties: bytes, body: bytes) -> None:
         send(2, 1, struct.pack(">HHQ", 60, 0, len(body)) + properties)
         send(3, 1, body)
         call(1, 20, 40, struct.pack(">H", 200) + short(b"") + bytes(4))
-        assert answer() == b"", "RabbitMQ has not taken it"
+        assert answer() == b"", "RabbitMQ has not accepted it"

@@ -1,4 +1,4 @@
-"""How the loop ends: all that runs is cancelled, and what that begins is let finish, within a second."""
+"""The end of the loop: everything that runs is cancelled, and tasks begun by that may finish, within a second."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -39,7 +39,7 @@ def test_what_a_task_begins_at_its_end_is_let_finish() -> None:
 
 
 def test_what_is_begun_meanwhile_is_cancelled_only_once_it_has_begun() -> None:
-    """A connection that is made in the moment of the end: its writer closes the socket, if it ever runs."""
+    """A connection that is made just as the loop ends: its writer closes the socket, if it ever runs."""
     loop = LoopThread("test")
     loop.start()
     closed: list[int] = []
@@ -85,7 +85,7 @@ def test_a_task_that_does_not_end_is_not_waited_for_without_end() -> None:
 
 
 def test_what_takes_too_long_is_cancelled_and_the_loop_goes_on() -> None:
-    """Else a message might be sent after whoever sent it was told that it was not."""
+    """Otherwise a message might be sent after its sender was told that it was not."""
     begun, cancelled = Event(), Event()
 
     class Begun(LoopThread):

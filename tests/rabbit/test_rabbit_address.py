@@ -1,4 +1,4 @@
-"""Which URLs are tried at all, and what a message may say of them."""
+"""Which URLs are tried at all, and what a message may reveal of them."""
 
 import pytest
 

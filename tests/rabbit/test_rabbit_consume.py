@@ -1,4 +1,4 @@
-"""One message at a time, from a queue that outlives whoever takes from it."""
+"""One message at a time, from a queue that outlives its consumers."""
 
 from typing import Any
 
@@ -140,7 +140,7 @@ def test_a_queue_that_is_deleted_is_declared_and_consumed_again(
     eventually(lambda: consumer.consuming)
     before = consumer._tag
     raw(server.url, lambda channel: channel.queue_delete(place.queue))
-    eventually(lambda: consumer._tag not in (None, before))  # that it consumes nothing may last no longer than a look
+    eventually(lambda: consumer._tag not in (None, before))  # a consumer may be missing for one look at most
     publish(broker, place, b"one")
     assert taken(consumer).body == b"one"
 
@@ -148,7 +148,7 @@ def test_a_queue_that_is_deleted_is_declared_and_consumed_again(
 def test_an_error_of_the_library_of_any_kind_does_not_end_the_consumer(
     broker: Broker, place: Place, server: RabbitServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It raises AttributeError where a connection is closed below what it does."""
+    """It raises AttributeError when a connection is closed underneath it."""
     consumer, declare, raised = broker.consume(place.queue), aio_pika.Channel.declare_queue, list[str]()
 
     async def closed_below(channel: aio_pika.Channel, name: str, **arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""RabbitMQ hangs, is stopped, killed, or is not there; the client survives it."""
+"""RabbitMQ hangs, is stopped, killed, or absent; the client survives it."""
 
 import socket
 import threading
@@ -33,7 +33,7 @@ def test_what_hangs_does_not_confirm_and_is_used_again_when_it_answers(
     server.thaw()
 
     def published() -> bool:
-        """Whether it took the message: after a long hang either side may give the connection up for want of
+        """Return whether it took the message: after a long hang either side may drop the connection for lack of
         heartbeats, and a message of that moment is published again."""
         try:
             broker.publish(place.exchange, "key", b"two", timeout_s=20)
@@ -89,7 +89,7 @@ def test_a_stop_and_a_kill_lose_no_message(begun: Began, place: Place, server: R
         assert sorted(bodies) == [b"three", b"two"]
     assert len([line for line in lines if line == "connected to RabbitMQ"]) == 2
     refused = [line for line in lines if "refused" in line]
-    assert 1 <= len(refused) <= 2  # once for each time, however long it lasted
+    assert 1 <= len(refused) <= 2  # once each time, however long it lasted
     password = urlsplit(server.url).password
     assert password
     assert password not in "".join(lines)
@@ -112,7 +112,8 @@ def test_a_server_that_is_not_there_is_told_with_its_place() -> None:
 
 
 def test_a_connection_that_cannot_be_closed_in_good_order_is_closed(begun: Began, server: RabbitServer) -> None:
-    """Else it would try to when it is collected, in whichever thread that is: Python warns of it."""
+    """Otherwise it would be closed when it is collected, in whichever thread that happens, and Python warns about
+    it."""
     broker = begun()
     connection = broker._open()._connection
     assert connection

@@ -1,4 +1,4 @@
-"""A message with properties that the library cannot read, as another program may write them, holds up no other."""
+"""A message with properties that the library cannot read, perhaps from another program, holds up no other."""
 
 from functools import reduce
 

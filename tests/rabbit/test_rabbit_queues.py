@@ -42,7 +42,7 @@ def test_dead_letters_are_looked_at_and_stay(begun: Began, place: Place) -> None
 
 
 def test_looking_at_a_message_does_not_wear_it_out(begun: Began, place: Place) -> None:
-    """RabbitMQ 4 drops what was given back 20 times, unless the queue says otherwise; here the queue says so."""
+    """RabbitMQ 4 drops a message that was returned 20 times, unless the queue says otherwise, as it does here."""
     topology = place.topology
     limited = Queue(place.dead, {**QUORUM, "x-delivery-limit": 20})
     broker = begun(topology._replace(queues=(topology.queues[0], limited)))
@@ -135,7 +135,7 @@ def test_what_was_looked_at_is_there_for_the_next_look_at_once(begun: Began, pla
     broker, other = begun(), begun()
     for n in range(5):
         broker.publish(place.exchange, "key", b"%d" % n)
-    for _ in range(15):  # so often that each is renewed
+    for _ in range(15):  # often enough to renew each
         assert len(broker.browse(place.queue, 3)) == 3
         assert other.depth(place.queue) == 5
         assert other.pull(place.queue, lambda _: False, 10) == []

@@ -20,8 +20,8 @@ _BASIC, _ACK, _CONSUME_OK = 60, 80, 21
 
 
 class Swallower(LoopbackServer):
-    """Stands before RabbitMQ. From a method of Basic's with the number `method` on, it keeps back all that RabbitMQ
-    sends on that channel; and then on no other, unless `always`. One that is opened anew is another channel."""
+    """A proxy before RabbitMQ. From a method of Basic's with the number `method` on, it withholds all that RabbitMQ
+    sends on that channel, and on no other, unless `always`. A reopened channel counts as another."""
 
     def __init__(self, port: int, method: int, *, always: bool = False) -> None:
         self._port, self._method, self._always = port, method, always
@@ -62,7 +62,7 @@ def through(swallower: Swallower, server: RabbitServer, place: Place, *, timeout
     broker = Broker(url, place.topology, name="test", timeout_s=20.0)
     broker.start()
     broker.connect(60)
-    broker._timeout_s = broker._open().timeout_s = timeout_s  # what follows may time out, the connecting must not
+    broker._timeout_s = broker._open().timeout_s = timeout_s  # what follows may time out, connecting must not
     return broker
 
 
@@ -87,7 +87,7 @@ def test_a_queue_is_consumed_after_an_answer_is_missing(begun: Began, place: Pla
         delivery = consumer.take(0.1) or consumer.take(40)
         assert swallower.stuck
         eventually(lambda: consumer.consuming, 100)
-        while delivery is None or delivery.lost:  # what the channel that was given up had is delivered again
+        while delivery is None or delivery.lost:  # what the abandoned channel had is delivered again
             delivery = consumer.take(40)
         assert delivery.body == b"one"
         assert delivery.ack()

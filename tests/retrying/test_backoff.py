@@ -1,4 +1,5 @@
-"""The strategies: their waits against the lists of docs/protocol.md, tenacity, and a formula for Fibonacci numbers."""
+"""The strategies: their waits compared with the lists of docs/protocol.md, tenacity, and a formula for Fibonacci
+numbers."""
 
 import math
 from collections.abc import Callable
@@ -35,7 +36,7 @@ def waits(backoff: Backoff, count: int) -> list[float]:
 
 
 def theirs(wait: Callable[[tenacity.RetryCallState], float], repeat: int) -> float:
-    """What tenacity waits before that repeat; it counts attempts, and the wait follows the attempt."""
+    """Return how long tenacity waits before that repeat; it counts attempts, and the wait follows the attempt."""
     state = tenacity.RetryCallState(tenacity.Retrying(), None, (), {})
     state.attempt_number = repeat
     return wait(state)

@@ -43,7 +43,7 @@ def after_failures(*seconds: float, policy: BreakerPolicy = PROTOCOL) -> Breaker
 
 
 def opened(policy: BreakerPolicy = PROTOCOL) -> BreakerState:
-    """Opened at NOW."""
+    """Return a breaker opened at NOW."""
     return after_failures(*[0] * policy.failures, policy=policy)
 
 
@@ -268,7 +268,7 @@ OPERATIONS = st.lists(
 def test_whatever_happens_there_is_one_probe_at_most_and_it_never_stays_open_for_good(
     operations: list[tuple[str, str, int]],
 ) -> None:
-    """Three callers, each with one call under way at most; some of them die."""
+    """Three callers have at most one call each under way; some of them die."""
     policy = BreakerPolicy(failures=2, window_s=100, open_s=60, probe_s=120)
     state, clock, calls = BreakerState(), 0, 0
     under_way: dict[str, tuple[str, int | None]] = {}  # caller: permit, and since when it probes

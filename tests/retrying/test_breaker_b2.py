@@ -41,7 +41,7 @@ def test_a_breaker_works_beside_a_lease_that_the_same_client_holds_and_takes_non
     assert breaker.state().phase(clock.now()) is Phase.CLOSED
     lease.check()
     bucket.write("config/doc", b"2", version)
-    assert timer == set_by_the_lease, "the kill timer is the story's alone"
+    assert timer == set_by_the_lease, "only the story has the kill timer"
     lease.release()
 
 

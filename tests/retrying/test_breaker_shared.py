@@ -181,7 +181,7 @@ def test_closed_an_operators_probe_changes_nothing(scene: Scene) -> None:
     assert [operation for operation, _ in bucket.operations] == ["read"]
 
 
-# --- when work ends otherwise -----------------------------------------------------------------------------------------
+# --- when work ends abnormally ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("end", [ZeroDivisionError, KeyboardInterrupt, SystemExit, StorageError])
@@ -246,7 +246,7 @@ def test_a_probe_that_could_not_be_noted_is_not_made(scene: Scene, after: bool) 
     with pytest.raises(BreakerOpen, match="a probe could not be noted") as refused:
         breaker.call(works)
     assert refused.value.retry_after_s == 5
-    assert scene.here().call(works) == "done", "nor does it keep others from trying"
+    assert scene.here().call(works) == "done", "it does not keep others from trying"
 
 
 def test_a_document_that_makes_no_sense_is_told_before_anything_is_called(scene: Scene) -> None:
@@ -260,7 +260,7 @@ def test_a_document_that_makes_no_sense_is_told_before_anything_is_called(scene:
 
 
 def test_who_dies_at_any_point_holds_nobody_up_for_good(scene: Scene) -> None:
-    """Each death of a probe: at most its time to run out later, somebody calls and it closes."""
+    """Wherever a probe dies, once its time has run out somebody calls and the breaker closes."""
     for number in (1, 2, 3, 4, 5, 6):
         for after in (False, True):
             scene = Scene()
@@ -331,7 +331,7 @@ except BreakerOpen as error:
 
 
 def test_of_several_processes_one_makes_the_probe(scene: Scene, tmp_path: Path) -> None:
-    """The process that makes it ends without a word, so nobody else is let through before its time has run out."""
+    """The process that makes it ends silently, so nobody else is let through before its time has run out."""
     breaker = scene.here(breakers_of(DirectoryBucket(str(tmp_path / "bucket")), scene.clock))
     for _ in range(10):
         with pytest.raises(RobotError):

@@ -1,4 +1,4 @@
-"""Dead letters: kept whole, listed, shown, taken up again, dropped; and deaths in between."""
+"""Dead letters: kept complete, listed, shown, requeued, dropped; and deaths in between."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ GENERATION = "20260101-0900"
 
 
 class Scene:
-    """A queue in memory, one letter in it."""
+    """A queue in memory with one letter in it."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(NOW)
@@ -57,7 +57,7 @@ def scene() -> Scene:
 
 
 def ignore(letter: DeadLetter) -> None:
-    """Takes it up, for all that can be seen."""
+    """Accept the letter and do nothing."""
 
 
 # --- list and show ----------------------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def test_nothing_is_changed_once_the_lease_is_lost(scene: Scene) -> None:
 
 
 def each_death(work: Callable[[Scene, Bucket], object]) -> Any:
-    """The scene after `work` died before or after each of its touches of the bucket."""
+    """Yield the scene after `work` died before or after each of its accesses to the bucket."""
     scene = Scene()
     counted = FailingBucket(scene.bucket)
     work(scene, counted)
@@ -304,7 +304,7 @@ def whole_or_gone(scene: Scene, where: str, how: str) -> str:
 
 
 def failed_generation() -> MemoryBucket:
-    """A bucket with one failed generation among its dead letters."""
+    """Return a bucket with one failed generation among its dead letters."""
     bucket = MemoryBucket()
     doc = {"status": "task_failed_max_retries", "failed_step": "upscale", "last_error": {"error_code": "ERR_X"}}
     for key, value in {

@@ -1,4 +1,4 @@
-"""The guard: it calls, waits as the policy says, calls again, and tells how it ended."""
+"""The guard: it calls, waits as the policy says, calls again, and reports how it ended."""
 
 from collections.abc import Callable
 from datetime import timedelta
@@ -21,7 +21,7 @@ ROBOT_1 = RetryPolicy(3, Exponential(2, 4))
 
 
 class SleepyClock(FakeClock):
-    """Remembers how long it was slept on, each time."""
+    """Records the length of each sleep."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -143,7 +143,7 @@ def test_retry_policy_are_drawn_within_the_jitters_bounds(seed: int, failures: i
     assert outcome.waited_s == pytest.approx(sum(clock.slept))
 
 
-# --- asking twice may be paid for twice -------------------------------------------------------------------------------
+# --- a second call may be paid for twice ------------------------------------------------------------------------------
 
 
 def test_a_call_that_may_have_been_carried_out_is_not_made_again(clock: SleepyClock) -> None:
@@ -230,7 +230,7 @@ def test_while_the_breaker_is_open_the_guard_waits_and_counts_no_attempt(clock: 
     work = Work(clock, A, A)
     outcome = Guard(RetryPolicy(2, Fixed(1)), clock, middle, breaker=breaker).outcome(work)
     assert (outcome.end, outcome.attempts, len(work.calls)) == (End.DONE, 3, 3)
-    assert (outcome.waited_s, outcome.held_s) == (2, 59)  # open for 60 s, 1 s of it was waited anyway
+    assert (outcome.waited_s, outcome.held_s) == (2, 59)  # open for 60 s, of which 1 s was waited anyway
     assert breaker.state().phase(clock.now()) is Phase.CLOSED
 
 

@@ -1,4 +1,4 @@
-"""Dead letters that are counted: the answers of the whole folder, for the same operations whatever is in it."""
+"""Counted dead letters: the answers equal those from the whole folder, with as many operations whatever is in it."""
 
 import json
 import os
@@ -41,7 +41,7 @@ def whole(bucket: Bucket) -> list[str]:
 
 
 def agree(bucket: Bucket, clock: FakeClock) -> None:
-    """What is counted is what is there."""
+    """Check that the counts match the letters."""
     kept, plain = letters(bucket, clock), letters(bucket, clock, counted=False)
     assert kept.count() == plain.count() == len(whole(bucket))
     assert kept.count(reported=True) == plain.count(reported=True)
@@ -126,7 +126,7 @@ def test_what_is_counted_is_what_is_there_after_whatever_happens(seed: int) -> N
                     its.drop(rng.choice(there))
                 case 3:
                     its.put(f"{clock.now():%Y%m%d-%H%M}", "event", {}, {}, {"log.txt": b"1"})
-                case 4 if there:  # it failed again, years after
+                case 4 if there:  # it failed again, years later
                     its.put(rng.choice(there), "event", {"again": True}, {}, {"more.txt": b"2"})
                 case 5:
                     its.put(rng.choice(("before-1", "20240101-0000", "+1", "event-1")), "event", {}, {})
@@ -200,7 +200,7 @@ def test_a_month_with_a_file_of_no_size_or_time_is_counted_anew(file: list[objec
     month = json.loads(bucket.read(key)[0])
     next(iter(month["items"].values()))["report.json"] = file
     bucket.write(key, json.dumps(month).encode(), ANY)
-    with suppress(StateError):  # the first look finds it out
+    with suppress(StateError):  # the first look finds it
         letters(bucket, clock).list(150)
     agree(bucket, clock)
     assert len(letters(bucket, clock).list(150)) == 150

@@ -1,4 +1,4 @@
-"""A policy's answers: again and when, or not; jitter, ceilings, conditions, and what the other side asks for."""
+"""A policy's answers: whether to retry and when; jitter, ceilings, conditions, and the other side's requests."""
 
 import math
 from random import Random
@@ -104,7 +104,7 @@ def test_jitter_spreads_each_wait_evenly_over_its_whole_range(
         tenths = [0] * 10
         for wait in drawn:
             tenths[min(9, int(10 * (wait - low) / (high - low)))] += 1
-        assert min(tenths) > 1_800, tenths  # 2,000 are due; so far off is five standard deviations
+        assert min(tenths) > 1_800, tenths  # 2,000 are expected; this far off is five standard deviations
         assert max(tenths) < 2_200, tenths
 
 

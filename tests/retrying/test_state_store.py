@@ -23,7 +23,7 @@ Open = Callable[[], StateStore]
 
 @pytest.fixture(params=["memory", "bucket in memory", "directory"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path) -> Open:
-    """Opens a states: each call another client of the same one."""
+    """Return a function that opens one states object, each time as another client."""
     if request.param == "memory":
         one = MemoryStateStore()
         return lambda: one
@@ -43,7 +43,7 @@ def leave(raw: Raw | None) -> tuple[None, Raw | None]:
 
 
 def insistently(states: StateStore, change: Callable[[Raw | None], tuple[Raw, int]]) -> int:
-    """Changes the state, however busy the machine: a Conflict says that nothing was changed."""
+    """Change the state, retrying after each Conflict, which means that nothing was changed."""
     while True:
         with suppress(Conflict):
             return states.change("a", change)

@@ -1,6 +1,6 @@
-"""Calls that take longer than they may: abandoned, their late results discarded, and never too many of them.
+"""Calls that take too long: they are abandoned, their late results discarded, and never too many at a time.
 
-No call here sleeps: one that hangs waits for an event, which its test sets when everything is seen.
+No call here sleeps: one that hangs waits for an event, which its test sets once everything is checked.
 """
 
 import subprocess
@@ -30,16 +30,16 @@ from retake.robots.creation import Parts as CreationParts
 
 SOON_S = 0.02
 ENOUGH_S = 2.0  # for a call that does nothing, on a busy machine
-LONG_S = 30.0  # only reached where something is broken
+LONG_S = 30.0  # only reached when something is broken
 ROOT = Path(__file__).parents[2]
 
 
 class Hanging:
-    """Work that hangs until the test is over, `times` calls long; then it returns «done»."""
+    """Work that hangs until the test is over, for `times` calls; then it returns «done»."""
 
     def __init__(self, times: int = 1_000) -> None:
         self.times = times
-        self.begun = threading.Event()  # a caller may give a call up before its thread has come this far
+        self.begun = threading.Event()  # a caller may give up before its thread has come this far
         self.go_on = threading.Event()
         self.threads: list[threading.Thread] = []
         self.calls: list[object] = []
@@ -54,10 +54,10 @@ class Hanging:
         return "late"
 
     def end(self) -> None:
-        """Let the abandoned calls end, and wait until they have."""
+        """End the abandoned calls, and wait for them."""
         self.go_on.set()
         end = time.monotonic() + LONG_S
-        while abandoned() and time.monotonic() < end:  # also those whose threads have not come here yet
+        while abandoned() and time.monotonic() < end:  # even those whose threads have not come here yet
             time.sleep(0.01)
         for thread in self.threads:
             thread.join(LONG_S)
