@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 WORKERS = (1, 2, 4)
 JOBS = 40  # per worker or loop
-PACE_S = 0.1  # how long one execution takes on the stand-in of ComfyUI
+PACE_S = 0.1  # how long one execution takes on the stand-in for ComfyUI
 SIZE = 256  # pixels
 POLL_S = 0.02  # between a client's requests for its result
 KEY = "bench-key"

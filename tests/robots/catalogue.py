@@ -1,4 +1,4 @@
-"""A catalogue in which items are created, and that fails as planned."""
+"""A catalogue in which items are created, and which fails as planned."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -26,8 +26,8 @@ Item = dict[str, Any]
 
 
 class Catalogue:
-    """The other side. It fails with the planned codes: before it makes the item, or after it, if "made, then " comes
-    first."""
+    """The other side. It fails with the planned codes: before it creates the item, or after it if the code starts with
+    "made, then "."""
 
     def __init__(self) -> None:
         self.items: dict[str, Item] = {}
@@ -46,7 +46,7 @@ class Catalogue:
             raise planned
         if planned and not planned.startswith("made, then "):
             raise RobotError(planned, "it failed")
-        assert key not in self.items, "made twice"
+        assert key not in self.items, "created twice"
         self.items[key] = {**data, "correct": True}
         if planned:
             raise RobotError(planned.removeprefix("made, then "), "no answer")
@@ -79,7 +79,7 @@ class Scene:
 
     @property
     def creator(self) -> Creator[Item]:
-        """Another one each time, as after a restart."""
+        """Return a new creator each time, as after a restart."""
         guard = Guard(ROBOT_4, self.clock, lambda: 0.5, breaker=self.breaker, deadline_s=200)
         return Creator("заготовки", self.parts, guard, self.clock, self.policy, self.states)
 

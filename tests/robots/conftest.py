@@ -12,7 +12,7 @@ from retake.clock import FakeClock
 from retake.retrying.state_store import BucketStateStore, MemoryStateStore, StateStore
 from retake.sandbox.b2 import B2Sandbox
 
-# A machine that is busy elsewhere is no fault of the code: an example may take as long as it takes.
+# A busy machine is no fault of the code: an example may take as long as it needs.
 settings.register_profile("robots", deadline=None, print_blob=True)
 settings.load_profile("robots")
 
@@ -24,7 +24,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def logged() -> Iterator[list[str]]:
-    """The lines that the robots log meanwhile."""
+    """Yield the lines that the robots log during the test."""
     lines: list[str] = []
 
     class Keep(logging.Handler):
@@ -45,7 +45,7 @@ def b2() -> Iterator[B2Sandbox]:
 
 @pytest.fixture(params=["memory", "bucket in memory", "directory", "b2"])
 def opened(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Callable[[], StateStore]:
-    """Opens a state store: each call another client of the same one."""
+    """Return a function that opens a state store, each time as another client of the same one."""
     if request.param == "memory":
         one = MemoryStateStore()
         return lambda: one

@@ -1,4 +1,4 @@
-"""Programs over a bucket that die at every operation of theirs, and are started again."""
+"""Programs that die at each of their operations on a bucket, and are restarted."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,7 +14,7 @@ from retake.retrying.state_store import BucketStateStore
 
 
 class Process:
-    """One go of a program: its bucket, and its effects on the world outside, where it may die too."""
+    """One run of a program: its bucket, and its effects on the outside world, at which it may die, too."""
 
     def __init__(self, store: MemoryStore, clock: FakeClock, *faults: Fault) -> None:
         self.bucket = FailingBucket(MemoryBucket(store), *faults)
@@ -22,19 +22,19 @@ class Process:
         self.clock = clock
 
     def effect(self, name: str, call: Callable[[], object]) -> None:
-        """Do something outside of the bucket. Before and after it the process may die."""
+        """Do something outside of the bucket. The process may die before and after it."""
         self.bucket.around("effect", name, call)
 
 
 class World(Protocol):
-    """What a program acts on, and what must be true of it in the end."""
+    """What a program works on, and what must be true of it in the end."""
 
     def work(self, process: Process) -> None:
-        """Run the program, or run it again after its death."""
+        """Run the program, also again after its death."""
         ...
 
     def check(self, process: Process, deaths: int) -> None:
-        """Assert what must be true once it has run to its end."""
+        """Check what must be true once it has run to its end."""
         ...
 
 
@@ -42,9 +42,9 @@ PAIRS_EVERY = int(os.environ.get("RETAKE_PAIRS_EVERY", "7"))
 
 
 def sweep(make: Callable[[], World]) -> int:
-    """Let the program die before and after each operation, and in its second go again, at every PAIRS_EVERYth point.
+    """Let the program die before and after each operation, and in its second run again, at every PAIRS_EVERYth point.
 
-    Return how often the first go died.
+    Return how often the first run died.
     """
     ways = list(_ways_to_die(make))
     for number, first in enumerate(ways):

@@ -1,4 +1,4 @@
-"""A robot on a test clock, and what happens around it, each with its second."""
+"""A robot on a test clock and its surroundings, with the second of each event."""
 
 from collections.abc import Callable
 from itertools import count
@@ -20,9 +20,9 @@ Event = tuple[float, str]
 
 
 class Day:
-    """One robot and its surroundings.
+    """A robot and its surroundings.
 
-    `changes` are values of keys in sections of its policy; None for a section that it is to be without.
+    `changes` are values of keys in sections of its policy; None removes a section.
     """
 
     def __init__(self, robot: str, mode: Callable[[], int] = lambda: 0, **changes: Any) -> None:
@@ -55,7 +55,7 @@ class Day:
         self.note(" ".join([str(action.do), *words]) + later)
 
     def work(self, *codes: str | None) -> Callable[[Call], str]:
-        """Work whose calls fail with these codes, one after another, the last one again and again; None succeeds."""
+        """Return work whose calls fail with these codes in turn, the last one repeatedly; None succeeds."""
         numbers = count()
 
         def work(call: Call) -> str:

@@ -1,5 +1,5 @@
-"""The robots of docs/protocol.md, section "Robots", written down by hand beside the original words, for comparison with
-what the policy files amount to."""
+"""The robots of docs/protocol.md, section "Robots", written out by hand next to the original words, to be compared with
+the policy files."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -154,7 +154,7 @@ PROTOCOL: dict[str, RobotProtocol] = {
         FIVE,
         waits_s=(5, 25, 125),  # «Пакет - [5s, 25s, 125s]», «3 для всего пакета»
         jitter_percent=0,
-        repeated={"ERR_TEMPORARY_BATCH_FAILURE"},  # no conditions there: those for all robots
+        repeated={"ERR_TEMPORARY_BATCH_FAILURE"},  # no conditions there: those for all robots apply
         follow_ups={
             "ERR_BUSINESS_INVALID_SCRAP_TYPE": [JOURNAL_OF_FIVE],  # «Логирование статистики успехов/неудач»
             # «Для частичного успеха: продолжение с оставшимися элементами»
@@ -196,7 +196,7 @@ PROTOCOL: dict[str, RobotProtocol] = {
         EIGHT,
         waits_s=(0, 30),  # «Фаза 1: … (0s)», «Фаза 2: … (30s)», «Максимум попыток: 2»
         jitter_percent=0,
-        repeated={"ERR_TEMPORARY_REFERENCE_INTEGRITY"},  # no conditions there: those for all robots
+        repeated={"ERR_TEMPORARY_REFERENCE_INTEGRITY"},  # no conditions there: those for all robots apply
         follow_ups=after_each(
             EIGHT,
             {"action": "MANUAL_QUEUE", "what": "links to be settled by hand"},  # «в очередь на ручное согласование»
@@ -209,7 +209,7 @@ PROTOCOL: dict[str, RobotProtocol] = {
         NINE,
         waits_s=(1, 2, 4, 8, 16, 32, 64, 128, 256, 512),  # «Бесконечно (с экспоненциальным ростом интервала)»
         jitter_percent=0,
-        repeated={"ERR_TEMPORARY_METRICS_STORAGE_UNAVAILABLE"},  # no conditions there: those for all robots
+        repeated={"ERR_TEMPORARY_METRICS_STORAGE_UNAVAILABLE"},  # no conditions there: those for all robots apply
         follow_ups=after_each(
             NINE,
             {"action": "DEGRADE", "what": "collect metrics only"},  # «режиме degraded (только сбор метрик)»
@@ -224,7 +224,7 @@ PROTOCOL: dict[str, RobotProtocol] = {
 
 
 class Workshop:
-    """One robot, and work that fails as often as it is told."""
+    """A robot, and work that fails as often as it is told."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class Workshop:
         self.robot = Robot(policy, ports)
 
     def failing(self, code: str, times: int | None = None) -> Callable[[Call], str]:
-        """Work that fails of `code` so often, or always, and then has a result."""
+        """Return work that fails with `code` so often, or always, and then has a result."""
 
         def work(call: Call) -> str:
             self.calls.append(call)
@@ -259,7 +259,7 @@ class Workshop:
 
     @property
     def waits_s(self) -> list[float]:
-        """Seconds between the calls."""
+        """Return the seconds between the calls."""
         return [after - before for before, after in zip(self.times_s, self.times_s[1:], strict=False)]
 
 

@@ -1,4 +1,4 @@
-"""What the policies of robots ask for becomes alerts, which close when the robot works again."""
+"""Actions in the policies of robots become alerts, which close when the robot works again."""
 
 import threading
 from collections.abc import Mapping
@@ -161,7 +161,7 @@ def test_every_robot_whose_policy_tells_anybody_raises_an_alert(robot_id: str) -
 
 
 class Erp:
-    """What items are created in: it refuses everything until it is `mended`."""
+    """Where items are created: it refuses everything until it is `mended`."""
 
     def __init__(self) -> None:
         self.items: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""One piece of work that ends with a bug each time keeps no other from being done."""
+"""A piece of work that always ends with a bug keeps no other from being done."""
 
 import pytest
 from protocol_robots import POLICIES, Workshop

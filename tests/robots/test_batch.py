@@ -1,4 +1,4 @@
-"""Batches carried out against another side that fails at will: nothing is made twice, and every item ends somehow."""
+"""Batches against another side that fails at will: nothing is created twice, and every item reaches an end."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -22,11 +22,11 @@ TEMPORARY, INVALID, OVERFLOW = (
 
 
 class Catalogue:
-    """The other side: takes at most `memory` items a call; `faults` say what happens to a call or to an item."""
+    """The other side: takes at most `memory` items per call; `faults` say what happens to a call or to an item."""
 
     def __init__(self, memory: int = 100) -> None:
         self.items: dict[str, str] = {}
-        self.made: list[str] = []  # each time something was made
+        self.made: list[str] = []  # one entry per creation
         self.undone: list[str] = []
         self.sent: list[tuple[float, tuple[str, ...]]] = []
         self.calls: list[str] = []  # what happens to the next calls
@@ -295,7 +295,7 @@ def test_whatever_fails_nothing_is_made_twice_and_every_item_ends_in_one_way_tha
     always_looked = not any(finding)
     report = Batches(there.parts(), PROTOCOL._replace(size=size), FakeClock(), Random(seed).random).run(items(keys))
 
-    assert len(there.made) == len(set(there.made)), "made twice"
+    assert len(there.made) == len(set(there.made)), "created twice"
     assert set(report.ended) == set(keys)
     assert all(len(sent) <= size for _, sent in there.sent)
     for key, ended in report.ended.items():
@@ -306,7 +306,7 @@ def test_whatever_fails_nothing_is_made_twice_and_every_item_ends_in_one_way_tha
         assert (fate is ItemFate.FAILED) == (ended.item is None)
         assert fate is not ItemFate.FAILED or isinstance(ended.error, CodedError)
         assert fate is not ItemFate.FAILED or not always_looked or key not in there.items
-    assert not set(there.undone) & there_before, "what was there before was rolled back"
+    assert not set(there.undone) & there_before, "an older item was rolled back"
     for batch in in_batches(keys, size):
         ends = [report.ended[key] for key in batch]
         if 2 * sum(it.fate is ItemFate.FAILED for it in ends) > len(batch):

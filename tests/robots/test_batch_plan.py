@@ -1,4 +1,4 @@
-"""The plan of a batch: what is done next, row by row and by chance."""
+"""The plan of a batch: what is done next, row by row and at random."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -141,7 +141,7 @@ def test_an_items_own_repeats_are_counted_from_the_first_answer_however_often_th
 
 
 def test_what_has_passed_its_deadline_is_not_repeated_neither_whole_nor_alone() -> None:
-    """It counts from the beginning of the batch."""
+    """The deadline counts from the beginning of the batch."""
     without_end = RetryPolicy(None, Fixed(1.0), deadline_s=10.0)
     plan: BatchPlan[str] = begun(BatchPolicy(without_end, without_end), ("a", "b"), NOW)
     for failed in (refused(plan, load_of(plan), A, at(11), middle), answer(plan, {"a": A, "b": A}, at(11))):
@@ -221,7 +221,7 @@ def test_halves_are_repeated_anew_and_are_still_one_batch() -> None:
     plan = refused(start(), load_of(start()), A, NOW, middle)
     plan = refused(plan, load_of(plan), TOO_MUCH, at(5), middle)
     assert {load.attempt for load in plan.loads} == {1}
-    plan = answer(plan, made("abcd"), at(5))  # nothing is said of e
+    plan = answer(plan, made("abcd"), at(5))  # e is not mentioned
     for _ in range(2):
         plan = refused(plan, load_of(plan), B, at(5), middle)
     assert plan.of(ItemFate.FAILED) == tuple("efghij")

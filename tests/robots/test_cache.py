@@ -1,4 +1,4 @@
-"""The cache: for how long, for which errors, and that it never stands in the way of a result."""
+"""The cache: for how long, for which errors, and that it never prevents a result."""
 
 from collections.abc import Callable
 from typing import Any
@@ -87,7 +87,7 @@ def fetching(states: StateStore, clock: FakeClock, code: str | None, robot: str 
 def test_a_result_takes_the_place_of_one_that_is_not_to_be_had_and_the_failure_is_told(
     opened: Open, clock: FakeClock
 ) -> None:
-    """A kept result is used, for reading alone, while the service is away (docs/protocol.md, NR.NSI.2)."""
+    """A cached result is used, for reading only, while the service is away (docs/protocol.md, NR.NSI.2)."""
     _, result = fetching(opened(), clock, None)
     assert (result.value, result.done, result.cached_age_s) == ("result", True, None)
     clock.sleep(3600)

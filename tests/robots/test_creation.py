@@ -1,4 +1,4 @@
-"""Idempotent creation: made once, returned as often as it is asked for; read-only after five failures in a row."""
+"""Idempotent creation: created once, returned whenever requested again; read-only after five failures in a row."""
 
 from collections.abc import Mapping
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""Work that a robot defers is kept, and done when it is due by one process of several."""
+"""Work that a robot defers is kept, and done once it is due by one of several processes."""
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
@@ -25,11 +25,11 @@ HALF_AN_HOUR = 1800
 
 @pytest.fixture
 def fetcher(tmp_path: Path, clock: FakeClock) -> Callable[[], Workshop]:
-    """Robot 2, each time as a new process has it: what it keeps lies in a bucket."""
+    """Return robot 2 as each new process has it: what it keeps is in a bucket."""
 
     def fetcher() -> Workshop:
         states = BucketStateStore(DirectoryBucket(str(tmp_path)), "robots/", clock)
-        policy = POLICIES["NR.NSI.2"]._replace(breaker=None)  # that one is another test's
+        policy = POLICIES["NR.NSI.2"]._replace(breaker=None)  # tested elsewhere
         return Workshop(policy, states=states, clock=clock)
 
     return fetcher
@@ -47,7 +47,7 @@ def nothing_due(it: Deferred, call: Call) -> None:
 def test_what_robot_2_could_not_fetch_is_fetched_half_an_hour_later_by_another_process(
     fetcher: Callable[[], Workshop], clock: FakeClock
 ) -> None:
-    """The work is deferred, to be done again after 30 minutes."""
+    """The work is deferred and done again after 30 minutes."""
     shop = fetcher()
     fail(shop)
     assert shop.sink.done == [Do.DEFERRED_RETRY, Do.JOURNAL, Do.INCIDENT]  # all of it, in the file's order
@@ -159,7 +159,7 @@ def test_no_other_process_takes_work_that_waits_for_hours_before_a_repeat(clock:
 def test_work_that_another_process_has_taken_over_is_not_repeated(
     fetcher: Callable[[], Workshop], clock: FakeClock
 ) -> None:
-    """As after a call, or a wait for a breaker, that took longer than the hour. The next piece of work is done."""
+    """The call, or a wait for a breaker, may have taken longer than the hour. The next piece of work is done."""
     fail(fetcher(), "a")
     fail(fetcher(), "b")
     clock.sleep(HALF_AN_HOUR)
@@ -222,7 +222,7 @@ def test_what_cannot_be_kept_is_handed_in_all_the_same(states: StateStore, data:
 
 
 def test_an_id_that_is_not_text_is_refused_before_any_call(fetcher: Callable[[], Workshop]) -> None:
-    """Deferred under such an id, it would make all deferred work of the robot unreadable."""
+    """Deferring work under such an id would make all deferred work of the robot unreadable."""
     fail(fetcher())
     shop = fetcher()
     number: Any = 17

@@ -1,4 +1,4 @@
-"""Degraded modes: which robot runs in which, and that one that may not makes no call."""
+"""Degraded modes: which robot runs in which one, and that the others make no call."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Fallback stores: what one store does not take the next one does, and in the end the first has all of it."""
+"""Fallback stores: what one store refuses the next one takes, and in the end the first has everything."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ def over(places: list[Place], states: StateStore, clock: FakeClock) -> Stores:
 
 
 def test_the_first_store_that_takes_it_has_it(opened: Open, clock: FakeClock) -> None:
-    """A first store, a second one, and files for an emergency (docs/protocol.md, NR.NSI.9)."""
+    """A first store, a second one, and emergency files (docs/protocol.md, NR.NSI.9)."""
     places = three()
     stores = over(places, opened(), clock)
     for number, place in enumerate(places):
@@ -46,7 +46,7 @@ def test_the_first_store_that_takes_it_has_it(opened: Open, clock: FakeClock) ->
 
 
 def test_what_a_lower_store_took_goes_back_to_the_first_in_order(opened: Open, clock: FakeClock) -> None:
-    """What lower stores took is brought back by itself (docs/protocol.md, NR.NSI.9)."""
+    """What lower stores took is brought back automatically (docs/protocol.md, NR.NSI.9)."""
     first, second, third = places = three()
     first.away = True
     for key, value in (("m1", 1), ("m2", {"made": 2})):

@@ -1,4 +1,4 @@
-"""Idempotency keys: which data are the same, and which are not."""
+"""Idempotency keys: which data count as the same, and which do not."""
 
 import json
 import subprocess
@@ -111,7 +111,7 @@ def test_data_nested_too_deeply_are_no_json() -> None:
 
 
 def shuffled(value: Any, decomposed: bool) -> Any:
-    """The same value as another system might write it."""
+    """Return the same value as another system might write it."""
     if isinstance(value, Mapping):
         return {shuffled(key, decomposed): shuffled(part, decomposed) for key, part in reversed([*value.items()])}
     if isinstance(value, list):
@@ -124,7 +124,7 @@ def shuffled(value: Any, decomposed: bool) -> Any:
 
 
 def has_twins(value: Any) -> bool:
-    """Whether two keys of one object are the same text."""
+    """Return whether two keys of one object are the same text."""
     if isinstance(value, Mapping):
         return len({unicodedata.normalize("NFC", key) for key in value}) < len(value) or any(
             map(has_twins, value.values())
@@ -156,7 +156,7 @@ def test_two_data_have_one_key_only_if_they_are_equal(one: dict[str, Any], other
 
 
 def normal(value: Any) -> Any:
-    """Values that Python finds equal if and only if they are the same data: True is not 1 here."""
+    """Return a value that Python finds equal if and only if the data are the same: True is not 1 here."""
     if isinstance(value, Mapping):
         return {unicodedata.normalize("NFC", key): normal(part) for key, part in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Locks: who gets them when, to the second; owners that died; and processes that want the same one."""
+"""Locks: who gets them when, to the second; owners that died; and processes that compete for one."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ BEGAN = FakeClock().now()
 
 
 class Scheduled(FakeClock):
-    """A clock on which something happens at a time."""
+    """A clock on which something happens at a given time."""
 
     def __init__(self, **events: Callable[[], object]) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ def test_it_is_waited_for_no_longer_where_the_clock_is_set_back_meanwhile() -> N
         def sleep(self, seconds: float) -> None:
             super().sleep(seconds)
             self.slept += seconds
-            assert self.slept < 3600, "it is waited for without end"
+            assert self.slept < 3600, "it is waited for endlessly"
             if 30 <= self.slept < 31:
                 self.moment -= timedelta(days=1)
 
@@ -193,7 +193,7 @@ def test_a_version_tells_whether_anybody_has_written_meanwhile(opened: Open, clo
         assert after == written
 
 
-# --- an owner that is there already ---------------------------------------------------------------------------------
+# --- an existing owner ----------------------------------------------------------------------------------------------
 
 
 def test_an_owner_may_take_what_it_holds_once_more_and_keeps_it_until_the_last_end(clock: FakeClock) -> None:

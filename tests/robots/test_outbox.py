@@ -1,4 +1,4 @@
-"""The outbox: each message once, in order, at least once whoever dies, and by one deliverer at a time."""
+"""The outbox: each message in order, at least once even after deaths, and by one deliverer at a time."""
 
 import os
 import subprocess
@@ -160,7 +160,7 @@ def test_while_one_delivers_another_does_not(opened: Open, clock: FakeClock) -> 
 
 
 def claimed(states: StateStore, clock: FakeClock, who: str) -> None:
-    """Another delivery is under way, by its own account."""
+    """Claim that another delivery is under way."""
     until = exact_stamp(clock.now() + timedelta(seconds=CLAIM_S))
     states.change("outbox-claim", lambda _: ({"by": who, "until": until}, None))
 
@@ -187,7 +187,7 @@ def test_one_whose_clock_was_far_ahead_blocks_nobody(clock: FakeClock) -> None:
 def test_one_that_died_on_this_machine_blocks_nobody(clock: FakeClock) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()
-    for process in (ended.pid, os.getpid()):  # in this process no delivery is under way
+    for process in (ended.pid, os.getpid()):  # no delivery is under way in this process
         states, sent = MemoryStateStore(), list[object]()
         outbox = Outbox(states, clock)
         outbox.put("a", "a")
@@ -241,7 +241,7 @@ def test_a_delivery_whose_clock_is_set_back_does_not_go_on_beside_one_that_took_
 
     assert Outbox(states, here).deliver(send) == 1
     assert sent == ["a"]
-    assert Outbox(states, clock).deliver(nothing) == 0  # the claim of the other one is left to it
+    assert Outbox(states, clock).deliver(nothing) == 0  # the other one's claim is left alone
 
 
 def test_two_threads_deliver_everything_once(opened: Open) -> None:

@@ -1,4 +1,4 @@
-"""A policy file that is wrong says so: whatever is broken in it, the message names file, robot and field."""
+"""A faulty policy file: whatever is wrong in it, the message names file, robot and field."""
 
 import copy
 import tomllib
@@ -26,11 +26,11 @@ def document_of(robot: str) -> Document:
 
 
 class NoFault(AssertionError):
-    """There was to be one."""
+    """A fault was expected."""
 
 
 def faults(document: Document, robot: str) -> list[str]:
-    """What is wrong with it, a line each; every line begins with file and robot. Raises NoFault."""
+    """Return the faults of the document, each a line that begins with file and robot. Raises NoFault."""
     try:
         read_policy(document, f"config/policies/{robot}.toml")
     except PolicyError as error:
@@ -43,7 +43,7 @@ def faults(document: Document, robot: str) -> list[str]:
 
 
 def leaves(found: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
-    """Every value of a document that is not a table, with its path; lists of plain values count as one."""
+    """Yield every value of a document that is not a table, with its path; lists of plain values count as one."""
     if isinstance(found, dict):
         for key, value in found.items():
             yield from leaves(value, (*path, key))
@@ -55,7 +55,7 @@ def leaves(found: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
 
 
 def named(path: Path_) -> str:
-    """The path as a message has it: «last_failure.actions[2].channel»."""
+    """Return the path as messages write it: «last_failure.actions[2].channel»."""
     text = ""
     for part in path:
         text += f"[{part + 1}]" if isinstance(part, int) else f".{part}"
@@ -63,7 +63,7 @@ def named(path: Path_) -> str:
 
 
 def changed(document: Document, path: Path_, change: Callable[[Any, Any], None]) -> Document:
-    """A copy in which `change(table, key)` was done at `path`."""
+    """Return a copy in which `change(table, key)` was applied at `path`."""
     broken = copy.deepcopy(document)
     table: Any = broken
     for part in path[:-1]:
@@ -86,12 +86,12 @@ def drop(table: Any, key: Any) -> None:
 def wrong_types(value: Any) -> list[Any]:
     kinds: list[Any] = [{"a": 1}, [[1]], "some text", 1.5, True, -7]
     same: tuple[type, ...] = (int, float) if type(value) in (int, float) else (type(value),)
-    same += (float,) if value == "none" else ()  # a number may stand where there is none
+    same += (float,) if value == "none" else ()  # a number may replace "none"
     return [kind for kind in kinds if type(kind) not in same]
 
 
 def out_of_range(value: Any) -> list[Any]:
-    """Below nothing, beyond reason, and no number at all; a list with such a number in it; a text that says nothing."""
+    """Return wrong values: below zero, beyond reason, no number at all, a list with such a number, an empty text."""
     numbers = [-1, 1e12, float("nan"), float("inf")]
     if isinstance(value, str):
         return ["", " ", "two\nlines"]
@@ -126,7 +126,7 @@ def test_a_misspelt_key_is_named_with_the_one_that_was_meant(robot: str) -> None
     document = document_of(robot)
     for path, value in leaves(document):
         if path[0] == "errors":
-            continue  # any code may stand there; one with a wrong prefix is another test's
+            continue  # any code may stand there; wrong prefixes are tested elsewhere
         key = str(path[-1])
         misspelt = key[:-2] + key[-1] if len(key) > 3 else key + "x"
         broken = changed(changed(document, path, drop), (*path[:-1], misspelt), put(value))
@@ -138,7 +138,7 @@ def test_a_misspelt_key_is_named_with_the_one_that_was_meant(robot: str) -> None
 
 @pytest.mark.parametrize("robot", ROBOTS)
 def test_a_wrong_number_in_the_intervals_or_in_the_strategy_is_noticed(robot: str) -> None:
-    """The list and the strategy are checked against each other, so a it in either of them is found."""
+    """The list and the strategy are checked against each other, so a typo in either is found."""
     document = document_of(robot)
     for name in [name for name in ("retry", "item_retry") if name in document]:
         table = document[name]
@@ -300,7 +300,7 @@ def test_a_file_under_another_robots_name_is_found_out() -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder with a copy of the nine files."""
+    """Return a folder with a copy of the nine files."""
     for file in POLICIES.glob("*.toml"):
         (tmp_path / file.name).write_bytes(file.read_bytes())
     return tmp_path

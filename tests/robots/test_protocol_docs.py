@@ -1,4 +1,4 @@
-"""docs/protocol.md says the same as the policies, and every section that is cited exists."""
+"""docs/protocol.md agrees with the policies, and every cited section exists."""
 
 import re
 from pathlib import Path

@@ -45,7 +45,7 @@ def test_robot_1_detects() -> None:
     assert day.take() == [*calls(0, 2, 10, 42), *at(42, *follow)]
     context = result.failures[0].record["details"]["system_context"]
     assert context["recovery"] == ["wait_for_health_check", "retry_with_circuit_breaker"]
-    # 4 failures so far; the 10th in five minutes opens the breaker for a minute, and that uses no attempt up
+    # 4 failures so far; the 10th in five minutes opens the breaker for a minute, which uses up no attempt
     day.robot.run(day.work(away), correlation_id="event-2")
     day.robot.run(day.work(away, away, None), correlation_id="event-3")
     assert day.take() == [*calls(42, 44, 52, 84), *at(84, *follow), *calls(84, 86, 146)]
@@ -55,7 +55,7 @@ def test_robot_1_detects() -> None:
 
 
 def test_robot_2_fetches() -> None:
-    """Six calls within 12 seconds, the payload of an hour ago for reading, and all of it again after 30 minutes."""
+    """Six calls within 12 seconds, the payload of an hour ago for reading, and everything again after 30 minutes."""
     slow = "ERR_TEMPORARY_API_TIMEOUT"
     follow = ("deferred_retry after 1800 s", "journal documents not synchronised", "incident ServiceNow")
     day = Day("NR.NSI.2", breaker=None)
@@ -188,7 +188,7 @@ def test_robot_4_rolls_back_after_a_day_what_was_not_confirmed() -> None:
 
 
 def sending(day: Day, plan: Mapping[str, list[str]], whole: list[str | None]) -> batch.Parts[str]:
-    """Robot 5's other side: calls fail as a whole with the codes of `whole`, items with those of `plan`."""
+    """Return robot 5's other side: calls fail as a whole with the codes of `whole`, items with those of `plan`."""
 
     def send(load: batch.BatchCall) -> Mapping[str, Answer[str]]:
         day.note("send " + "".join(item.key for item in load.items))
@@ -208,7 +208,7 @@ def items(keys: str) -> list[batch.Item]:
 
 
 def test_robot_5_creates_in_batches() -> None:
-    """Ten at a time; a batch again after 5, 25 and 125 s, an item after 1, 3, 9, 27 and 81 s."""
+    """Ten at a time; a batch is repeated after 5, 25 and 125 s, an item after 1, 3, 9, 27 and 81 s."""
     failed, invalid = "ERR_TEMPORARY_BATCH_FAILURE", "ERR_BUSINESS_INVALID_SCRAP_TYPE"
     day = Day("NR.NSI.5")
     day.robot.create_all(sending(day, {}, []), items("abcdefghijkl"), correlation_id="scrap")
@@ -277,7 +277,7 @@ def test_robot_6_waits_for_locks() -> None:
     holder.__exit__(None, None, None)
     with pytest.raises(Conflict):
         day.robot.run(write, correlation_id="one")
-    assert day.take() == [(ended, "call 1")]  # the lock is free; the version is another
+    assert day.take() == [(ended, "call 1")]  # the lock is free; the version has changed
     day.robot.run(day.work("ERR_CRITICAL_TEMPLATE_MISSING"), correlation_id="one")
     assert day.take() == [(ended, "call 1"), *at(ended, *follow)]
 
@@ -300,7 +300,7 @@ def test_robot_6_waits_for_locks() -> None:
 def test_robot_7_validates(
     rules: dict[str, Any], value: float, passes: float | None, follow: tuple[str, ...], logged: list[str]
 ) -> None:
-    """A calculation that is too slow is repeated after 2, 4 and 8 s; a value that is wrong is not measured again."""
+    """A slow calculation is repeated after 2, 4 and 8 s; a wrong value is not measured again."""
     slow = "ERR_TEMPORARY_CALCULATION_TIMEOUT"
     day = Day("NR.NSI.7", validation=rules)
     measuring = day.work(slow, slow, slow, None)
@@ -316,7 +316,7 @@ def test_robot_7_validates(
     else:
         assert result.value
         assert float(result.value.value) == passes
-        assert len(logged) == (value != 120)  # one that is wrong and passes is logged
+        assert len(logged) == (value != 120)  # a wrong value that passes is logged
 
 
 def test_robot_7_gives_up_on_a_calculation_that_is_always_too_slow() -> None:
@@ -327,7 +327,8 @@ def test_robot_7_gives_up_on_a_calculation_that_is_always_too_slow() -> None:
 
 
 def test_robot_8_links() -> None:
-    """A repeat at once and one after a validation 30 s later; a saga undoes, an outbox tells, a snapshot restores."""
+    """One repeat at once, another after a validation 30 s later; a saga undoes, an outbox notifies, a snapshot
+    restores."""
     broken = "ERR_TEMPORARY_REFERENCE_INTEGRITY"
     day = Day("NR.NSI.8")
     links: set[str] = set()
@@ -372,12 +373,12 @@ def test_robot_8_links() -> None:
     ]
     day.robot.run(linking("c", "ERR_BUSINESS_CIRCULAR_REFERENCE"), correlation_id="c", validate=validate)
     assert day.take() == at(330, *once[0], *follow)
-    assert outbox.deliver(lambda message: day.note("send")) == 0  # what was undone is told to nobody
+    assert outbox.deliver(lambda message: day.note("send")) == 0  # what was undone is reported to nobody
     assert snapshots.restore() == sorted(links) == ["a"]
 
 
 def test_robot_9_collects() -> None:
-    """It never gives up; values go to the next store meanwhile and back later; a snapshot every five minutes."""
+    """It never gives up; values go to the next store and later back; a snapshot is taken every five minutes."""
     away = "ERR_TEMPORARY_METRICS_STORAGE_UNAVAILABLE"
     day = Day("NR.NSI.9")
     order, rules = day.robot.policy.stores, day.robot.policy.snapshots

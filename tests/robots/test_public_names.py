@@ -1,4 +1,4 @@
-"""What programs outside this repository import from the robots keeps its names and its order."""
+"""What outside programs import from the robots keeps its names and their order."""
 
 from retake import robots
 from retake.robots import Made, Ports, Robot, batch, creation, grid, key_of, load_policies, validate

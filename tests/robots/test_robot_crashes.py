@@ -1,5 +1,5 @@
-"""A death at every operation of locks, outbox, sagas, fallback stores and snapshots, and another one in the second go:
-nothing is lost, and nothing is done more often than there were deaths."""
+"""Deaths at every operation of locks, outbox, sagas, fallback stores and snapshots, and again in the second run:
+nothing is lost, and nothing is repeated more often than there were deaths."""
 
 import pytest
 from crash_worlds import Process, sweep
@@ -48,7 +48,7 @@ def test_a_death_at_any_point_leaves_no_lock_that_its_owner_does_not_have_at_onc
 
 
 class Delivering:
-    """Robot 8, which puts messages and delivers them."""
+    """Robot 8, which enqueues messages and delivers them."""
 
     def __init__(self) -> None:
         self.sent: list[object] = []
@@ -73,7 +73,7 @@ def test_a_death_at_any_point_loses_no_message_and_repeats_at_most_the_one_under
 
 
 class Linking:
-    """Robot 8, which links by a saga of two steps; the last one fails, or not. Effects may come before a death."""
+    """Robot 8, which links by a saga of two steps; the last one may fail. Effects may come before a death."""
 
     def __init__(self, fails: str | None) -> None:
         self.fails, self.log, self.there = fails, list[str](), set[str]()
@@ -114,7 +114,7 @@ def test_a_death_at_any_point_leaves_a_saga_that_is_done_or_undone_in_the_end(fa
 
 
 class Reserving:
-    """Robot 8, whose steps refuse to be done twice: after a death the saga may have to undo what nobody knew of."""
+    """Robot 8, whose steps refuse to be done twice: after a death the saga may have to undo something unknown."""
 
     def __init__(self) -> None:
         self.there: set[str] = set()
@@ -146,9 +146,9 @@ def test_after_a_death_at_any_point_nothing_is_half_done_even_if_no_step_can_be_
 
 
 class Storing:
-    """Robot 9, which stores metrics while the first store is away, and then again. It never repeats what died.
+    """Robot 9, which stores metrics while the first store is away, and again afterwards. It never repeats what died.
 
-    Of each key the values rise.
+    The values of each key rise.
     """
 
     def __init__(self) -> None:
@@ -209,7 +209,7 @@ class Copying:
         both = Snapshots(places[0], "kpi/", process.clock, replicas=places[1:])
         assert both.restore() == 2
         process.clock.sleep(300)
-        assert both.take(3)  # what one of them missed, the next makes up for
+        assert both.take(3)  # a gap in one is filled next time
         assert [Snapshots(place, "kpi/", process.clock).restore() for place in places] == [3, 3]
 
 

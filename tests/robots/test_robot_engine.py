@@ -1,5 +1,5 @@
-"""What a policy says is carried out: a chain stops, values are validated, errors are
-corrected, and creation goes by the keys and conditions of [idempotency]."""
+"""The engine carries out policies: a chain stops, values are validated, errors are corrected, and creation follows the
+keys and conditions of [idempotency]."""
 
 from collections.abc import Mapping
 from decimal import Decimal
@@ -223,7 +223,7 @@ def test_no_script_is_run_for_errors_of_other_classes(clock: FakeClock, code: st
 
 
 class Erp:
-    """Where things are created; each call carries out what it says, and its answer gets lost as often as told."""
+    """Where things are created; each call carries out what it says, and its answer is lost as often as planned."""
 
     def __init__(self, lost: int = 0) -> None:
         self.lost = lost
@@ -265,7 +265,7 @@ def test_a_request_carries_if_none_match_where_the_policy_says_so(if_none_match:
 
 @pytest.mark.parametrize(("check", "looks", "how"), [(True, 2, How.MADE), (False, 2, How.DUPLICATE)])
 def test_before_a_repeat_it_is_looked_for_where_the_policy_says_so(check: bool, looks: int, how: How) -> None:
-    """Without a look the repeat is made, and refused, for the header says that it is not to be made twice."""
+    """Without a look the repeat is made, and refused, since the header forbids a second creation."""
     erp = Erp(lost=1)
     result = creating(check_before_retry=check).robot.create(erp.parts, {"length": 10}, correlation_id="a")
     assert result.value
@@ -289,7 +289,7 @@ def test_the_key_is_made_from_the_data_or_is_the_items_own_as_the_policy_says() 
 
 
 def scrap(**idempotency: Any) -> tuple[Workshop, list[str], batch.Parts[str]]:
-    """Robot 5, and a sink that answers nothing the first time: what was looked for, and its parts."""
+    """Return robot 5 with a sink that answers nothing the first time, the list of lookups, and its parts."""
     policy = POLICIES["NR.NSI.5"]
     assert policy.idempotency
     looked: list[str] = []

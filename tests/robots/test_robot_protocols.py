@@ -22,7 +22,7 @@ every_robot = pytest.mark.parametrize(("robot", "protocol"), PROTOCOL.items(), i
 
 
 def worked(robot: str, code: str, draw: Callable[[], float] = lambda: 0.5) -> Workshop:
-    """The robot after work that always failed."""
+    """Return the robot after work that always failed."""
     shop = Workshop(robot, draw=draw)
     validate = (lambda: None) if POLICIES[robot].validate_before_repeat else None
     shop.robot.run(shop.failing(code), correlation_id="one", input_data={"id": 7}, validate=validate)
@@ -119,7 +119,7 @@ def test_a_success_on_the_way_ends_it_and_nothing_follows(robot: str, code: str)
     assert shop.sink.recorded == []
 
 
-# --- what one robot has and the others have not ---
+# --- specific to one robot ---
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_what_ends_repeats_without_end_is_followed_by_what_did_not_follow_the_fi
 
 
 def test_work_that_is_repeated_without_end_is_not_deferred_as_well() -> None:
-    """It would be done twice: by this call, and when the deferred work is due."""
+    """Otherwise it would be done twice: by this call, and when the deferred work is due."""
     deferral = FollowUp(Do.DEFERRED_RETRY, after_s=60)
     actions = (deferral, FollowUp(Do.REJECT))
     shop = Workshop(POLICIES["NR.NSI.9"]._replace(last_failure=LastFailure(actions)))
@@ -224,7 +224,7 @@ def test_work_that_is_repeated_without_end_is_not_deferred_as_well() -> None:
 
 @pytest.mark.slow
 def test_a_call_of_robot_3_that_takes_longer_is_1c_that_does_not_answer_and_is_asked_again() -> None:
-    """A timeout of 15 seconds for a request to each catalogue; here half a second."""
+    """A timeout of 15 seconds for a request to each catalogue; half a second in this test."""
     policy = POLICIES["NR.NSI.3"]
     shop = Workshop(policy._replace(retry=policy.retry._replace(timeout_s=0.5)))
     over, hung = Event(), []

@@ -1,4 +1,4 @@
-"""What a robot does is on the ledger: pipeline "robot/ID", a run for each piece of work."""
+"""The work of robots on the ledger: pipeline "robot/ID", a run for each piece of work."""
 
 from collections.abc import Callable
 from typing import Any
@@ -30,7 +30,7 @@ class Shop:
         self.robot = Robot(POLICIES[robot], ports)
 
     def told(self) -> list[tuple[str, RunStatus, list[str]]]:
-        """Task, state, and what stands on record of each run: error codes, and steps that are done."""
+        """Return for each run: task, state, and what is recorded of it, error codes and finished steps."""
         return [
             (
                 run.task_id,

@@ -1,4 +1,4 @@
-"""The numbers of docs/protocol.md besides those of the repeats: breaker, cache, creation, batches, locks …"""
+"""The numbers of docs/protocol.md other than those of the repeats: breaker, cache, creation, batches, locks …"""
 
 from typing import Any
 
@@ -40,8 +40,8 @@ def numbers(section: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("robot", ["NR.NSI.1", "NR.NSI.2"])
 def test_ten_failures_in_five_minutes_open_the_breaker_of_appius_for_a_minute(robot: str) -> None:
-    """It is half-open after 10 failures within 5 minutes and 60 seconds open. Robot 1's recovery speaks of a
-    circuit breaker without numbers: both ask APPIUS, so it is the same one."""
+    """It is half-open after 10 failures within 5 minutes and 60 seconds open. Robot 1's recovery mentions a circuit
+    breaker without numbers: both call APPIUS, so it is the same one."""
     breaker = POLICIES[robot].breaker
     assert breaker is not None
     assert (breaker.name, *breaker.policy[:3]) == ("appius", 10, 300, 60)
@@ -54,8 +54,8 @@ def test_robot_2_reads_results_of_the_last_24_hours_while_there_are_no_new_ones(
 
 
 def test_robot_4_makes_a_key_from_the_data_looks_before_it_creates_and_goes_read_only_after_five() -> None:
-    """A key made from the data, a look before creation and before each repeat, If-None-Match; read-only after
-    5 failures in a row, rolled back after 24 hours."""
+    """A key made from the data, a look before creation and before each repeat, If-None-Match; read-only after 5
+    failures in a row, rolled back after 24 hours."""
     assert numbers(POLICIES["NR.NSI.4"].idempotency) == {
         "key_from": "data",
         "check_before_create": True,
@@ -205,7 +205,7 @@ def test_the_steps_of_a_recovery_are_those_of_the_protocol(robot: str, code: str
 
 
 def test_setup_scripts_run_only_where_the_operator_allows_it() -> None:
-    """Setup scripts are run by themselves, if that is allowed."""
+    """Setup scripts run automatically, if that is allowed."""
     recovery = POLICIES["NR.NSI.3"].recovery
     assert recovery is not None
     assert {step.step: step.allowed for step in recovery.steps} == {

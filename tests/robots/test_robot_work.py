@@ -1,4 +1,4 @@
-"""Robots at their work: breakers, creation, batches, compensation, dead letters, and a sink that is out of order."""
+"""Robots at work: breakers, creation, batches, compensation, dead letters, and a broken sink."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,14 +32,14 @@ DUPLICATE = "ERR_BUSINESS_DUPLICATE_ITEM"
 
 
 def test_the_tenth_failure_in_five_minutes_opens_the_breaker_and_the_next_call_comes_a_minute_later() -> None:
-    """Half-open after 10 failures within 5 minutes and 60 seconds in the state open: the wait is no attempt."""
+    """Half-open after 10 failures within 5 minutes and 60 seconds open: the wait is no attempt."""
     states, clock = MemoryStateStore(), FakeClock()
     first = Workshop("NR.NSI.2", states=states, clock=clock)
     first.robot.run(first.failing(SLOW), correlation_id="first")
     assert len(first.calls) == 6
     second = Workshop("NR.NSI.2", states=states, clock=clock)
     result = second.robot.run(second.failing(SLOW), correlation_id="second")
-    assert second.waits_s == [1, 1, 2, 60, 60]  # its 4th call is the 10th failure; each probe that fails opens it again
+    assert second.waits_s == [1, 1, 2, 60, 60]  # its 4th call is the 10th failure; each failed probe opens it again
     assert result.attempts == 6
 
 
@@ -62,7 +62,7 @@ def test_two_robots_that_ask_the_same_system_share_its_breaker(tmp_path: Path) -
 
 
 class Erp:
-    """What the robot creates items in. Fails as it is told."""
+    """Where the robot creates items. Fails as planned."""
 
     def __init__(self, *errors: str) -> None:
         self.items: dict[str, Mapping[str, Any]] = {}
@@ -133,7 +133,7 @@ def test_after_five_failures_in_a_row_nothing_is_created_any_more_and_the_sink_i
 
 
 def test_an_error_that_the_action_leaves_out_does_not_end_creation_either() -> None:
-    """Read-only mode comes with the action that tells of it, whose except_codes name duplicates."""
+    """Read-only mode comes with the action that reports it, whose except_codes name duplicates."""
     shop, erp = Workshop("NR.NSI.4"), Erp(*[DUPLICATE] * 6)
     for number in range(6):  # each is refused as a duplicate, and cannot be found
         assert not shop.robot.create(erp.parts, {"length": number}, correlation_id=str(number)).done
@@ -200,7 +200,7 @@ def test_other_robots_do_not_create(robot: str) -> None:
 
 
 class Sink:
-    """What the robot creates scrap items in, many in one call."""
+    """Where the robot creates scrap items, many in one call."""
 
     def __init__(self, bad: Mapping[str, str], limit: int = 100) -> None:
         self.bad, self.limit = bad, limit
@@ -249,7 +249,7 @@ def test_a_batch_has_ten_items_at_most_and_what_fails_leaves_the_rest_there() ->
         "ERR_TEMPORARY_BATCH_FAILURE",
         "ERR_BUSINESS_INVALID_SCRAP_TYPE",
     ]
-    assert shop.sink.done == [Do.JOURNAL, Do.JOURNAL]  # going on with the rest it has done itself
+    assert shop.sink.done == [Do.JOURNAL, Do.JOURNAL]  # the robot itself went on with the rest
     record = shop.sink.recorded[0].record
     assert record["details"]["input_data"] == {"items": ["item-03"]}
     assert record["details"]["system_context"]["statistics"]["failed"] == 2
@@ -289,7 +289,7 @@ def test_batches_wait_while_the_breaker_is_open() -> None:
 
     parts = batch.Parts(lambda item: None, send, lambda item, made: None)
     assert shop.robot.create_all(parts, items(3), correlation_id="scrap").done
-    assert calls == [0, 5, 65, 190]  # it opens at 5 s for 60 s, and would have been called again at 30 s
+    assert calls == [0, 5, 65, 190]  # it opens at 5 s for 60 s; the next call would have been due at 30 s
 
 
 def test_a_robot_without_batches_makes_none() -> None:
@@ -323,7 +323,7 @@ def test_robot_6_takes_back_what_it_set_up_in_part_before_anything_else(partly: 
 
 @pytest.mark.parametrize("error", [RobotError("ERR_TEMPORARY_X", "it does not answer"), ConnectionError("cut")])
 def test_work_of_which_it_cannot_be_told_whether_it_is_partly_done_is_taken_back(error: Exception) -> None:
-    """Whoever asks may ask the system that has just failed. The actions after the failure are not lost by that."""
+    """The system that has just failed may have to be asked for that. The actions after the failure still follow."""
     shop = Workshop("NR.NSI.6")
 
     def asked() -> bool:
@@ -378,7 +378,7 @@ def test_a_dead_letter_is_kept_although_not_all_of_its_work_is_json(tmp_path: Pa
 
 
 class BrokenDesk(RecordingSink):
-    """Notes everything, and fails at it."""
+    """Records everything, and fails at it."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()

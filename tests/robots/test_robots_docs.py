@@ -1,4 +1,4 @@
-"""docs/robots.md says what the policies and the code say, and nothing else."""
+"""docs/robots.md agrees with the policies and the code, and says nothing else."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""Sagas: done, undone, and gone on with whoever died."""
+"""Sagas: done, undone, and continued by another process after a death."""
 
 from collections.abc import Callable
 from typing import Any
@@ -17,7 +17,7 @@ LOCKED = "ERR_TEMPORARY_REFERENCE_INTEGRITY"
 
 
 class Links:
-    """What the steps do, and undo."""
+    """The effects of the steps, and their undoing."""
 
     def __init__(self, names: str = "abc") -> None:
         self.names = names

@@ -1,4 +1,4 @@
-"""Snapshots: every five minutes, in several places, and the newest that is whole is the one that counts."""
+"""Snapshots: every five minutes, in several places; the newest intact one counts."""
 
 import json
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_one_is_taken_every_five_minutes(bucket: Bucket, clock: FakeClock) -> No
     assert Snapshots(bucket, "kpi/", clock).restore() is None
     taken = []
     for second in range(0, 901, 60):
-        snapshots = Snapshots(bucket, "kpi/", clock)  # each time another process
+        snapshots = Snapshots(bucket, "kpi/", clock)  # another process each time
         if snapshots.take({"second": second}):
             taken.append(second)
         assert snapshots.restore() == {"second": taken[-1]}

@@ -27,7 +27,7 @@ CORRECTING = Validation(ValidationMode.STRICT, 2, True)
         # «Строгий режим: любое нарушение = ошибка»
         (STRICT, 15.0001, StepFinding.REFUSED, None, STEP_VIOLATION),
         (STRICT, 105, StepFinding.REFUSED, None, OUT_OF_RANGE),
-        # «Либеральный режим: допуск ±2% от шага с предупреждением»: of a step of 5 that is 0.1
+        # «Либеральный режим: допуск ±2% от шага с предупреждением»: with a step of 5 that is 0.1
         (LIBERAL, 15.1, StepFinding.WARNED, 15.1, STEP_VIOLATION),
         (LIBERAL, 14.9, StepFinding.WARNED, 14.9, STEP_VIOLATION),
         (LIBERAL, 15.11, StepFinding.REFUSED, None, STEP_VIOLATION),

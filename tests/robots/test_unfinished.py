@@ -1,4 +1,4 @@
-"""An item that was created and not finished is marked, finished later, or rolled back; and no other item is."""
+"""An item that was created but not finished is marked, finished later, or rolled back; no other item is."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -28,7 +28,7 @@ def finishing() -> Scene:
 def test_a_lookup_that_failed_is_repeated_before_anything_is_made_and_what_it_finds_is_not_ours(
     finishing: Scene, check: bool
 ) -> None:
-    """Otherwise what was there would be made a second time, or be marked and rolled back as ours."""
+    """Otherwise an existing item would be created a second time, or be marked and rolled back as ours."""
     finishing.there.items[KEY] = {"theirs": True}
     finishing.policy = CreationPolicy(check_before_retry=check)
     finding = [CONFLICT]
@@ -221,7 +221,7 @@ def test_a_duplicate_of_a_creation_that_another_process_has_not_finished_stays_i
 
 
 def test_a_duplicate_of_an_earlier_request_of_ours_is_finished(finishing: Scene) -> None:
-    """Its answer was lost, and it was still under way when it was looked for."""
+    """Its answer was lost, and it was still under way when the lookup was made."""
 
     def find(key: str, data: Mapping[str, Any]) -> Item | None:
         made = [line for line in finishing.there.log if line.startswith("make")]
@@ -235,7 +235,7 @@ def test_a_duplicate_of_an_earlier_request_of_ours_is_finished(finishing: Scene)
 
 
 def test_a_duplicate_of_what_a_process_made_before_it_died_is_finished(finishing: Scene) -> None:
-    """It was still under way when it was looked for."""
+    """It was still under way when the lookup was made."""
     finishing.creator.unconfirmed.begun(KEY)
     finishing.there.items[KEY] = {"correct": True}
     finishing.there.plan = [DUPLICATE]
@@ -262,7 +262,8 @@ def test_read_only_an_item_that_is_not_finished_is_not_returned_and_a_probe_fini
 
 
 def test_who_dies_between_making_and_finishing_is_found_out() -> None:
-    """A death at each touch of the states: asked for again it is made once, finished, and in no doubt."""
+    """After a death at any access to the states a second request creates it only once, finishes it, and leaves no
+    doubt."""
 
     def scene_over(store: MemoryStore, *faults: Fault) -> tuple[Scene, FailingBucket]:
         bucket = FailingBucket(MemoryBucket(store), *faults)

@@ -1,6 +1,6 @@
-"""The one suite that every ledger has to pass.
+"""The suite that every ledger has to pass.
 
-A new store joins in with one fixture:
+A new store joins with one fixture:
 
     from ledger_contract import LedgerContract
 
@@ -10,8 +10,8 @@ A new store joins in with one fixture:
             store = a_new_and_empty_store()
             return lambda: MyLedger(store, clock)
 
-`connect()` gives one more client of the same store: what another process would have. Where stores may differ, a
-property of the class says so, and the suite asks that; it never asks for the type.
+`connect()` returns another client of the same store, as another process would have. Where stores may differ, a class
+attribute says so, and the suite asks that; it never asks for the type.
 """
 
 from collections import Counter
@@ -47,11 +47,11 @@ NAMES = ("story/канал", "作业 7", "a'b\"c;--", "%2F\\ ?#", "🎬", "x" * 
 
 class LedgerContract(ValuesContract):
     threads = 4
-    """How many clients ask at once where the suite tries that, and `rounds` how often each."""
+    """The number of concurrent clients; each of them makes `rounds` requests."""
     rounds = 6
 
     busy: tuple[type[Exception], ...] = ()
-    """What the store may raise, having done nothing, while another client is at it: one asks again then."""
+    """What the store may raise, having done nothing, while another client is at work; the request is then repeated."""
 
     @pytest.fixture
     def clock(self) -> FakeClock:
@@ -270,7 +270,7 @@ class LedgerContract(ValuesContract):
         taken = step(connect(), zombie, Trigger.PROCESS_RESTART)
         taken = step(connect(), taken, Trigger.RECOVERY_RESUME)
         before = connect().events(taken.run_id)
-        for trigger in (Trigger.COMPLETED, Trigger.WORKER_CLAIM):  # of what it holds, the second is illegal too
+        for trigger in (Trigger.COMPLETED, Trigger.WORKER_CLAIM):  # of what it holds, the second is illegal, too
             with pytest.raises(StaleRun, match=taken.run_id):
                 step(connect(), zombie, trigger)
         assert (connect().get(taken.run_id), connect().events(taken.run_id)) == (taken, before)
@@ -405,7 +405,7 @@ class LedgerContract(ValuesContract):
         assert len(connect().events(run.run_id)) == 2
 
     def test_many_workers_take_every_run_once_and_lose_none(self, connect: Connect, clock: FakeClock) -> None:
-        """Retries of one task among them: those compete for its next attempt too."""
+        """Retries of one task are among them, and compete for its next attempt, too."""
         statuses = (RunStatus.QUEUED, RunStatus.RETRY_SCHEDULED, RunStatus.INTERRUPTED)
         waiting = {wait(connect(), clock, f"{n}", statuses[n % 3], task="t").run_id for n in range(self.rounds * 3)}
         clock.sleep(3600)

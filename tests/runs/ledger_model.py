@@ -1,4 +1,5 @@
-"""A ledger in a dict: as short as the contract allows, so that a reader believes it. Stores are held against it."""
+"""A ledger in a dict, as short as the contract allows, so that its correctness is obvious. Stores are compared with
+it."""
 
 from datetime import datetime
 from threading import RLock
@@ -22,7 +23,7 @@ from retake.runs.states import RunStatus, Trigger
 
 
 class ModelStore:
-    """What clients of one model share."""
+    """The state shared by the clients of one model."""
 
     def __init__(self) -> None:
         self.lock = RLock()

@@ -1,4 +1,4 @@
-"""Runs in every state, and clients that ask for them at once: what tests of ledgers begin with."""
+"""Runs in every state, and concurrent requests for them: the starting points of ledger tests."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -22,14 +22,14 @@ WAY_TO: dict[RunStatus, tuple[Trigger, ...]] = {
 
 
 def step(ledger: Ledger, run: Run, trigger: Trigger, **more: Any) -> Run:
-    """One transition, with what it needs."""
+    """Make one transition, with what it needs."""
     if trigger is Trigger.RETRYABLE_ERROR:
         more = {"next_retry_at": run.updated_at + timedelta(seconds=10)} | more
     return ledger.move(run, trigger, actor="worker", **more)
 
 
 def in_state(ledger: Ledger, status: RunStatus) -> Run:
-    """A new run of the task «t», led into `status`."""
+    """Create a run of the task «t» and bring it into `status`."""
     run = ledger.create_for_task("t", "t#1", actor="cron")
     for trigger in WAY_TO[status]:
         run = step(ledger, run, trigger)
@@ -46,7 +46,7 @@ def wait(
     pipeline: str = "",
     due_s: float = 5,
 ) -> Run:
-    """A run in `status`, at a moment of its own."""
+    """Create a run in `status`, at a time of its own."""
     clock.sleep(0.25)
     run = ledger.create_for_task(task or name, f"{name}#1", actor="cron", pipeline=pipeline)
     for trigger in WAY_TO[status]:
@@ -56,7 +56,7 @@ def wait(
 
 
 def claimed(ledger: Ledger, pipeline: str | None = None) -> list[str]:
-    """The tasks of what a worker is given until nothing waits."""
+    """Claim until nothing waits; return the tasks that a worker got."""
     found = []
     while run := ledger.claim("w", pipeline=pipeline):
         found.append(run.task_id)

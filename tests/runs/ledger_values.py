@@ -1,4 +1,4 @@
-"""The part of the contract of ledgers that is about values: what none of them takes, and what all of them keep."""
+"""The part of the ledger contract about values: what every ledger refuses, and what every ledger keeps."""
 
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
@@ -295,7 +295,7 @@ class ValuesContract:
         assert connect().get(run.run_id) == run
 
     def unharmed(self, ledger: Ledger, run: Run) -> None:
-        """The run is as it was, and can be read."""
+        """Check that the run is as it was, and can be read."""
         assert ledger.get(run.run_id) == run
         assert [event.seq for event in ledger.events(run.run_id)] == list(range(1, run.version + 1))
         assert ledger.runs() == ledger.of_task("t") == [run]

@@ -1,7 +1,7 @@
-"""A PostgreSQL server of the tests' own: on a free port, its data in a folder that is gone afterwards.
+"""A PostgreSQL server for tests: on a free port, with its data in a temporary folder.
 
-Its programs are found on the PATH, or where Debian puts them. It refuses to run as root, so root's tests run it as
-«postgres», or as «nobody».
+Its programs are found on the PATH, or where Debian puts them. It refuses to run as root, so tests run as root start it
+as «postgres» or «nobody».
 """
 
 import os
@@ -22,7 +22,7 @@ from retake.images.up.folder import free_port
 
 PROGRAMS = ("initdb", "pg_ctl", "postgres")
 FAST = ("fsync=off", "synchronous_commit=off", "full_page_writes=off")
-"""What a power cut would do to it is nothing that tests look at."""
+"""No test depends on what a power cut would do to it."""
 
 MISSING = "PostgreSQL is missing (initdb, pg_ctl): sudo apt install postgresql"
 
@@ -34,7 +34,7 @@ class NoServer(Exception):
 
 
 def programs(environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder with the server's programs. RETAKE_POSTGRES names one; «none» is a machine without."""
+    """Return the folder with the server's programs. RETAKE_POSTGRES names one; «none» simulates a machine without."""
     named = environ.get("RETAKE_POSTGRES", "")
     on_path = shutil.which("initdb", path=environ.get("PATH"))
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda it: [int(n) for n in it.parts[-2].split(".")])
@@ -46,7 +46,7 @@ def programs(environ: Mapping[str, str] = os.environ) -> Path:
 
 
 class Server:
-    """A server with its data in `folder`; it can be killed and started again. `base` is the URL of its databases,
+    """A server with its data in `folder`, which can be killed and restarted. `base` is the URL of its databases,
     without a name."""
 
     def __init__(self, folder: str, *options: str) -> None:
@@ -60,7 +60,7 @@ class Server:
         _run(self._owner, self._place / "initdb", "-D", self._data, *given)
         for _ in range(5):
             self._port = free_port()
-            with suppress(NoServer):  # somebody else took the port
+            with suppress(NoServer):  # another process took the port
                 self._start()
                 return
         raise NoServer(f"PostgreSQL does not start: {self._log()}")
@@ -70,7 +70,7 @@ class Server:
         return f"postgresql://retake@127.0.0.1:{self._port}/"
 
     def start(self) -> None:
-        """Start it again, on the same port. What is left of one that was killed may take a moment to go."""
+        """Start it again on the same port. What is left of a killed server may take a moment to disappear."""
         for _ in range(100):
             with suppress(NoServer):
                 return self._start()
@@ -78,19 +78,19 @@ class Server:
         raise NoServer(f"PostgreSQL does not start again: {self._log()}")
 
     def stop(self) -> None:
-        """Stop it without a farewell, as after a failure of the machine: «immediate»."""
+        """Stop it as a failure of the machine would: «immediate»."""
         self.running = False
         self._ctl("-m", "immediate", "stop")
 
     def kill(self) -> None:
-        """Kill the postmaster by SIGKILL: its children find that out by themselves, and may answer until then."""
+        """Kill the postmaster with SIGKILL; its children notice that by themselves, and may answer until then."""
         self.running = False
         os.kill(self._pid(), signal.SIGKILL)
 
     def kill_all(self) -> None:
         """Kill the postmaster, and return when none of its children answers any more."""
         pid = self._pid()
-        os.kill(pid, signal.SIGSTOP)  # it has no new children from now on, and none disappears
+        os.kill(pid, signal.SIGSTOP)  # from now on it has no new children, and none disappears
         while _state(pid) not in "TZX":
             time.sleep(0.01)
         lists = Path(f"/proc/{pid}/task").glob("*/children")
@@ -120,7 +120,7 @@ class Server:
 
 @contextmanager
 def running(*options: str) -> Iterator[Server]:
-    """A server that runs meanwhile, unless it is stopped. Raises NoServer."""
+    """Run a server, unless it is stopped meanwhile. Raises NoServer."""
     programs()
     with tempfile.TemporaryDirectory(prefix="retake-postgres-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         started = Server(folder, *options)
@@ -133,14 +133,14 @@ def running(*options: str) -> Iterator[Server]:
 
 @contextmanager
 def server(*options: str) -> Iterator[str]:
-    """A server that runs meanwhile: the URL of its database «postgres», without the name. Raises NoServer."""
+    """Run a server; yield the URL of its database «postgres», without the name. Raises NoServer."""
     with running(*options) as started:
         yield started.base
 
 
 @contextmanager
 def or_skipped() -> Iterator[None]:
-    """Where there is no PostgreSQL its tests are skipped, and say what to install; on a build machine they fail."""
+    """Skip the test with installation advice if there is no PostgreSQL; on a build machine, fail."""
     try:
         yield
     except NoServer as error:
@@ -150,7 +150,7 @@ def or_skipped() -> Iterator[None]:
 
 
 def new_database(base: str) -> str:
-    """The URL of a database that is new and empty."""
+    """Create an empty database; return its URL."""
     import psycopg
 
     name = f"runs_{os.getpid()}_{next(_names)}"
@@ -160,7 +160,7 @@ def new_database(base: str) -> str:
 
 
 def empty(url: str) -> None:
-    """Take every row out of the tables of `url`, if it has them."""
+    """Delete every row from the tables of `url`, if it has them."""
     import psycopg
 
     with psycopg.connect(url, autocommit=True) as connection:
@@ -169,7 +169,7 @@ def empty(url: str) -> None:
 
 
 def _state(pid: int) -> str:
-    """The letter that proc(5) has for the state of a process; Z where there is none."""
+    """Return the state of a process as a letter of proc(5); Z if there is no such process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -177,7 +177,7 @@ def _state(pid: int) -> str:
 
 
 def _owner() -> pwd.struct_passwd | None:
-    """The user that the server runs as; None is the user that runs the tests."""
+    """Return the user that the server runs as; None for the user who runs the tests."""
     if os.geteuid() != 0:
         return None
     known = {user.pw_name: user for user in pwd.getpwall()}

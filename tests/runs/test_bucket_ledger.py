@@ -1,4 +1,4 @@
-"""What a ledger in a bucket does beyond the contract: its documents, its names, its lease, and what it asks for."""
+"""A ledger in a bucket beyond the contract: its documents, its names, its lease, and its requests."""
 
 import json
 import subprocess
@@ -43,7 +43,7 @@ def key_of(run: Run) -> str:
 
 
 def edit(bucket: Bucket, run: Run, **changes: Any) -> None:
-    """Somebody changes the document by hand."""
+    """Change the document by hand."""
     bucket.write(key_of(run), json.dumps(json.loads(bucket.read(key_of(run))[0]) | changes).encode(), ANY)
 
 
@@ -97,7 +97,7 @@ def test_a_document_without_sense_is_named_and_left_as_it_is(
     for call in (
         lambda: ledger.get(run.run_id),
         lambda: ledger.create_for_task("t", "t#1", actor="cron"),
-        lambda: ledger.create_for_task("t", "t#2", actor="cron"),  # which attempt is it? nobody can tell
+        lambda: ledger.create_for_task("t", "t#2", actor="cron"),  # nobody can tell which attempt it is
         lambda: ledger.move(run, Trigger.WORKER_CLAIM, actor="cron"),
         lambda: ledger.note(run, "run.note", {}, actor="cron"),
     ):
@@ -132,18 +132,18 @@ def test_what_is_no_runs_id_names_no_run(ledger: BucketLedger) -> None:
             ledger.get(text)
 
 
-# --- how far a document grows -----------------------------------------------------------------------------------
+# --- the size of a document -----------------------------------------------------------------------------------------
 
 
 def documents_of(bucket: MemoryBucket, run: Run) -> list[list[int]]:
-    """The numbers of the events in each segment, and in the run's document."""
+    """Return the numbers of the events in each segment, and in the run's document."""
     document = json.loads(bucket.read(key_of(run))[0])
     found = [bucket.read(segment_key(run.run_id, name))[0] for name in document.get("segments", [])]
     return [[event["seq"] for event in it["events"]] for it in (*map(json.loads, found), document)]
 
 
 def retried(ledger: BucketLedger, clock: FakeClock, times: int, notes: int = 0) -> Run:
-    """A run that failed so often, with so many notes before each failure."""
+    """Return a run that failed `times` times, with `notes` notes before each failure."""
     run = ledger.create_for_task("t", "t#1", actor="cron")
     run = ledger.move(run, Trigger.WORKER_CLAIM, actor="cron")
     for number in range(times):
@@ -328,7 +328,7 @@ def test_without_a_lease_that_lasts_nothing_is_kept_in_mind(clock: FakeClock) ->
 def test_under_one_lease_a_note_by_another_process_is_seen_before_it_is_written_over(
     bucket: MemoryBucket, clock: FakeClock
 ) -> None:
-    """A script that joined its manager's lease adds something; the manager has the document in mind as it was."""
+    """A script that joined its manager's lease adds something; the manager remembers the document as it was."""
     lease = bucket.lease("story", "a tick")
     manager, script = (BucketLedger(bucket, clock, lease=lease) for _ in range(2))
     run = manager.create_for_task("t", "t#1", actor="cron")
@@ -388,7 +388,7 @@ def test_who_changes_the_storys_runs_goes_by_the_storys_lease(bucket: MemoryBuck
         BucketLedger(bucket, clock, lease_name="story").create_for_task("t", "t#1", actor="operator")
 
 
-# --- many that have ended ---------------------------------------------------------------------------------------
+# --- many ended runs --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -424,14 +424,14 @@ def test_the_last_ones_are_found_without_the_others_being_read(bucket: MemoryBuc
     assert counting.counts["read"] == 6 + 1
     counting.counts.clear()
     assert ledger.runs(status=[RunStatus.CANCELLED]) == [ended[3]]
-    assert counting.counts == Counter(read=2, list=3)  # of all segments, the one that has such a run
+    assert counting.counts == Counter(read=2, list=3)  # of all segments, only the one that has such a run
     assert ledger.runs(limit=100) == ended[::-1]
     assert ledger.runs(limit=0) == []
 
 
 @pytest.mark.usefixtures("small_segments")
 def test_those_that_ended_in_one_moment_are_listed_by_id(ledger: BucketLedger) -> None:
-    """Not by how they ended, nor by where their names lie."""
+    """Not by how they ended, nor by where their names are."""
     ways = (Trigger.COMPLETED, Trigger.NON_RETRYABLE_ERROR, Trigger.CANCEL_COMMAND)
     ended = sorted(run_to_end(ledger, f"t{number}", ways[number % 3]).run_id for number in range(11))
     for limit in range(12):
@@ -484,7 +484,7 @@ def test_names_of_others_are_passed_over(bucket: MemoryBucket, ledger: BucketLed
 
 
 def test_it_is_loaded_without_anything_heavy() -> None:
-    """A tick of the story loads it. From Python 3.14 on logging alone loads dataclasses."""
+    """A tick of the story loads it. From Python 3.14 on, logging itself loads dataclasses."""
     code = "import logging, sys; old = set(sys.modules); import retake.runs.bucket_ledger; print(*{*sys.modules} - old)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"dataclasses", "inspect", "sqlalchemy", "random", "tempfile", "subprocess", "socket", "http"}
@@ -492,7 +492,7 @@ def test_it_is_loaded_without_anything_heavy() -> None:
 
 
 def test_an_event_is_what_was_written(ledger: BucketLedger, bucket: MemoryBucket, clock: FakeClock) -> None:
-    """A lone surrogate, which JSON can carry and UTF-8 cannot."""
+    """A lone surrogate, which JSON can represent and UTF-8 cannot."""
     run = ledger.create_for_task("t", "t#1", actor="cron")
     written = ledger.note(run, "run.note", {"text": "\ud800 é"}, actor="cron")
     assert BucketLedger(bucket, clock).events(run.run_id)[-1] == written

@@ -1,4 +1,4 @@
-"""Runs whose documents somebody has damaged or removed: what becomes of the others, and of their workers."""
+"""Runs whose documents were damaged or removed, and their effect on other runs and workers."""
 
 import json
 import os
@@ -165,7 +165,7 @@ def test_what_another_program_wrote_into_one_row_of_sqlite_keeps_no_other_run_wa
     column: str,
     value: object,
 ) -> None:
-    """It is first in each list. Whoever names it is told what to fix, and so is the log, once."""
+    """It comes first in each list. Whoever names it is told what to fix, and so is the log, once."""
     clock, url = FakeClock(), f"sqlite:{tmp_path}/runs.db"
     ledger = open_sql_ledger(url, clock)
     opened.append(ledger)

@@ -1,4 +1,4 @@
-"""The contract of ledgers, on buckets that need nothing but this machine."""
+"""The ledger contract, on buckets that need nothing but this machine."""
 
 import os
 from pathlib import Path
@@ -28,7 +28,7 @@ class TestInADirectory(LedgerContract):
 
     @pytest.fixture(autouse=True)
     def _no_fsync(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What fsync does cannot be seen without a power cut."""
+        """Turn fsync off: its effect shows only after a power cut."""
         monkeypatch.setattr(os, "fsync", lambda file: None)
 
     @pytest.fixture
@@ -37,7 +37,7 @@ class TestInADirectory(LedgerContract):
 
 
 class TestUnderOneLease(LedgerContract):
-    """As the story has it: a manager and its scripts, one at a time, keep in mind what they have read."""
+    """As in the story: a manager and its scripts, one at a time, remember what they have read."""
 
     @pytest.fixture
     def connect(self, clock: FakeClock) -> Connect:
@@ -48,4 +48,4 @@ class TestUnderOneLease(LedgerContract):
 
 for name in dir(TestUnderOneLease):
     if name.startswith("test_") and ("_many_" in name or "_at_once_" in name):
-        setattr(TestUnderOneLease, name, None)  # what cannot be called is no test
+        setattr(TestUnderOneLease, name, None)  # pytest must not collect what cannot be called

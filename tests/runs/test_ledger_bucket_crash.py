@@ -1,8 +1,8 @@
-"""Death, or a failing store, at every operation of a bucket's ledger: nothing is lost, and the names heal.
+"""Death, or a failing store, at every operation of a bucket's ledger: nothing is lost, and the names recover.
 
-A life leads some runs through every transition to their ends, over several days. What is in the bucket is noted before
-and after each of its operations; from each such moment that differs from the one before it, whoever comes next goes on.
-Where the store fails, or two deaths follow each other, the life is lived anew for each operation.
+A life takes some runs through every transition to their ends, over several days. The bucket's state is recorded before
+and after each operation; from each state that differs from the previous one another process continues. Where the store
+fails, or two deaths follow each other, the life is repeated for each operation.
 """
 
 import os
@@ -48,14 +48,14 @@ T = TypeVar("T")
 
 
 class Moment(NamedTuple):
-    """All that outlives a process, at a point of its life. What dies at equal moments goes on alike."""
+    """All that outlives a process at a point of its life. Deaths at equal moments have equal futures."""
 
     objects: dict[str, Any]
     time: datetime
 
 
 class World:
-    """A bucket, and a clock that goes on whoever dies."""
+    """A bucket, and a clock that outlives every process."""
 
     def __init__(self, max_events: int = MAX_EVENTS) -> None:
         self.clock = FakeClock()
@@ -74,7 +74,7 @@ class World:
         self.store.end_leases()
 
     def live(self, bucket: Bucket, *, own_lease: bool) -> None:
-        """Lead every run to its end, a day a run. Can be called again after any death."""
+        """Bring every run to its end, one per day. Can be called again after any death."""
         lease = None if own_lease else bucket.lease("story", "a tick")
         ledger = BucketLedger(bucket, self.clock, lease=lease, max_events=self.max_events)
         for name, end in ENDS.items():
@@ -99,13 +99,13 @@ class World:
                 return ledger.move(run, end, actor="cron")
             case _:
                 claimed = ledger.claim("w")
-                assert claimed, f"{run} is open, and nobody is told of it"
+                assert claimed, f"{run} is open, but no worker gets it"
                 assert claimed.run_id == run.run_id
                 return claimed
 
 
 def check_reading(world: World) -> None:
-    """What holds at any moment, however many died: every document that is there is found and counted, once."""
+    """Check that every existing document is found and counted once, at any moment and after any deaths."""
     ledger = BucketLedger(world.bucket(), world.clock)
     there = {
         key.removeprefix("runs/").removesuffix(".json") for key in world.store.objects if key.startswith("runs/run-")
@@ -128,7 +128,7 @@ def check_reading(world: World) -> None:
 
 
 def check_history(ledger: BucketLedger, run: Run) -> None:
-    """Each transition is there with its event: the events lead from the start to where the run stands."""
+    """Check that each transition has its event, and that the events lead from the start to the run's state."""
     status: RunStatus | None = None
     events = ledger.events(run.run_id)
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
@@ -145,7 +145,7 @@ def check_history(ledger: BucketLedger, run: Run) -> None:
 
 
 def check_names(world: World) -> None:
-    """Once the next segment is opened the names say what the documents say, and nothing else."""
+    """Check that the names say what the documents say, and nothing else, once the next segment is opened."""
     bucket = world.bucket()
     ledger = BucketLedger(bucket, world.clock)
     world.clock.sleep(3 * DAY.total_seconds())
@@ -164,7 +164,7 @@ def check_names(world: World) -> None:
 
 
 class WatchedBucket(Wrapper):
-    """Notes how the world is before and after each operation."""
+    """Records the world before and after each operation."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.bucket())
@@ -184,7 +184,7 @@ READING = ("read", "list")
 
 
 def points(*, own_lease: bool, max_events: int = MAX_EVENTS) -> Iterator[tuple[int, bool]]:
-    """Every operation of a life, and whether before or after its effect: of a question both are the same."""
+    """Yield every operation of a life, before and after its effect; for reads both are the same."""
     world = World(max_events)
     counted = FailingBucket(world.bucket())
     world.live(counted, own_lease=own_lease)
@@ -205,7 +205,7 @@ def test_a_death_at_any_operation_loses_nothing_and_heals(own_lease: bool, max_e
     world.live(watched, own_lease=own_lease)
     assert len(watched.moments) > 150
     for when, moment in watched.moments.items():
-        if moment == before:  # between two questions nothing changes, and what follows would be the same
+        if moment == before:  # nothing changes between two reads, so what follows would be the same
             continue
         before = moment
         world.die_at(moment)
@@ -261,7 +261,7 @@ def test_a_tally_that_is_gone_is_counted_anew_and_nobody_is_counted_twice() -> N
     for number in range(1, 4):
         world = World()
         dying = FailingBucket(world.bucket(), Fault(Crash, operation="delete", number=number))
-        with suppress(Crash):  # its last run is among those that have ended, and among those that have not
+        with suppress(Crash):  # its last run is among the ended ones and among the others
             world.live(dying, own_lease=False)
         world.store.end_leases()
         world.bucket().delete(TALLY)
@@ -276,7 +276,7 @@ def insist(live: Callable[[], None], store: MemoryStore) -> None:
     for _ in range(3):
         try:
             return live()
-        except (StorageError, StaleRun):  # its answer got lost: it has moved on already
+        except (StorageError, StaleRun):  # its answer was lost: it has already moved on
             store.end_leases()
     raise AssertionError("it never came to its end")
 

@@ -1,7 +1,7 @@
-"""The contract of ledgers on stores without locks, over real HTTP: a stand-in of B2, and moto's S3.
+"""The ledger contract on stores without locks, over real HTTP: a stand-in for B2, and moto's S3.
 
-Each change takes a lease there, a dozen requests; so only those promises are tried that the store has a part in.
-`make soak` (RETAKE_SEEDS) tries all.
+Each change takes a lease there, a dozen requests, so only the promises that depend on the store are tested. `make soak`
+(RETAKE_SEEDS) tests all.
 """
 
 import os
@@ -53,7 +53,7 @@ class CloudContract(LedgerContract):
 
 for name in [name for name in dir(CloudContract) if name.startswith("test_")]:
     if name not in TRIED and not SOAK:
-        setattr(CloudContract, name, None)  # what cannot be called is no test
+        setattr(CloudContract, name, None)  # pytest must not collect what cannot be called
 
 
 class TestOnB2(CloudContract):

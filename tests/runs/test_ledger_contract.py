@@ -1,4 +1,4 @@
-"""The contract, on the model itself: what stores are held against keeps every promise too."""
+"""The contract on the model itself, which stores are compared with."""
 
 import pytest
 from ledger_contract import Connect, LedgerContract

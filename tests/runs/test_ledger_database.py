@@ -1,4 +1,4 @@
-"""A database that cannot be used: what is said, and that nothing is half done."""
+"""An unusable database: the messages, and that nothing is half done."""
 
 import os
 import socket
@@ -44,13 +44,13 @@ def opening(clock: FakeClock, opened: list[SqlLedger]) -> Open:
 
 @contextmanager
 def closed_port() -> Iterator[int]:
-    """A port that refuses connections: it is taken, so that nobody else listens there meanwhile."""
+    """Yield a port that refuses connections; it is taken, so that nobody else can listen there."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield int(taken.getsockname()[1])
 
 
-# --- where it is ---------------------------------------------------------------------------------------------------
+# --- addresses -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def test_a_user_who_may_not_make_tables_is_told_what_to_grant(database: str, clo
 
 @pytest.fixture(scope="module")
 def guarded(postgres: str) -> Iterator[str]:
-    """A server that wants a password."""
+    """Start a server that requires a password."""
     with server(*FAST) as base:
         url = new_database(base)
         with psycopg.connect(url, autocommit=True) as owner:

@@ -1,8 +1,8 @@
-"""Histories that hypothesis makes up: each store and the ledger in a dict do the same, and must say the same.
+"""Random histories by hypothesis: each store must do and say the same as the ledger in a dict.
 
-Every step asks both, compares what they answer (a value, or which error), and then what can be read. Some moves are
-made with a run as it stands, and some with any copy that was ever returned: those are mostly stale or illegal.
-A failure shows the shortest history that has it. `RETAKE_SEEDS` tries more of them (`make soak`).
+Every step is made on both, and compares the answers (a value, or which error) and then everything that can be read.
+Some steps use the current copy of a run, others any copy that was ever returned; those are mostly stale or illegal. A
+failure shows the shortest such history. `RETAKE_SEEDS` tries more of them (`make soak`).
 """
 
 import os
@@ -44,7 +44,7 @@ Connect = Callable[[], Ledger]
 
 
 class History(RuleBasedStateMachine):
-    """What happens, to a ledger and to the model of it."""
+    """The events of a ledger and of its model."""
 
     def __init__(self, connect: Connect, clock: FakeClock) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class History(RuleBasedStateMachine):
             self.both(lambda it, name=name: it.find(name))
 
     def both(self, call: Callable[[Ledger], Any]) -> Any:
-        """What both answer."""
+        """Return the answer of both."""
         answers = []
         for ledger in (self.model, self.real):
             try:
@@ -72,7 +72,7 @@ class History(RuleBasedStateMachine):
         return answers[0]
 
     def hold(self, call: Callable[[Ledger], Any]) -> Any:
-        """What both answer; if it is a run, it may be used from now on."""
+        """Return the answer of both; if it is a run, later steps may use it."""
         answer = self.both(call)
         if isinstance(answer, Run):
             self.held.append(answer)
@@ -83,7 +83,7 @@ class History(RuleBasedStateMachine):
         return f"trace {self.number}"
 
     def some(self, which: int) -> Run | None:
-        """One of the runs that were ever seen, the newer ones more often."""
+        """Return one of the runs seen so far, newer ones more often."""
         recent = self.held[-8:] if which % 2 else self.held
         return recent[which % len(recent)] if recent else None
 
@@ -102,7 +102,7 @@ class History(RuleBasedStateMachine):
 
     @rule(which=WHICH, choice=WHICH, delay=st.sampled_from([0.0, 0.000_001, 2.0, 30.0]), error=ERRORS, notes=NOTES)
     def go_on(self, which: int, choice: int, delay: float, error: Any, notes: list[Note]) -> None:
-        """What may happen to some run, as it stands, does."""
+        """Make a step that is legal for the current copy of some run."""
         runs = [run for run in self.both(lambda it: it.runs()) if not run.ended]
         if runs:
             run = runs[which % len(runs)]
@@ -112,7 +112,7 @@ class History(RuleBasedStateMachine):
 
     @rule(which=WHICH, trigger=st.sampled_from(Trigger), delay=DELAYS, error=ERRORS, notes=NOTES)
     def move(self, which: int, trigger: Trigger, delay: float | None, error: Any, notes: list[Note]) -> None:
-        """Anything at all is tried, with any copy of a run."""
+        """Make any step, with any copy of a run."""
         if run := self.some(which):
             self._move(run, trigger, delay, error, notes)
 
@@ -138,7 +138,7 @@ class History(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.0, 10.0]))
     def recover(self, seconds: float) -> None:
-        """What a recovery does: who is silent is interrupted, and given up if that was not the first time."""
+        """Do what a recovery does: interrupt silent runs, and give up those that were interrupted before."""
         since = self.clock.now() - timedelta(seconds=seconds)
         for run in self.both(lambda it: it.silent(since)):
             trace = self.trace()
@@ -158,7 +158,7 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def begin_again(self) -> None:
-        """Another process, which has seen nothing yet."""
+        """Continue as another process, which has seen nothing yet."""
         self.real = self.connect()
 
     @invariant()
@@ -176,14 +176,14 @@ class History(RuleBasedStateMachine):
 
 
 def nameless(answer: Any) -> Any:
-    """Without the trace ids that nobody gave: those are random."""
+    """Remove the trace ids that nobody gave, which are random."""
     if not isinstance(answer, list) or not all(isinstance(it, Event) for it in answer):
         return answer
     return [it._replace(trace_id="") if it.trace_id.startswith("trace-run-") else it for it in answer]
 
 
 def play(begin: Callable[[], Connect], clock: FakeClock, *, phases: Iterable[Phase] = tuple(Phase)) -> None:
-    """`begin` empties the store, and gives who connects to it."""
+    """Play histories. `begin` empties the store and returns a function that connects to it."""
     limits = settings(
         max_examples=HISTORIES,
         stateful_step_count=40,
@@ -230,7 +230,7 @@ def test_every_history_in_postgres_is_that_of_the_model(shared_database: str, op
 
 @pytest.mark.parametrize("broken", ["runs", "counts", "claim"])
 def test_a_store_that_differs_is_found(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were one of its answers another, the histories would show it."""
+    """The histories notice when a single answer differs."""
 
     class Broken(ModelLedger):
         pass

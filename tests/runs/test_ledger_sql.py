@@ -12,7 +12,7 @@ from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
 
 
 def connecting(url: str, clock: FakeClock, opened: list[SqlLedger]) -> Connect:
-    """Each client has connections of its own, as another process would."""
+    """Return a function that connects a client with connections of its own, as another process would have."""
 
     def connect() -> SqlLedger:
         opened.append(open_sql_ledger(url, clock))

@@ -1,4 +1,4 @@
-"""What the database itself refuses, whoever writes to it; and that it finds everything by an index."""
+"""What the database itself refuses, whoever writes to it; and that every query uses an index."""
 
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -62,7 +62,7 @@ Execute = Callable[[str], Any]
 class TablesContract:
     @pytest.fixture
     def execute(self) -> Iterator[Execute]:
-        """Does a statement by the bare driver, and commits it."""
+        """Yield a function that executes and commits a statement with the bare driver."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("columns", [{}, RETRY, RUNNING])
@@ -133,7 +133,7 @@ class TestPostgresTables(TablesContract):
             insert(execute, {"run_id": "'run-2'", "attempt": "2"})
 
 
-# --- how it finds things -------------------------------------------------------------------------------------------
+# --- indexes -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ def clock() -> FakeClock:
 
 
 def asked(clock: FakeClock, run: Run) -> dict[str, Any]:
-    """A value for whatever a statement asks for."""
+    """Return a value for each parameter of any statement."""
     return {
         "of_run": run.run_id,
         "of_version": 1,
@@ -160,7 +160,7 @@ def asked(clock: FakeClock, run: Run) -> dict[str, Any]:
 
 
 def every(dialect: Dialect) -> dict[str, Prepared]:
-    """Each statement that a ledger may run, by name."""
+    """Return each statement that a ledger may execute, by name."""
     queries, updates = Queries(dialect), Updates(dialect)
     names = ("get", "find", "of_task", "events", "next_attempt", "known_or_next", "silent", "counts", "pipeline_counts")
     found = {name: getattr(queries, name) for name in names}

@@ -59,7 +59,8 @@ def there(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def lived(there: Shelves, number: int, days: int = 4) -> list[Run]:
-    """So many runs of two pipelines, over several days, some of them open and old; the last changed first."""
+    """Create so many runs of two pipelines over several days, some of them open and old; return them, last changed
+    first."""
     order = random.Random(number)
     found = []
     for n in range(number):
@@ -145,7 +146,7 @@ def test_a_page_lists_only_the_segments_that_it_is_in() -> None:
         listed = BucketListing(bucket).listed(EVERY)
         before = bucket.counts["list"]
         assert [*listed.places(3, offset)] == expected[offset : offset + 3]
-        assert bucket.counts["list"] - before <= 2, "20 segments are there"
+        assert bucket.counts["list"] - before <= 2, "there are 20 segments"
 
 
 def test_a_document_that_makes_no_sense_does_not_hide_the_others() -> None:

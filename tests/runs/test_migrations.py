@@ -1,5 +1,5 @@
-"""How a database comes to the newest tables: from nothing, from an older version, by several at once; and that what is
-made by the migrations is what retake/runs/tables.py says."""
+"""How a database gets the newest tables: from nothing, from an older version, by several processes at once; and that
+the migrations create what retake/runs/tables.py declares."""
 
 import ast
 import json
@@ -58,7 +58,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Of a database without tables."""
+    """Return the URL of a database without tables."""
     if request.param == "sqlite":
         return f"sqlite:{tmp_path}/runs.db"
     return str(request.getfixturevalue("database"))
@@ -90,7 +90,7 @@ def test_the_migrations_make_what_the_tables_say(url: str, clock: FakeClock, rea
 
 
 def test_the_very_text_of_the_schema_is_the_same(url: str, clock: FakeClock, reach: Reach) -> None:
-    """Rules of a table and of an index, which Alembic does not compare."""
+    """The text contains the rules of tables and indexes, which Alembic does not compare."""
     open_sql_ledger(url, clock).close()
     database = reach(url)
     with database.engine.connect() as connection:
@@ -103,8 +103,8 @@ def test_the_very_text_of_the_schema_is_the_same(url: str, clock: FakeClock, rea
 
 
 def rules(connection: Connection) -> set[str]:
-    """Every table, constraint, index and trigger, as the database itself words it; columns in whatever order. SQLite
-    writes a column that was added later on the line of the one before it."""
+    """Return every table, constraint, index and trigger in the database's own words, with columns in any order. SQLite
+    writes a column that was added later on the line of the previous one."""
     if connection.dialect.name == "sqlite":
         found = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")
         made = [sql for (sql,) in found if schema.VERSION_TABLE not in sql]
@@ -140,7 +140,7 @@ def test_what_is_installed_has_the_migrations_with_it() -> None:
 
 @pytest.fixture
 def newer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Installs a version to come, which has one migration more."""
+    """Install a future version, which has one more migration."""
 
     def install() -> None:
         folder = tmp_path / "migrations of a version to come"
@@ -186,7 +186,7 @@ def test_an_older_database_is_brought_up_to_date_and_keeps_its_rows(
 def test_what_was_counted_by_events_is_counted_on_the_run(
     url: str, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, opened: list[SqlLedger], reach: Reach
 ) -> None:
-    """From version 0001 to 0002. An actor that PostgreSQL cannot read by itself does not stop it."""
+    """From version 0001 to 0002. An actor that PostgreSQL cannot read does not stop it."""
     with monkeypatch.context() as older:
         older.setattr(schema, "REVISIONS", ("0001",))
         schema.bring_up_to_date(reach(url))
@@ -222,7 +222,7 @@ def test_several_who_open_it_at_once_change_it_once(
     at_once([lambda: opened.append(open_sql_ledger(url, clock))] * 4)  # from nothing
     run = in_state(opened[0], RunStatus.QUEUED)
     newer()
-    at_once([lambda: opened.append(open_sql_ledger(url, clock))] * 4)  # from the version before
+    at_once([lambda: opened.append(open_sql_ledger(url, clock))] * 4)  # from the previous version
     assert [ledger.get(run.run_id) for ledger in opened] == [run] * 8
     assert colours(url) == ["blue"]
 
@@ -294,7 +294,7 @@ def test_what_is_up_to_date_is_opened_without_alembic(url: str, clock: FakeClock
 
 
 def test_a_migration_imports_no_rule_that_may_change() -> None:
-    """It says what the tables were then; of the project it may use the types of columns alone."""
+    """It says what the tables were then; from the project it may import only the column types."""
     for path in schema.MIGRATIONS.glob("versions/*.py"):
         tree = ast.parse(path.read_text("utf-8"))
         ours = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and "retake" in (node.module or "")]

@@ -1,4 +1,4 @@
-"""The tests' own PostgreSQL server: where its programs are found, and what becomes of tests where there is none."""
+"""The tests' own PostgreSQL server: where its programs are found, and what happens to tests without it."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def test_a_folder_without_the_programs_is_none() -> None:
 
 
 def without_server(**more: str) -> str:
-    """What pytest says of a test that needs the server, where there is none."""
+    """Return pytest's output for a test that needs the missing server."""
     environ = {name: value for name, value in os.environ.items() if name not in ("CI", "PYTEST_ADDOPTS")}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-rs", str(HERE / ONE)],

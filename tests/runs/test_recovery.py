@@ -1,4 +1,4 @@
-"""Recovery: what is silent is interrupted, what was resumed too often is given up, and two of them do not collide."""
+"""Recovery: silent runs are interrupted, those resumed too often are given up, and two recoveries do not collide."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,7 +42,7 @@ def connect(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path, op
 
 
 def begun(ledger: Ledger, name: str = "t", pipeline: str = "") -> Run:
-    """A run that a worker has taken up."""
+    """Create a run that a worker has claimed."""
     run = ledger.create_for_task(name, f"{name}#1", actor="cron", pipeline=pipeline)
     return ledger.move(run, Trigger.WORKER_CLAIM, actor="worker", worker="host:7")
 
@@ -84,7 +84,7 @@ def test_who_gives_signs_of_life_is_left_alone(connect: Connect, clock: FakeCloc
 def test_who_gives_a_sign_of_life_while_others_are_interrupted_is_left_alone(
     connect: Connect, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A sweep of many runs takes a while after it has looked which of them are silent."""
+    """With many runs, some time passes between finding the silent ones and interrupting them."""
     sweeping, ledger = connect(), connect()
     first, alive = begun(ledger, "first"), begun(ledger, "alive")
     clock.sleep(PATIENCE_S + 1)
@@ -123,7 +123,7 @@ def test_who_lives_with_a_clock_far_ahead_is_left_alone(connect: Connect, clock:
 
 
 def test_runs_of_other_pipelines_are_left_alone(connect: Connect, clock: FakeClock) -> None:
-    """The story's are silent between two ticks."""
+    """The story's runs are silent between two ticks."""
     ledger = connect()
     for pipeline in ("story", "music"):
         begun(ledger, pipeline, pipeline)
@@ -173,7 +173,7 @@ def test_two_recoveries_at_once_do_each_thing_once(connect: Connect, clock: Fake
 
     def sweep() -> None:
         recovery = Recovery(connect(), clock)
-        with suppress(LeaseHeld):  # whoever has it for so long is at work on the same
+        with suppress(LeaseHeld):  # whoever holds it for so long is doing the same
             marked.extend(run.run_id for run in recovery.sweep().interrupted)
 
     at_once([sweep] * 3)
@@ -184,7 +184,7 @@ def test_two_recoveries_at_once_do_each_thing_once(connect: Connect, clock: Fake
 
 
 def test_a_run_that_was_taken_up_meanwhile_is_no_fault(clock: FakeClock) -> None:
-    """Between looking and marking its worker finishes it, or another recovery marks it."""
+    """In between, its worker finishes it, or another recovery marks it."""
     store = MemoryStore(clock)
 
     class Slow(BucketLedger):

@@ -1,4 +1,4 @@
-"""A run and its events: the pure rules by which one makes the next."""
+"""A run and its events: the pure rules that lead from one to the next."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

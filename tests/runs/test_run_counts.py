@@ -1,5 +1,5 @@
-"""The number of runs in each state, which triggers keep: right whoever writes, by whatever statement, and whatever
-happens meanwhile. Other programs are the bare drivers, sqlite3 and psycopg."""
+"""The number of runs in each state, kept by triggers: correct whoever writes, with whatever statement, and whatever
+happens in between. Other programs are the bare drivers, sqlite3 and psycopg."""
 
 import os
 import random
@@ -42,7 +42,7 @@ class Place:
         self._connections: list[Any] = []
 
     def connection(self) -> Any:
-        """Return a connection of the driver's own; each statement commits."""
+        """Return a connection of the bare driver; each statement commits."""
         if self.is_sqlite:
             path = self.url.removeprefix("sqlite:")
             made: Any = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=30)
@@ -83,13 +83,13 @@ def execute(place: Place, ledger: SqlLedger) -> Execute:
 
 
 def row(n: int, **columns: str) -> str:
-    """The statement that inserts run number `n`."""
+    """Return the statement that inserts run number `n`."""
     good = {**GOOD, "run_id": f"'run-{n}'", "idempotency_key": f"'key-{n}'", "attempt": str(n), **columns}
     return f"INSERT INTO task_runs ({', '.join(good)}) VALUES ({', '.join(good.values())})"  # noqa: S608
 
 
 def checked(ledger: SqlLedger, execute: Execute) -> dict[RunStatus, int]:
-    """The counts, which agree with the rows: of all pipelines and of each one."""
+    """Return the counts, after checking that they agree with the rows, in total and for each pipeline."""
     rows = Counter((str(it[0]), RunStatus(it[1])) for it in execute("SELECT pipeline, run_status FROM task_runs"))
     for pipeline in {pipeline for pipeline, _ in rows} | {"", "a", "b"}:
         assert ledger.counts(pipeline=pipeline) == {it: rows[pipeline, it] for it in RunStatus}, pipeline
@@ -197,7 +197,7 @@ def test_runs_of_the_ledger_count_whatever_happens_to_them(
 
 
 def test_several_writers_count_once_each(place: Place, opened: list[SqlLedger]) -> None:
-    """Four clients move the same runs, two programs write beside them; none waits for another without end."""
+    """Four clients move the same runs while two programs write; none waits for another endlessly."""
     opened.extend(open_sql_ledger(place.url, FakeClock()) for _ in range(4))
     runs = [opened[0].create_for_task("t", f"k{n}", actor="cron", pipeline="ab"[n % 2]) for n in range(40)]
 
@@ -316,7 +316,7 @@ def test_a_program_without_rights_on_the_counts_may_write_and_elsewhere_too(
 
 
 def older(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the tables as the version before had them."""
+    """Create the tables of the previous version."""
     with monkeypatch.context() as patch:
         patch.setattr(schema, "REVISIONS", schema.REVISIONS[:2])
         database = open_database(url, read_only=False)

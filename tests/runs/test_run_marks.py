@@ -1,4 +1,4 @@
-"""The names of a run in a directory's ledger: which of them wait for the disk, and what a power cut may take away."""
+"""The names of a run in a directory's ledger: which of them wait for the disk, and what a power cut may remove."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ def on_a_disk(path: Path) -> DirectoryBucket:
 
 
 def synced_names(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The folders and drafts that are synced from now on."""
+    """Return a list that records the folders and drafts synced from now on."""
     synced: list[str] = []
     monkeypatch.setattr(os, "fsync", lambda file: synced.append(os.readlink(f"/proc/self/fd/{file}")))
     return synced
@@ -36,12 +36,12 @@ def test_nothing_waits_for_the_names_of_a_run_of_the_leases_holder(
 ) -> None:
     bucket = on_a_disk(tmp_path)
     ledger = BucketLedger(bucket, clock, lease=bucket.lease("story", "a tick"))
-    for number in range(2):  # the first makes the folders
+    for number in range(2):  # the first creates the folders
         synced = synced_names(monkeypatch)
         run = ledger.create_for_task("t", f"t#{number}", actor="cron", pipeline="story", worker="a tick")
         ledger.move(run, Trigger.COMPLETED, actor="cron")
-    assert [Path(it).name for it in synced if "/.retake/tmp/" not in it] == ["runs"], "a run that ends is on the disk"
-    assert len(synced) == 3, "each document, and once its folder"
+    assert [Path(it).name for it in synced if "/.retake/tmp/" not in it] == ["runs"], "an ended run is on the disk"
+    assert len(synced) == 3, "each document, and its folder once"
     assert ledger.counts()[RunStatus.SUCCEEDED] == 2
     assert bucket.list("runs/index/open/") == []
 
@@ -85,7 +85,7 @@ def test_what_has_ended_and_still_has_the_name_of_an_open_run_is_filed_with_the_
     ledger.move(run, Trigger.COMPLETED, actor="cron")
     for entry in bucket.list("runs/index/ended/"):
         bucket.delete(entry.key)
-    for key in before:  # the disk has the former name
+    for key in before:  # the disk has the previous name
         bucket.write(key, b"", ANY)
     assert [it.status for it in ledger.runs()] == [RunStatus.SUCCEEDED]
     clock.sleep(24 * 3600)

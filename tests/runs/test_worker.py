@@ -1,4 +1,4 @@
-"""The worker: how a job's end becomes a transition, signs of life, what is lost, and how it stops."""
+"""The worker: how a job's end becomes a transition, signs of life, lost runs, and how it stops."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -110,7 +110,7 @@ def test_a_failure_is_repeated_as_the_policy_says_and_then_no_more(world: World)
 
 @pytest.mark.slow
 def test_however_many_repeats_there_may_be_there_are_no_more(world: World) -> None:
-    """More than the run's document keeps events of: repeats are counted on the run, not by its events."""
+    """There are more repeats than events in the run's document: they are counted on the run, not by its events."""
     run, calls = world.queue(), []
     policy = RetryPolicy(max_retries=340, backoff=Fixed(1.0))
     ledger = BucketLedger(MemoryBucket(world.store), world.clock, max_events=20)
@@ -130,7 +130,7 @@ def test_however_many_repeats_there_may_be_there_are_no_more(world: World) -> No
 
 
 def test_a_new_run_of_a_task_has_repeats_of_its_own(world: World) -> None:
-    """An operator lets a task be done anew that has failed: its attempts go on, its repeats begin again."""
+    """When an operator lets a failed task be done anew, its attempts go on and its repeats start again."""
     worker = world.worker(raising(Refused(Code.UNAVAILABLE, "503")))
     world.queue()
     for _ in range(3):
@@ -189,7 +189,7 @@ def test_cannot_know_is_an_answer_of_its_own() -> None:
 
 
 class Unreadable(dict[str, Any]):
-    """Says no to whoever looks into it."""
+    """Raises for everyone who looks into it."""
 
     def __bool__(self) -> bool:
         raise ZeroDivisionError("whether there is anything in it")
@@ -252,11 +252,11 @@ def test_a_worker_has_a_name(world: World, name: str) -> None:
         world.worker(nothing, name=name)
 
 
-# --- signs of life, and what was taken away ---------------------------------------------------------------------
+# --- signs of life, and lost runs -------------------------------------------------------------------------------
 
 
 class Listening(BucketLedger):
-    """Tells when a sign of life was given."""
+    """Signals each sign of life."""
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -275,7 +275,7 @@ def test_while_the_job_is_done_signs_of_life_are_given_and_then_no_more(world: W
 
     def job(handle: RunHandle) -> None:
         world.clock.sleep(100)
-        while ledger.heard.acquire(blocking=False):  # those that were given before
+        while ledger.heard.acquire(blocking=False):  # earlier ones
             pass
         for _ in range(3):
             assert ledger.heard.acquire(timeout=30)
@@ -288,7 +288,7 @@ def test_while_the_job_is_done_signs_of_life_are_given_and_then_no_more(world: W
     assert done.status is RunStatus.SUCCEEDED
     beating = [it for it in threading.enumerate() if it.name == f"heartbeat {run.run_id}"]
     for thread in beating:
-        thread.join(30)  # the worker waits for it no longer than a heartbeat's time
+        thread.join(30)  # the worker waits for it no longer than one heartbeat
     assert not any(it.is_alive() for it in beating)
 
 
@@ -393,7 +393,7 @@ def document_writes(number: int, *, after: bool, times: int = 1) -> Callable[[Ru
 
 @pytest.mark.parametrize("after", [False, True])
 def test_an_end_that_could_not_be_saved_at_once_is_saved_a_moment_later(world: World, after: bool) -> None:
-    """Also if it was saved, and only the answer got lost."""
+    """This includes an end that was saved although its answer was lost."""
     run = world.queue()
     done = world.worker(nothing, POLICY, document_writes(2, after=after)(run)).work_once()
     assert done is not None

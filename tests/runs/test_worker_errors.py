@@ -1,4 +1,4 @@
-"""What a worker makes of errors that are odd themselves: no message, an endless wait, a text that no ledger takes."""
+"""Odd errors in a worker: no message, an endless wait, a text that no ledger accepts."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -124,7 +124,7 @@ def test_a_recovery_that_takes_its_own_worker_for_dead_is_warned_of() -> None:
 
 
 class Busy(BucketLedger):
-    """A ledger that is busy at as many claims in a row as `busy` says, and answers the one after them."""
+    """A ledger that is busy for `busy` claims in a row, and answers the next one."""
 
     busy: tuple[int, ...] = ()
     asked = 0

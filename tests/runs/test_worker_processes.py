@@ -1,4 +1,4 @@
-"""Workers in real processes that are killed or frozen in the middle of their work: one success, one payment."""
+"""Workers in real processes that are killed or frozen during their work: one success, one payment."""
 
 import os
 import signal
@@ -30,12 +30,12 @@ class Place:
         self.run = self.ledger.create_for_task("night", "night#1", actor="cron")
 
     def recover(self) -> list[Run]:
-        """What a recovery marks that has waited for an hour."""
+        """Return the runs that a recovery marks after an hour."""
         later = FakeClock(SystemClock().now() + timedelta(hours=1))
         return Recovery(open_ledger(self.url, DirectoryBucket(str(self.folder / "bucket")), later), later).sweep()[0]
 
     def finish(self, process: Popen[str]) -> str:
-        """Let it go on to its end."""
+        """Let it run to its end."""
         while (word := hear(process)) in MOMENTS:
             tell(process)
         return word
@@ -54,7 +54,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 def until(process: Popen[str], moment: str) -> None:
-    """Let it go on to that moment of its job, and no further."""
+    """Let it run to that moment of its job, and no further."""
     while hear(process) != moment:
         tell(process)
 
@@ -75,7 +75,7 @@ def test_a_worker_killed_in_its_job_is_made_up_for_by_another(place: Place, mome
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_the_late_end_of_a_worker_that_was_frozen_is_refused(place: Place, moment: str) -> None:
-    """It is frozen between two signs of life: in the middle of one it would have the directory's lock, and keep it."""
+    """It is frozen between two signs of life: during one it would hold the directory's lock."""
     with started(place.url, place.folder, "first", heartbeat_s=3600) as first:
         until(first, moment)
         os.kill(first.pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""What a worker makes of time: of a job longer than `timeout_s`, of clocks set back, of the policy's deadline."""
+"""A worker and time: a job longer than `timeout_s`, clocks set back, the policy's deadline."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -21,11 +21,11 @@ from retake.runs.states import RunStatus, Trigger
 from retake.runs.worker import LATE, Postponed, Worker
 
 LIMIT_S = 3.0
-LONG_S = 30.0  # only reached where something is broken
+LONG_S = 30.0  # only reached when something is broken
 
 
 class SlowJob:
-    """Hangs in its first call until the test lets it go on, and then wants to pay."""
+    """A job that hangs in its first call until the test continues it, and then wants to pay."""
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
@@ -147,7 +147,7 @@ def test_who_was_frozen_while_the_clock_was_set_back_asks_before_paying() -> Non
 
 @pytest.mark.parametrize("frozen", ["claim", "heartbeat"])
 def test_who_was_frozen_before_it_read_the_answer_asks_before_paying(frozen: str) -> None:
-    """A heartbeat that was sent an hour ago says nothing of now, however late its answer is read."""
+    """A heartbeat that was sent an hour ago says nothing about now, however late its answer is read."""
     clock = FakeClock()
 
     class Freezing(BucketLedger):
@@ -218,7 +218,7 @@ WITHOUT_END = RetryPolicy(max_retries=None, backoff=Fixed(5.0), deadline_s=10.0)
 
 
 def ends_of(ledger: BucketLedger, clock: FakeClock, attempts: int) -> list[RunStatus]:
-    """How so many attempts end that take a second each, and fail."""
+    """Return the ends of so many attempts that take a second each, and fail."""
 
     def job(handle: RunHandle) -> None:
         clock.sleep(1)
@@ -232,7 +232,8 @@ def ends_of(ledger: BucketLedger, clock: FakeClock, attempts: int) -> list[RunSt
 
 
 def test_a_run_whose_deadline_has_passed_is_not_repeated() -> None:
-    """It counts from when a worker first began, not from when the run was made; each repeat is the same run."""
+    """The deadline counts from when a worker first began, not from the creation of the run; each repeat is the same
+    run."""
     clock = FakeClock()
     ledger = BucketLedger(MemoryBucket(), clock)
     run = ledger.create_for_task("aurora", "aurora", actor="shop")

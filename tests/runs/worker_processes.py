@@ -1,8 +1,8 @@
-"""Workers in processes of their own, for the tests: `python worker_processes.py LEDGER_URL FOLDER NAME HEARTBEAT_S`.
+"""Workers in processes of their own, for tests: `python worker_processes.py LEDGER_URL FOLDER NAME HEARTBEAT_S`.
 
-The job says «paying», waits for a line on standard input, pays, says «paid», waits for another line, and is done. To
-pay is to add the run's idempotency key to the file «paid», if it is not there yet. At the end the process says what
-became of the run.
+The job prints «paying», waits for a line on standard input, pays, prints «paid», waits for another line, and is done.
+To pay is to add the run's idempotency key to the file «paid», if it is not there yet. At the end the process prints
+what became of the run.
 """
 
 import subprocess
@@ -24,7 +24,7 @@ HERE = Path(__file__)
 
 @contextmanager
 def started(url: str | None, folder: Path, name: str, *, heartbeat_s: float = 0.02) -> Iterator[subprocess.Popen[str]]:
-    """The process of a worker, with pipes. It does not outlive the block."""
+    """Start a worker, with pipes. It is killed at the end of the block."""
     command = [sys.executable, str(HERE), url or "", str(folder), name, str(heartbeat_s)]
     environment = {"PYTHONPATH": str(HERE.parents[2])}
     pipe = subprocess.PIPE

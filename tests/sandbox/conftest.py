@@ -1,4 +1,4 @@
-"""Fixtures: a quick sandbox and a client of its vendors."""
+"""A fast sandbox and a client of its vendors."""
 
 from collections.abc import Iterator
 

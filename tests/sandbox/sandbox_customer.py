@@ -7,11 +7,11 @@ import requests
 from retake.sandbox import Pace, Sandbox
 
 AT_ONCE = Pace(0, 0, 0)
-TIMEOUT_S = 60.0  # a guard against hanging, not a measure
+TIMEOUT_S = 60.0  # a guard against hanging, not a measurement
 
 
 class Customer:
-    """Calls the stand-ins as a program would; any key is valid."""
+    """Calls the stand-ins as a program would; any key is accepted."""
 
     def __init__(self, sandbox: Sandbox, session: requests.Session) -> None:
         self.url, self.session = sandbox.url, session

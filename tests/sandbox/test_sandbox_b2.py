@@ -1,4 +1,4 @@
-"""The stand-in of B2, as b2sdk and plain HTTP see it."""
+"""The stand-in for B2, as b2sdk and plain HTTP see it."""
 
 import json
 import os
@@ -95,7 +95,7 @@ def test_versions_of_one_second_come_in_any_order_and_those_of_several_newest_fi
     assert sorted(listed) == stamps
     seconds = [stamp // 1000 for stamp in listed]
     assert seconds == sorted(seconds, reverse=True)
-    assert any(one < other for one, other in pairwise(listed)), "within a second chance decides"
+    assert any(one < other for one, other in pairwise(listed)), "within one second the order is random"
 
 
 def test_there_are_no_conditional_writes(sandbox: B2Sandbox) -> None:

@@ -1,4 +1,4 @@
-"""The stand-in of the chat API, and the posts it writes."""
+"""The stand-in for the chat API, and the posts it writes."""
 
 import json
 import random

@@ -1,4 +1,4 @@
-"""The stand-in of ComfyUI, as any client of ComfyUI sees it."""
+"""The stand-in for ComfyUI, as any client of ComfyUI sees it."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def comfy() -> Iterator[ComfySandbox]:
 
 
 class Caller:
-    """Calls a server by requests."""
+    """Calls a server with requests."""
 
     def __init__(self, url: str, session: requests.Session) -> None:
         self.url, self._session = url, session

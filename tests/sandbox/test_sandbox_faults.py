@@ -16,7 +16,7 @@ SHORT_S = 0.15
 
 
 def _imagine(customer: Customer, fault: str = "") -> requests.Response | None:
-    """The reply to an imagine, or None when there was none."""
+    """Return the response to an imagine, None if there was none."""
     try:
         return customer.task("imagine", prompt="x", timeout=SHORT_S if "hang" in fault else TIMEOUT_S)
     except requests.RequestException:
@@ -24,7 +24,7 @@ def _imagine(customer: Customer, fault: str = "") -> requests.Response | None:
 
 
 def _wait_for_end_of_call(sandbox: Sandbox) -> None:
-    """A customer who gives up may be gone before the sandbox has read the request."""
+    """Wait for the sandbox to read the request: a client that gives up may be gone before."""
     waiting, end = threading.Event(), time.monotonic() + TIMEOUT_S
     while not any(call.outcome for call in sandbox.calls()) and time.monotonic() < end:
         waiting.wait(0.01)

@@ -1,4 +1,4 @@
-"""LegNext's stand-in, over real HTTP."""
+"""The stand-in for LegNext, over real HTTP."""
 
 from decimal import Decimal
 from io import BytesIO

@@ -1,4 +1,4 @@
-"""PiAPI's stand-in, over real HTTP."""
+"""The stand-in for PiAPI, over real HTTP."""
 
 from io import BytesIO
 

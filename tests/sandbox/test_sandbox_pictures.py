@@ -13,7 +13,7 @@ SMALL = (160, 90)
 
 
 def _difference(one: Image.Image, other: Image.Image) -> float:
-    """The mean difference of two pictures, 0 … 255."""
+    """Return the mean difference of two pictures, 0 … 255."""
     return sum(ImageStat.Stat(ImageChops.difference(one, other)).mean) / 3
 
 

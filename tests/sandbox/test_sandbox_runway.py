@@ -1,4 +1,4 @@
-"""Runway's stand-in, through the official SDK."""
+"""The stand-in for Runway, through the official SDK."""
 
 import base64
 import subprocess

@@ -1,4 +1,4 @@
-"""The stand-in of Telegram's Bot API."""
+"""The stand-in for Telegram's Bot API."""
 
 import json
 from collections.abc import Iterator

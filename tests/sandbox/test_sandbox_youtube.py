@@ -1,4 +1,4 @@
-"""The stand-in of YouTube's Data API."""
+"""The stand-in for YouTube's Data API."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""How long a client may hold a connection without a request. The real server, over real connections."""
+"""How long a client may hold a connection without a request, with the real server and real connections."""
 
 import asyncio
 import select
@@ -14,11 +14,11 @@ from retake.serving.body import Message, Receive, Send, refuse
 WHOLE = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LARGE = bytes(24 * 1024 * 1024)
 _LIMIT_S = 2.0
-"""In the place of HEAD_S and STALL_S: a busy machine is never so slow."""
+"""Replaces HEAD_S and STALL_S: even a busy machine is never this slow."""
 
 
 async def app(scope: Message, receive: Receive, send: Send) -> None:
-    """Answer each request at once; /slow takes longer than a head may take, and /large is too much for any buffer."""
+    """Answer each request at once; /slow takes longer than a head may take, and /large exceeds any buffer."""
     if scope["type"] == "lifespan":
         for _ in range(2):
             await send({"type": f"{(await receive())['type']}.complete"})
@@ -46,7 +46,7 @@ def client(port: int) -> Iterator[socket.socket]:
 
 
 def status(client: socket.socket) -> bytes:
-    """The status of the next answer; b"" if the connection is closed instead."""
+    """Return the status of the next answer; b"" if the connection is closed instead."""
     said = b""
     while b"}" not in said and (piece := client.recv(4096)):
         said += piece
@@ -62,7 +62,7 @@ def is_closed(client: socket.socket) -> bool:
 
 
 def closed_while_sending(client: socket.socket, piece: bytes) -> bool:
-    """Send pieces without end, until the connection is closed."""
+    """Send pieces endlessly, until the connection is closed."""
     client.settimeout(0.05)
     ends = time.monotonic() + 20
     while time.monotonic() < ends:
@@ -114,7 +114,7 @@ def test_requests_in_time_go_on_over_one_connection(client: socket.socket) -> No
 
 
 def read(client: socket.socket) -> int:
-    """Read to the end of the answer, or of the connection, and return how many bytes came."""
+    """Read to the end of the answer or of the connection, and return how many bytes came."""
     size = 0
     try:
         while piece := client.recv(1024 * 1024):
@@ -138,5 +138,5 @@ def test_a_client_that_reads_slowly_has_the_whole_answer(client: socket.socket) 
     while time.monotonic() < ends:
         size += len(client.recv(256 * 1024))
         time.sleep(_LIMIT_S / 40)
-    assert size < len(LARGE), "or it was not slow"
+    assert size < len(LARGE), "otherwise it was not slow"
     assert size + read(client) > len(LARGE)

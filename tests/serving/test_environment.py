@@ -1,4 +1,4 @@
-"""What a file `.env` adds to the environment."""
+"""What a `.env` file adds to the environment."""
 
 import os
 from pathlib import Path

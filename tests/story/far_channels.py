@@ -1,8 +1,7 @@
-"""Channels in a bucket on a stand-in of B2 or S3, or in a directory, and what a tick over all of them asks for.
+"""Channels in a bucket on a stand-in for B2 or S3, or in a directory, and the requests of a tick over all of them.
 
-world = FarChannels("b2", 100, monkeypatch, tmp_path)
-world.fill(idle)
-world.tick().opened                       # the channels that were opened; .requests is what the bucket was asked for
+world = FarChannels("b2", 100, monkeypatch, tmp_path) world.fill(idle) world.tick().opened                       # the
+channels that were opened; .requests counts requests to the bucket
 """
 
 import json
@@ -42,7 +41,7 @@ Objects = dict[str, bytes]
 
 
 def idle(number: int) -> Objects:
-    """A channel whose folders are full: there is nothing to do."""
+    """Return a channel whose folders are full, so there is nothing to do."""
     files = {f"{folder}/20260101-0{folder}.{suffix}": b"{}" for folder in ("444", "555", "666") for suffix in GROUP}
     public = {"processing_lock": False, "generation_id": [], "empty": []}
     return files | {
@@ -56,12 +55,12 @@ class Round(NamedTuple):
 
     exit_code: int
     opened: set[str]  # channels
-    requests: int  # to the bucket, with those for an authorisation
+    requests: int  # to the bucket, including those for an authorisation
     polls: int  # of the vendor
 
 
 class Forbidden:
-    """Scripts of which none may run."""
+    """Scripts that must not run."""
 
     def of(self, channel: str) -> "Forbidden":
         return self
@@ -86,7 +85,7 @@ class FarChannels:
         self.machine("one")
 
     def machine(self, name: str) -> None:
-        """From now on ticks run on the machine of that name, which has a cache of its own."""
+        """Run later ticks on the machine of that name, which has a cache of its own."""
         self.cache = self._tmp_path / f"cache-{name}"
         self._monkeypatch.setenv("XDG_CACHE_HOME", str(self.cache))
 
@@ -96,7 +95,7 @@ class FarChannels:
                 self.put(f"{name}/{key}", data)
 
     def waiting(self, number: int) -> Objects:
-        """A channel that waits for a picture, as a tick that has polled it leaves it."""
+        """Return a channel that waits for a picture, as a tick that has polled it leaves it."""
         body = {"model": "midjourney", "task_type": "imagine", "input": {"prompt": "x"}, "config": {}}
         order = requests.post(str(self.settings.midjourney.endpoint), json=body, headers={"X-API-Key": "x"}, timeout=10)
         task = {"task_id": order.json()["data"]["task_id"], "task_type": "imagine"}
@@ -119,7 +118,7 @@ class FarChannels:
         return open_bucket(self.url)
 
     def remember(self, rest: Callable[[str], ChannelRest]) -> None:
-        """Have all channels remembered as they are, as a tick leaves it that opened them all."""
+        """Let all channels be remembered as they are, as a tick that opened them all leaves them."""
         looks = remembered(self.settings, self.open(), self.clock.now(), 0)
         for name in self.names:
             looks.opened(name, rest(name))
@@ -135,7 +134,7 @@ class FarChannels:
         return Round(code, watch.opened, self.requests - before, len(self.vendor.calls("fetch")) - polls)
 
     def settle(self) -> None:
-        """Run ticks until no channel is opened any more, as its own last change was seen."""
+        """Run ticks until no channel is opened any more because of its own last change."""
         for _ in range(4):
             if not self.tick().opened:
                 return
@@ -188,7 +187,7 @@ class FarChannels:
 
 
 class SeenWatch(TickWatch):
-    """Tells which channels were opened."""
+    """Reports which channels were opened."""
 
     def __init__(self, watch: TickWatch) -> None:
         self.__dict__.update(watch.__dict__)
@@ -201,7 +200,7 @@ class SeenWatch(TickWatch):
 
 @contextmanager
 def only(world: FarChannels, *expected: str) -> Iterator[None]:
-    """What is done in the block is seen by the next tick, which opens these channels and no others."""
+    """Check that the next tick notices what the block does, and opens these channels and no others."""
     yield
     assert world.tick().opened == set(expected)
 

@@ -47,7 +47,7 @@ class Fate:
             raise Crash(f"before {what}")
         try:
             result = call()
-        finally:  # a machine can also die after an operation that failed
+        finally:  # a machine can also die after a failed operation
             self.watch(number, True)
         if strikes:
             self.dead = True
@@ -56,8 +56,8 @@ class Fate:
 
 
 class Chance(Fate):
-    """At each operation, what `happens` may do; nothing while somebody else's doing is under way. `share` is how many
-    operations each kind of fault strikes."""
+    """Does at random what `happens` lists, at each operation, but not within another actor's turn. `share` is the
+    fraction of operations that each kind of fault strikes."""
 
     def __init__(self, random: Random, share: float = 0.004) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class MortalBucket(Wrapper):
 
 
 class RenamingBucket(MemoryBucket):
-    """Moves as a directory does: each file gets its new name in one step, and the machine can die between two."""
+    """Moves as a directory does: each file is renamed in one step, and the machine can die between two."""
 
     def __init__(self, store: MemoryStore, fate: Fate) -> None:
         super().__init__(store)
@@ -126,13 +126,13 @@ class Order(NamedTuple):
     """What a vendor has carried out."""
 
     step: str
-    wanted: str  # by what Midjourney can be asked for it
+    wanted: str  # the text by which Midjourney can find it
     at: datetime
     task_id: str
 
 
 class MortalVendors(FakeVendors):
-    """Vendors who outlive the machine, and know what they were asked for: Midjourney can be asked for a lost order."""
+    """Vendors that outlive the machine and know their orders: Midjourney can be asked for a lost one."""
 
     def __init__(self, fate: Fate, now: Callable[[], datetime]) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class MortalVendors(FakeVendors):
 
 
 class Moment(NamedTuple):
-    """All that outlives the machine, as it is at a point of its life. What dies at equal moments goes on alike."""
+    """All that outlives the machine at a point of its life. Deaths at equal moments have equal futures."""
 
     objects: Mapping[str, Any]
     time: datetime
@@ -180,7 +180,8 @@ class Moment(NamedTuple):
 
 
 class MortalWorld(World):
-    """`live` ticks until a generation has ended; when the machine dies on the way, it says so and can live again."""
+    """A world that ticks until a generation has ended; `live` says whether the machine died, and can be called
+    again."""
 
     def __init__(self, **workflow: Any) -> None:
         super().__init__(**workflow)
@@ -195,7 +196,7 @@ class MortalWorld(World):
         self.bucket = MortalBucket(self.memory, self.fate)  # type: ignore[assignment]
 
     def live(self, due: int | None = None, *, after: bool = False, ticks: int = 60) -> bool:
-        """True once a generation has ended; False if the machine died. The leases of the dead are free."""
+        """Return True once a generation has ended, False if the machine died. The leases of the dead are free."""
         self.fate.live(due, after=after)
         try:
             while not self.ended:
@@ -209,8 +210,11 @@ class MortalWorld(World):
         return True
 
     def moments(self) -> dict[tuple[int, bool], Moment]:
-        """Live on until a generation has ended, and return what every death would have left: before and after each
-        operation, by its number, in the order of time."""
+        """Live on until a generation has ended; return what every death would have left, before and after each
+        operation.
+
+        The keys are the operations' numbers, in the order of time.
+        """
         found: dict[tuple[int, bool], Moment] = {}
         self.fate.watch = lambda number, after: found.update({(number, after): self.moment()})
         assert self.live()

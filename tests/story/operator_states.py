@@ -1,4 +1,4 @@
-"""Every state that a pipeline can be in, by name, as an operator would call it: what tests of the operator begin from.
+"""Every state of a pipeline, with the name an operator would give it: the starting points of operator tests.
 
 world = STATES["upscale failed"]()
 """
@@ -30,7 +30,7 @@ def critical() -> dict[str, Any]:
 
 
 def waiting() -> dict[str, Any]:
-    """Tried again in an hour, and not before."""
+    """Return the keys of an error that is retried in an hour, and not before."""
     return {**error(), "recovery_actions": [{"action": "RETRY", "delay_seconds": 3600}]}
 
 
@@ -139,7 +139,7 @@ STATES: dict[str, Callable[[], Scripted]] = {
     ),
     "dead_lettered": dead_lettered,
 }
-"""By name; each call makes the world anew. All but the first are about generation `ID`; of the last it is over."""
+"""By name; each call creates the world anew. All but the first concern generation `ID`, which in the last is over."""
 
 __all__ = ["FOUR", "ID", "STATES"]
 
@@ -154,7 +154,7 @@ USED = r"no attempt is left .* retries used\)"
 ALLOWED = ""
 
 TABLE: dict[str, tuple[str, str, str]] = {
-    # state: what retry, skip and cancel come to; a refusal is what it says
+    # state: the results of retry, skip and cancel; a refusal is given as its message
     "text next": (WAITS, WAITS, ALLOWED),
     "text unasked": (ASKS, ASKS, ALLOWED),
     "text held": (ALLOWED, ALLOWED, ALLOWED),
@@ -199,9 +199,9 @@ TABLE: dict[str, tuple[str, str, str]] = {
 def each_death(
     made: Callable[[], Scripted], act: Callable[[Scripted, Bucket], object]
 ) -> Iterator[tuple[str, Scripted]]:
-    """Yield the world after the operator's process died before or after each of its touches of the bucket.
+    """Yield the world after the operator's process died before or after each of its accesses to the bucket.
 
-    Each death is died; of those that leave the same, as before and after a read, the first stands for all.
+    Of deaths that leave the same, as before and after a read, the first stands for all.
     """
     counted = FailingBucket((world := made()).bucket)
     act(world, counted)

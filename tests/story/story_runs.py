@@ -1,4 +1,4 @@
-"""What must hold of the runs in a world's bucket, and how to read them."""
+"""Checks and readers for the runs in a world's bucket."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def memory_of(world: World) -> MemoryBucket:
-    """The bucket itself: past whatever its wrappers do to who uses it."""
+    """Return the bucket without its wrappers and their effects."""
     bucket: Any = world.bucket
     while isinstance(bucket, Wrapper):
         bucket = bucket.bucket
@@ -30,7 +30,7 @@ def memory_of(world: World) -> MemoryBucket:
 
 
 def ledger_of(world: World) -> BucketLedger:
-    """To look at."""
+    """Return a ledger for reading."""
     return BucketLedger(memory_of(world), world.clock)
 
 
@@ -39,7 +39,7 @@ def runs_of(world: World, generation_id: str) -> list[Run]:
 
 
 def told(world: World, generation_id: str) -> list[str]:
-    """All that is on record of a generation: its transitions as «status actor», other events as «kind: what»."""
+    """Return the record of a generation: its transitions as «status actor», other events as «kind: what»."""
     ledger = ledger_of(world)
     return [in_words(event) for run in ledger.of_task(generation_id) for event in ledger.events(run.run_id)]
 
@@ -53,7 +53,7 @@ def in_words(event: Event) -> str:
 
 
 def check_agreement(world: World) -> None:
-    """After a tick: the run stands where the documents say; none is open that nothing under way stands for."""
+    """Check after a tick that the run agrees with the documents, and that no other run is open."""
     if world.settings.storage.ledger:
         return  # not in the bucket
     store = memory_of(world)
@@ -61,7 +61,7 @@ def check_agreement(world: World) -> None:
     ledger, generation_id = BucketLedger(store, world.clock), documents.gen.generation_id
     opened = ledger.runs(status=OPEN)
     if generation_id is None:
-        assert opened == [], "nothing is under way, and yet a run is open"
+        assert opened == [], "a run is open although nothing is under way"
         return
     action = decide(documents, world.settings.workflow, world.clock.now())
     run, wanted = ledger.of_task(generation_id)[-1], expected(documents, action)
@@ -70,7 +70,7 @@ def check_agreement(world: World) -> None:
 
 
 def assert_whole(world: World, *, but: Collection[str] = ()) -> None:
-    """`retake check` finds nothing to be done, `but` what has these codes: all fits together."""
+    """Check that `retake check` finds no errors `but` those with these codes."""
     clock = FakeClock(world.clock.now())  # a second look takes time, which the world does not have
     operations = open_operations(world.settings, clock, bucket=memory_of(world))
     report = check_bucket(operations)

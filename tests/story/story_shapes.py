@@ -1,4 +1,4 @@
-"""Every shape that the documents of a generation can have: what is in flight, at hand, pending, said to be wrong."""
+"""Every possible shape of a generation's documents: what is in flight, at hand, pending, reported as wrong."""
 
 from collections.abc import Iterator
 from itertools import product
@@ -39,7 +39,7 @@ FILES = [frozenset(found.split()) for found in ("", "json", "json png", "json pn
 
 
 def documents_of_every_shape() -> Iterator[dict[str, Any]]:
-    """config_midjourney.json, its keys as they can occur together and as they cannot."""
+    """Yield config_midjourney.json with all combinations of its keys, possible and impossible."""
     for status, task, runway, results, pending, generation in product(
         STATUSES, TASKS, RUNWAY_TASKS, RESULTS, PENDING, (False, True)
     ):
@@ -68,6 +68,6 @@ UNKNOWN_KEYS = st.dictionaries(
 
 
 def shaped(files: frozenset[str] = frozenset(), generation_id: str | None = "a", **keys: Any) -> Documents:
-    """Documents with these keys in config_midjourney.json."""
+    """Return documents with these keys in config_midjourney.json."""
     gen = GenDocument({"generation_id": generation_id})
     return Documents(PublicDocument({}), gen, MidjourneyDocument(keys), files)

@@ -1,4 +1,4 @@
-"""What tests of ticks share: a world whose scripts end as told, and documents to begin from."""
+"""Shared by tests of ticks: a world with scripted scripts, and documents to begin from."""
 
 from collections import deque
 from collections.abc import Callable
@@ -19,7 +19,7 @@ WHOLE = ("json", "png", "mp4")
 
 
 class Scripted(World):
-    """A world whose next scripts end as told, after doing what is told."""
+    """A world whose next scripts do what is planned, and end with the planned code."""
 
     def __init__(self, bucket: Any = None, **workflow: Any) -> None:
         super().__init__(bucket, **workflow)
@@ -41,7 +41,7 @@ def at(
     pick: str = "first",
     **doc: Any,
 ) -> Scripted:
-    """A generation under way with these files and this document."""
+    """Return a generation under way with these files and this document."""
     world = Scripted(**(workflow or {}))
     world.settings = world.settings._replace(image=world.settings.image._replace(pick=pick))
     world.put(GEN, {"generation_id": ID, **(gen or {})})
@@ -57,6 +57,6 @@ def group(world: World, folder: str, name: str) -> None:
 
 
 def fill(world: World) -> None:
-    """A ready group in each folder: there is no room for a generation."""
+    """Put a ready group in each folder, so there is no room for a generation."""
     for folder in ("444", "555", "666"):
         group(world, folder, folder)

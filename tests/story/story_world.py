@@ -27,14 +27,14 @@ __all__ = [
 
 
 class World(BareWorld):
-    """One pipeline and everything that it touches."""
+    """A pipeline and everything that it touches."""
 
     def after_tick(self) -> None:
         check_agreement(self)
 
 
 class Channel(World):
-    """A pipeline in its own part of a bucket that others share."""
+    """A pipeline in its own part of a shared bucket."""
 
     def __init__(self, name: str, shared: World, **workflow: Any) -> None:
         super().__init__(**workflow)

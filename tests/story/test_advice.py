@@ -1,4 +1,4 @@
-"""What a person is told to do is accepted, in every state of a pipeline (`TABLE` says what is)."""
+"""Advice for people is accepted in every state of a pipeline (`TABLE` says what is allowed)."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def operations_of(world: World) -> Operations:
 
 
 def take(world: World, verb: Verb, step: str | None = None) -> None:
-    """Do what is advised. A requeue is for when the generation has ended, which it does by itself."""
+    """Follow the advice. A requeue is for an ended generation, so let it end first."""
     for _ in range(5):
         if verb is not Verb.REQUEUE or world.generation_id != ID:
             break
@@ -43,7 +43,7 @@ def take(world: World, verb: Verb, step: str | None = None) -> None:
 
 
 def take_all(name: str, text: str) -> list[str]:
-    """Take each command in a text, in a world of its own, and return them."""
+    """Follow each command in a text, each in a world of its own, and return them."""
     found = [*ADVICE.finditer(text)]
     for it in found:
         verb, step = it.groups()
@@ -52,7 +52,7 @@ def take_all(name: str, text: str) -> list[str]:
 
 
 def refusals(name: str) -> Iterator[str]:
-    """What each order to a generation is refused with."""
+    """Yield the refusal of each order to a generation."""
     orders = [ItemOrder(verb, ID) for verb in VERBS.values()]
     orders += [ItemOrder(Verb.ROLLBACK, ID, step=step.value) for step in PAID_STEPS]
     for order in orders:
@@ -101,7 +101,7 @@ def test_the_commands_of_alerts_are_accepted(name: str) -> None:
 def test_the_commands_that_a_refusal_names_are_accepted(name: str) -> None:
     taken = [command for text in refusals(name) for command in take_all(name, text)]
     if any(TABLE.get(name, ())) and name != "finished, but for its id":
-        assert taken, "a refusal of retry, skip or cancel names what can be done instead"
+        assert taken, "a refusal of retry, skip or cancel names an alternative"
 
 
 def test_an_alert_advises_no_requeue_of_a_dropped_dead_letter() -> None:
@@ -110,7 +110,9 @@ def test_an_alert_advises_no_requeue_of_a_dropped_dead_letter() -> None:
     assert before.command.endswith(f"dead-letters requeue {ID}")
     find_letter(operations_of(world), ID).drop()
     [after] = conditions(world)
-    assert (after.key, after.occurrence) == (before.key, before.occurrence), "the same alert, which is not sent again"
+    assert (after.key, after.occurrence) == (before.key, before.occurrence), (
+        "it is the same alert, so it is not sent again"
+    )
     assert (after.command, after.follows) == ("", "A new generation is begun.")
 
 

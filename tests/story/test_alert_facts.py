@@ -1,4 +1,4 @@
-"""What the story tells alerts: conditions that last as long as their causes, in words without prompts."""
+"""The conditions that the story reports: they last as long as their causes, and their texts contain no prompts."""
 
 import json
 from typing import Any
@@ -62,7 +62,7 @@ def test_who_refuses_a_key_is_told_while_a_person_is_needed(state: str, refused:
 
 
 def writer_echoes(world: WatchedWorld) -> list[str]:
-    """The writer answers with all that it was asked; what it was asked."""
+    """Let the writer answer with all that it was asked; return that."""
     asked: list[str] = []
 
     def write(system: str, user: str, **_: Any) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def test_a_poll_that_finds_its_task_still_running_is_no_work() -> None:
 
 
 def test_a_text_of_one_character_hides_nothing_and_the_tick_ends() -> None:
-    """A model may answer with an ellipsis alone, which is also what takes the place of a quoted prompt."""
+    """A model may answer with nothing but an ellipsis, which also replaces quoted prompts."""
     assert without("HTTP 500: a… b", ["…", "a", ""]) == "HTTP 500: a… b"
 
 

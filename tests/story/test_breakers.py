@@ -1,4 +1,4 @@
-"""A vendor that fails again and again is left alone for a while, by all channels, and then tried once."""
+"""A vendor that keeps failing is left alone for a while by all channels, and then tried once."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ from retake.ticking.vendor_breakers import VendorBreakers, vendor_policy
 
 
 def protected(world: World, **breaker: Any) -> World:
-    """With a breaker: 3 failures open it for ten minutes. No attempt is ever the last."""
+    """Return a world with a breaker that 3 failures open for ten minutes. No attempt is ever the last."""
     chosen = BreakerSettings(**{"failures": 3, "window_seconds": 3600, "open_seconds": 600, **breaker})
     workflow = world.settings.workflow._replace(max_retries=50)
     world.settings = world.settings._replace(breaker=chosen, workflow=workflow)
@@ -30,7 +30,7 @@ def protected(world: World, **breaker: Any) -> World:
 
 
 def upscaling(**breaker: Any) -> World:
-    """The upscale is refused whenever it is ordered."""
+    """Return a world whose upscale is refused whenever it is ordered."""
     world = protected(at(midjourney_results=PICTURES), **breaker)
     world.vendors.plan("upscale", *["refused"] * 99)
     return world
@@ -52,12 +52,12 @@ def state_of(world: World, vendor: str) -> BreakerState:
 
 
 def opened() -> tuple[World, Tick]:
-    """A world whose Midjourney has just failed for the third time, and the tick that rested because of it."""
+    """Return a world whose Midjourney has just failed for the third time, and the tick that rested because of it."""
     world = upscaling()
     while world.vendors.asked["upscale"] < 3:
         world.tick()
     assert world.status == "upscale_trigger_failed"
-    world.tick()  # the attempt is counted: that asks nobody
+    world.tick()  # the attempt is counted, which calls nobody
     return world, world.tick()
 
 

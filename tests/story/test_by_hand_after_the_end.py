@@ -1,4 +1,4 @@
-"""The scripts by hand, after a tick that gave a generation up, or made its video, and died before it was moved."""
+"""Scripts run by hand after a tick gave a generation up, or made its video, and died before moving it."""
 
 from typing import Any
 

@@ -27,7 +27,7 @@ NAMES = ("north", "south", "west")
 
 
 class Channels:
-    """What pays, in this process, with vendors of each channel's own."""
+    """Runs what pays in this process, with separate vendors for each channel."""
 
     def __init__(self, settings: Settings, bucket: MemoryBucket) -> None:
         self.settings, self.bucket = settings, bucket
@@ -64,7 +64,7 @@ def test_each_channel_has_its_own_documents_and_what_befalls_one_does_not_touch_
     with Sandbox(pace=Pace(0, 0, 0), quick=True) as sandbox:
         pointed = sandboxed(world, sandbox.url)
         code = tick_channels(pointed, KEYS, bucket, channels, FakeClock(), unwatched(bucket))
-    assert code == 69, "the gravest"
+    assert code == 69, "the gravest exit code"
     assert document(bucket, "south/config/config_midjourney.json")["status"] == "imagine_trigger_failed"
     assert document(bucket, "west/config/config_midjourney.json")["status"] == "task_failed_max_retries"
     shared = [entry.key for entry in bucket.list("") if not entry.key.startswith(tuple(f"{n}/" for n in NAMES))]

@@ -1,4 +1,4 @@
-"""A tick over many channels opens those that changed or are due, and asks a far bucket little for the others."""
+"""A tick over many channels opens those that changed or are due, and makes few requests for the others."""
 
 import json
 import re
@@ -32,7 +32,7 @@ def worlds(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Worlds]:
 
 @pytest.fixture
 def marked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The bucket is too large to be listed."""
+    """Make the bucket too large to be listed."""
     monkeypatch.setattr(channel_versions, "MAX_WHOLE_REQUESTS", 0)
 
 
@@ -64,11 +64,11 @@ def test_idle_channels_cost_at_most_ten_requests_a_tick(worlds: Worlds, kind: st
 
 
 SIGNING_IN = 2
-"""Requests to B2 of a process that has no authorisation of an earlier one."""
+"""Requests to B2 by a process without the authorisation of an earlier one."""
 
 
 def stated(row: str) -> int:
-    """The requests of a tick in docs/performance.md."""
+    """Return the requests of a tick in docs/performance.md."""
     found = re.search(rf"^\| {row} +\| +(\d+) \|", PERFORMANCE.read_text("utf-8"), flags=re.MULTILINE)
     assert found, row
     return int(found[1])
@@ -103,7 +103,7 @@ def test_waiting_channels_cost_their_polls_and_at_most_three_requests_each(world
     found = world.tick()
     assert (found.exit_code, found.opened, found.polls) == (0, set(), 5)
     assert found.requests <= 3 * 5
-    assert found.requests <= 10, "a tick for all of them"
+    assert found.requests <= 10, "one tick for all of them"
 
 
 # --- what opens a channel ---------------------------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def test_a_channel_that_changes_is_opened(worlds: Worlds, kind: str) -> None:
 
 
 def change(bucket: Bucket, world: FarChannels, channel: str) -> None:
-    """Change a document as whatever holds the lease does."""
+    """Change a document as the holder of the lease does."""
     part = part_of(bucket, world.settings, channel)
     lease = part.lease(LEASE, "somebody")
     data, version = part.read("config/config_gen.json")
@@ -149,7 +149,7 @@ def test_in_a_bucket_too_large_to_be_listed_marks_tell_what_changed(worlds: Worl
         world.put(f"{FIRST}/444/notes.txt", b"hello")
     with only(world, SECOND):  # but it can
         world.open().write(f"~changed/{SECOND}", b"anything", ANY)
-    with only(world, *world.names):  # and is seen in the end
+    with only(world, *world.names):  # and it is noticed in the end
         world.clock.sleep(3600)
 
 

@@ -1,4 +1,4 @@
-"""Choosing one of four pictures by the chat API is a paid call like any other: reserved, on record, settled."""
+"""The chat API's choice of one of four pictures is a paid call like any other: reserved, recorded, settled."""
 
 import pytest
 from story_world import World

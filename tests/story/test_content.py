@@ -1,4 +1,4 @@
-"""The text of a generation: in one call or several, each paid for once, checked, saved, its topic remembered."""
+"""The text of a generation: in one call or several, each paid for once, checked, saved, and its topic remembered."""
 
 import json
 import math
@@ -33,7 +33,7 @@ SEVERAL = [
 
 
 class RememberingWriter(FakeVendors):
-    """Keeps what it was asked."""
+    """Keeps its requests."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class RememberingWriter(FakeVendors):
 
 
 def writing(prompts: list[Prompt] | None = None, bucket: Any = None, **workflow: Any) -> World:
-    """A generation under way that has no text yet."""
+    """Return a generation under way that has no text yet."""
     world = World(bucket, **workflow)
     world.vendors = RememberingWriter()
     world.prompts = prompts or SEVERAL
@@ -59,7 +59,7 @@ def write(world: World, generation_id: str = ID) -> None:
     world.by_hand(lambda context: write_content(context, generation_id, world.prompts))
 
 
-# --- a text that is written -------------------------------------------------------------------------------------------
+# --- a written text ---------------------------------------------------------------------------------------------------
 
 
 def test_the_text_is_saved_with_every_key_of_the_contract() -> None:
@@ -91,7 +91,7 @@ def test_each_call_is_asked_with_what_earlier_ones_answered() -> None:
     assert questions[1][1] == f"About {CONTENT['topic']} ({CONTENT['short_topic']}). Costs $5."
     assert questions[2][1] == f"{CONTENT['text']} and {json.dumps(CONTENT['sarcasm'], ensure_ascii=False)}"
     assert questions[3][0] == f"Prompt it: {CONTENT['script']}"
-    assert questions[3][1] == "$nothing", "what no call answers stays as it is"
+    assert questions[3][1] == "$nothing", "a field that no call answers stays as it is"
 
 
 def test_the_text_of_an_answer_is_not_taken_for_a_template() -> None:
@@ -208,7 +208,7 @@ def test_a_script_that_dies_just_after_a_call_was_answered_leaves_it_on_record(s
     assert (pending.step, pending.raw["call"]) == (Step.CONTENT, SEVERAL[step].name)
     assert tick.exit_code == 75
     world.vendors.questions.clear()
-    world.tick()  # found out: nobody knows
+    world.tick()  # the call is looked into: nobody knows
     assert world.vendors.questions == []
     assert world.doc.status is Status.CONTENT_FAILED
     world.tick()  # one more attempt is granted
@@ -222,7 +222,7 @@ def test_a_script_that_dies_just_after_a_call_was_answered_leaves_it_on_record(s
 
 
 class LookingWriter(RememberingWriter):
-    """Looks at what is on record while it is asked."""
+    """Looks at the records while it is called."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -230,7 +230,7 @@ class LookingWriter(RememberingWriter):
 
     def write(self, system: str, user: str, *, temperature: float, max_tokens: int) -> dict[str, Any]:
         doc = self.world.doc
-        assert doc.pending is not None, "an intent is on record before each call"
+        assert doc.pending is not None, "an intent is recorded before each call"
         done = [str(call["call"]) for call in doc.paid_calls]
         self.seen.append((str(doc.pending.raw["call"]), done, book_of(self.world)["open"]))
         return super().write(system, user, temperature=temperature, max_tokens=max_tokens)
@@ -254,7 +254,7 @@ def test_an_answer_and_the_intent_of_the_next_call_are_one_write() -> None:
     assert [(call, done) for call, done, _ in seen] == [
         (prompt.name, names(SEVERAL[:number])) for number, prompt in enumerate(SEVERAL)
     ]
-    assert counting.counts["write"] == 1 + len(SEVERAL) + 2 + 1, "reservation, intents, what they make; the document"
+    assert counting.counts["write"] == 1 + len(SEVERAL) + 2 + 1, "reservation, intents and their results; the document"
 
 
 def test_their_prices_are_reserved_at_once_and_settled_at_the_end_of_the_tick() -> None:
@@ -482,7 +482,7 @@ def test_prompts_are_those_that_the_settings_name_else_those_beside_them_else_th
     beside = Settings(source=str(tmp_path / "config.json"))
     ours = prompts_file(beside)
     assert ours.endswith("config/prompts.json")
-    assert load_prompts(ours), "the prompts that come with the code can be used"
+    assert load_prompts(ours), "the shipped prompts are valid"
     prompts_of(tmp_path, {})
     assert prompts_file(beside) == str(tmp_path / "prompts.json")
 

@@ -1,7 +1,7 @@
-"""The machine dies at every point of every kind of generation; afterwards ticks run on.
+"""The machine dies at every point of every kind of generation; afterwards ticks go on.
 
-Each scenario is run once, and what the world is like is noted before and after each of its operations on it (bucket
-operations and vendor calls). From each such moment that differs from the one before it the world goes on, as after a
+Each scenario is run once, and the state of the world is recorded before and after each of its operations (bucket
+operations and vendor calls). From each such moment that differs from the previous one the world goes on, as after a
 death; and for pairs of deaths, from every point of the life that follows.
 """
 
@@ -34,7 +34,7 @@ LAYOUT = {
 
 
 def nothing(world: MortalWorld) -> None:
-    """The happy path."""
+    """Change nothing."""
 
 
 def planned(kind: str, *outcomes: str) -> Prepare:
@@ -45,7 +45,7 @@ def planned(kind: str, *outcomes: str) -> Prepare:
 
 
 def in_three_calls(*outcomes: str) -> Prepare:
-    """A text that takes several calls, each of which knows what the one before it answered."""
+    """Let the text take several calls, each of which knows the previous answer."""
 
     def prepare(world: MortalWorld) -> None:
         world.prompts = load_prompts(default_file("config/prompts.json"))
@@ -55,7 +55,7 @@ def in_three_calls(*outcomes: str) -> Prepare:
 
 
 def published(world: MortalWorld) -> None:
-    """Something to tidy up: the group in 444/ is published, so that two more can move up."""
+    """Give it something to tidy up: the group in 444/ is published, so that two more can move up."""
     for folder, ids in LAYOUT.items():
         for name in ids:
             for suffix in GROUP:
@@ -67,7 +67,7 @@ def published(world: MortalWorld) -> None:
 
 
 def published_on_a_directory(world: MortalWorld) -> None:
-    """The same where a group moves by renaming its files."""
+    """The same, where a group moves by renaming its files."""
     published(world)
     world.rename_on_moves()
 
@@ -111,9 +111,11 @@ def born(scenario: str) -> MortalWorld:
 
 
 def check(world: MortalWorld, deaths: int, *, abandoned: int = 0, settled: bool = True) -> None:
-    """What must hold once a generation has ended, however often the machine died on the way. At most `abandoned` runs
-    are of a generation whose beginning was lost. Unless it is `settled`, the book of the day may have reserved what is
-    billed."""
+    """Check a world whose generation has ended, however often the machine died in between.
+
+    At most `abandoned` runs belong to a generation whose beginning was lost. Unless it is `settled`, the day's book may
+    show bills as reserved.
+    """
     documents = world.documents
     assert not documents.public.processing_lock
     assert not [key for key in world.keys_of("config/") if "displaced" in key]
@@ -127,7 +129,7 @@ def check(world: MortalWorld, deaths: int, *, abandoned: int = 0, settled: bool 
 
 
 def check_files(world: MortalWorld) -> None:
-    """Every id has its files whole in one place."""
+    """Check that every id has its complete files in one place."""
     places: dict[str, Counter[str]] = {}
     for folder in ("444/", "555/", "666/", "archive/"):
         for key in world.keys_of(folder):
@@ -135,18 +137,18 @@ def check_files(world: MortalWorld) -> None:
     for name, found in places.items():
         assert list(found.values()) == [3], f"{name} lies in {dict(found)}"
     letter_folders = {key.split("/")[1] for key in world.keys_of("dead_letters/")}
-    assert not letter_folders & set(places), "what is dead_lettered is nowhere else"
+    assert not letter_folders & set(places), "a dead-lettered generation is nowhere else"
     assert letter_folders or world.ended == ["done"]
 
 
 def booked(world: World) -> tuple[float, float]:
-    """What is reserved and what is settled in the books of all days."""
+    """Return what is reserved and what is settled in the books of all days."""
     sums = [sums for key in world.keys_of("caps/") for sums in world.json(key)["pipelines"].values()]
     return sum(it["reserved_usd"] for it in sums), sum(it["settled_usd"] for it in sums)
 
 
 def check_runs(world: MortalWorld, abandoned: int) -> None:
-    """Each generation is one run, however often it was cut off, with one end."""
+    """Check that each generation is one run with one end, however often it was interrupted."""
     assert_whole(world)
     made = {run.task_id: run.status for run in ledger_of(world).runs()}
     letter_folders = {key.split("/")[1] for key in world.keys_of("dead_letters/")}
@@ -158,14 +160,14 @@ def check_runs(world: MortalWorld, abandoned: int) -> None:
 
 
 def check_spend(world: MortalWorld, deaths: int, *, settled: bool) -> None:
-    """Each billed call is on record; and more than one is billed only where the vendor cannot be asked what became of
-    a call (text and video), each of them noted as a possible duplicate."""
+    """Check that each billed call is recorded. More than one may be billed only if the vendor cannot be asked about it
+    (text and video), and then each is recorded as a possible duplicate."""
     calls = [call for key in world.keys_of("spend/") for call in world.json(key)["paid_calls"]]
     on_record: Counter[str] = Counter(call["step"] for call in calls)
     doubtful = Counter(call["step"] for call in calls if call.get("possible_duplicate"))
     for kind, step in STEP_OF_KIND.items():
         billed = world.vendors.billed[kind]
-        assert billed <= on_record[step], f"{kind}: {billed} billed, on record {calls}"
+        assert billed <= on_record[step], f"{kind}: {billed} billed, recorded: {calls}"
     assert sum(doubtful.values()) <= deaths + 1
     reserved, billed_usd = booked(world)
     assert reserved + billed_usd == pytest.approx(sum(call["price_usd"] for call in calls))
@@ -176,7 +178,7 @@ def check_spend(world: MortalWorld, deaths: int, *, settled: bool) -> None:
 
 
 def go_on(world: MortalWorld, moment: Moment, deaths: int, said: str) -> None:
-    """The machine died at this moment; what follows must end well."""
+    """Let the machine die at this moment; what follows must end well."""
     world.die_at(moment)
     try:
         assert world.live()
@@ -191,13 +193,13 @@ def test_a_death_at_any_point_loses_nothing_and_pays_nothing_twice(scenario: str
     moments = world.moments()
     check(world, deaths=0)
     for (due, after), moment in moments.items():
-        if moment != before:  # between two questions nothing changes, and what follows would be the same
+        if moment != before:  # nothing changes between two reads, so what follows would be the same
             go_on(world, moment, 1, f"{scenario}: death {'after' if after else 'before'} operation {due}")
         before = moment
 
 
 PAIRS_EVERY = int(os.environ.get("RETAKE_PAIRS_EVERY", "23"))
-"""How dense the pairs are swept: 1 is every pair (`make soak`)."""
+"""How densely pairs are swept: 1 is every pair (`make soak`)."""
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS)
@@ -207,9 +209,7 @@ def test_two_deaths_lose_nothing_either(scenario: str) -> None:
         world, before = born(scenario), None
         if world.live(first, after=after):
             continue
-        assert left(world.moment()) == left(moments[first, after]), (
-            "what a death leaves is what was there at its moment"
-        )
+        assert left(world.moment()) == left(moments[first, after]), "a death leaves the state of its moment"
         seconds = world.moments()
         check(world, deaths=1)
         for second in range(1 + first % PAIRS_EVERY, len(seconds) // 2 + 1, PAIRS_EVERY):
@@ -220,13 +220,13 @@ def test_two_deaths_lose_nothing_either(scenario: str) -> None:
 
 
 def left(moment: Moment) -> tuple[object, ...]:
-    """What is the same in two lives. Ids are drawn anew in each, and a minute passes after a death."""
+    """Return what is the same in two lives. Ids are drawn anew in each, and a minute passes after a death."""
     return {key: len(it.data) for key, it in moment.objects.items()}, *moment[2:5], moment.ended
 
 
 @pytest.mark.parametrize("cap", [None, 9.0])
 def test_after_a_death_a_check_finds_nothing_for_a_person_to_do(cap: float | None) -> None:
-    """Whatever the next tick mends by itself is at most a note. A bucket without anything is told apart."""
+    """Problems that the next tick repairs are notes at most. An empty bucket has a finding of its own."""
     world, before = MortalWorld(**WORKFLOW, daily_cap_usd=cap), None
     in_three_calls()(world)
     for moment in world.moments().values():
@@ -237,8 +237,8 @@ def test_after_a_death_a_check_finds_nothing_for_a_person_to_do(cap: float | Non
 
 
 @pytest.mark.parametrize("cap", [None, 9.0])
-def test_after_an_unlock_that_follows_a_death_neither(cap: float | None) -> None:
-    """It tells the book of the day what was paid, also where the answer lies in a file that no document names yet."""
+def test_after_a_death_and_an_unlock_a_check_finds_nothing_either(cap: float | None) -> None:
+    """The unlock enters what was paid in the day's book, even if the answer is in a file that no document names yet."""
     world, before = MortalWorld(**WORKFLOW, daily_cap_usd=cap), None
     for moment in world.moments().values():
         if moment != before and not moment.ended:

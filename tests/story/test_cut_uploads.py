@@ -1,6 +1,6 @@
 """Uploads to S3 that are cut between a vendor's answer and its record: nothing is paid for twice.
 
-Wherever an upload is cut, the store has either nothing of it or all of it and no answer comes: both are played.
+After a cut upload the store has either nothing of it or everything, without an answer: both are tested.
 """
 
 from collections.abc import Iterator

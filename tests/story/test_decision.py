@@ -1,4 +1,4 @@
-"""The decision, held against its own table row by row, over every shape that the documents can have."""
+"""The decision, compared with its own table row by row, for every shape that the documents can have."""
 
 import re
 from collections.abc import Callable
@@ -125,7 +125,7 @@ def first_row(case: Case) -> Row:
 
 @pytest.fixture(scope="module")
 def cases() -> dict[int, list[Case]]:
-    """Every shape of the documents, by the first row of the table that applies to it."""
+    """Return every shape of the documents, by the first row of the table that applies to it."""
     found: dict[int, list[Case]] = {row.number: [] for row in ROWS}
     errors = [{"last_error": FAILED_JUST_NOW}, {"last_error": FAILED_BEFORE}]
     shapes = [*SHAPES, *({**keys, **error} for keys in SHAPES[:: len(SHAPES) // 500] for error in errors)]
@@ -161,7 +161,7 @@ def test_the_table_in_the_docstring_is_the_one_that_is_tested() -> None:
 
 
 def test_every_act_has_a_row() -> None:
-    assert {row.act for row in ROWS} == set(Act) - {Act.MOCK_VIDEO}, "which only a degraded mode leads to"
+    assert {row.act for row in ROWS} == set(Act) - {Act.MOCK_VIDEO}, "only a degraded mode leads there"
 
 
 @given(
@@ -198,7 +198,7 @@ def test_any_documents_limits_and_time_are_decided_by_the_first_row_that_applies
     assert action.act is (Act.FAIL if mock_is_hopeless else row.act)
 
 
-# --- what a row says beyond its act -----------------------------------------------------------------------------------
+# --- details of single rows -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_a_task_in_flight_is_given_up_only_after_its_time() -> None:
     limit = timedelta(seconds=LIMITS.mj_timeout_seconds)
     assert decide(documents, LIMITS, noon + limit).act is Act.FETCH
     assert decide(documents, LIMITS, noon + limit + timedelta(seconds=1)).act is Act.TIME_OUT
-    assert decide(documents, LIMITS, noon - limit).act is Act.FETCH, "ordered in the future: somebody's clock is wrong"
+    assert decide(documents, LIMITS, noon - limit).act is Act.FETCH, "ordered in the future: a clock is wrong"
 
 
 def test_a_task_that_does_not_say_when_it_was_ordered_is_asked_for() -> None:
@@ -312,7 +312,7 @@ def test_the_results_of_the_imagine_start_no_second_upscale_while_one_is_in_flig
     assert decide(flying, LIMITS, NOW).act is Act.FETCH
 
 
-# --- what only a person can mend --------------------------------------------------------------------------------------
+# --- what needs a person ----------------------------------------------------------------------------------------------
 
 
 def critical(moment: datetime, **more: Any) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Without a cap the book of the day is told at the end of each tick what the calls came to, and always agrees then."""
+"""Without a cap the day's book learns at the end of each tick what the calls cost, and always agrees then."""
 
 import json
 import os
@@ -35,7 +35,7 @@ def sums(world: World, day: str = TODAY, pipeline: str = "story") -> Sums:
 
 
 def waiting(**workflow: Any) -> World:
-    """A generation whose pictures are ordered and not there yet."""
+    """Return a generation whose pictures are ordered and not there yet."""
     world = World(**workflow)
     world.vendors.plan("fetch", "running")
     world.tick()
@@ -107,7 +107,7 @@ def test_a_book_that_could_not_be_written_is_told_by_the_next_tick_that_pays() -
 
 
 def test_a_tick_that_a_read_has_ended_has_told_the_book_all_the_same() -> None:
-    """Nothing has to be paid first, and no further tick has to come."""
+    """Nothing has to be paid first, and no further tick is needed."""
     undisturbed, paid = World(), 0
     undisturbed.bucket = counting = FailingBucket(undisturbed.bucket)  # type: ignore[assignment]
     undisturbed.tick()
@@ -125,7 +125,7 @@ def test_a_tick_that_a_read_has_ended_has_told_the_book_all_the_same() -> None:
 
 
 def test_a_flag_that_is_lowered_by_hand_has_told_the_book_too() -> None:
-    """The next tick does so where it finds the flag of one that died."""
+    """The next tick does the same when it finds the flag of one that died."""
     world = World()
     store = world.bucket
     world.bucket = dying = FailingBucket(store, Fault(Crash, operation="read", key=f"caps/{TODAY}.json"))  # type: ignore[assignment]
@@ -250,7 +250,7 @@ def test_a_reservation_on_what_is_no_day_says_nothing(cap: float | None, day: st
 
 @pytest.mark.parametrize("billed", [None, "x", 10**400], ids=str)
 def test_an_amount_that_is_none_ends_no_tick(billed: object) -> None:
-    """A crash at each save of the document, and then somebody who edits what is billed of the reservation."""
+    """A crash at each save of the document is followed by an edit of the reservation's billed amount."""
     edited = 0
     for number in range(1, 12):
         store = MemoryStore()

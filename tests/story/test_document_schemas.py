@@ -1,4 +1,4 @@
-"""Everything that the story writes is what the schemas of the package say, at every tick."""
+"""Everything that the story writes matches the schemas of the package, at every tick."""
 
 import random
 import re
@@ -23,10 +23,10 @@ WRITTEN = {
     r"spend/[\w-]+\.json": "spend",
     r"caps/\d{4}-\d\d-\d\d\.json": "day_book",
 }
-"""The documents of the bucket, and the schema of each. The first pattern that fits decides."""
+"""The documents of the bucket, and the schema of each. The first matching pattern decides."""
 
 OF_OTHERS = re.compile(r"runs/|breakers/|.*\.(png|mp4)$")
-"""The ledger's documents, the breakers', and media."""
+"""The documents of ledger and breakers, and media."""
 
 ORDER = ("config_midjourney", "dead_letter", "content")
 
@@ -37,7 +37,7 @@ def schema_of(key: str) -> str | None:
 
 
 def unknown_keys(schema: Mapping[str, Any], document: Mapping[str, Any]) -> list[str]:
-    """The keys that the schema does not describe, which it accepts: of the document, and of its objects."""
+    """Return the keys of the document and its objects that the schema accepts without describing them."""
     known = schema["properties"]
     found = [key for key in document if key not in known]
     for key in document.keys() & known.keys():

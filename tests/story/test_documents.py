@@ -1,4 +1,4 @@
-"""The state documents: what is read from them, what is refused by name, what stays as it is."""
+"""The state documents: what is read from them, what is refused by name, and what stays unchanged."""
 
 import json
 from datetime import UTC, datetime
@@ -39,7 +39,7 @@ def midjourney(**keys: Any) -> MidjourneyDocument:
 
 
 def refused(document: str, value: object) -> str:
-    """The field that the document is refused for."""
+    """Return the field for which the document is refused."""
     with pytest.raises(InvalidDocument) as caught:
         PARSERS[document](value if isinstance(value, bytes) else encoded(value))
     field, what = caught.value.args
@@ -48,7 +48,7 @@ def refused(document: str, value: object) -> str:
 
 
 def properties(document: object) -> dict[str, Any]:
-    """Every property of the document, asked."""
+    """Read every property of the document."""
     names = (name for name in dir(type(document)) if isinstance(getattr(type(document), name), property))
     return {name: getattr(document, name) for name in names}
 
@@ -362,7 +362,8 @@ DOCUMENT = st.fixed_dictionaries(
 
 
 def check_any(data: bytes) -> None:
-    """A document all of whose properties work, and that survives being saved; or InvalidDocument."""
+    """Check that all properties of a document work and that it survives being saved, unless it is an
+    InvalidDocument."""
     for parse in PARSERS.values():
         try:
             doc = parse(data)

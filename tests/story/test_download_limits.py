@@ -1,4 +1,4 @@
-"""How large a picture or a video may be: each download is asked for with the limit of its kind."""
+"""The maximum size of pictures and videos: each download is requested with the limit of its kind."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from retake.story.media import make_media
 
 
 def limits(pick: str = "first", **doc: Any) -> list[tuple[str, int | None]]:
-    """The downloads of one step, and what each may have in bytes."""
+    """Return the downloads of one step, each with its maximum number of bytes."""
     world = at(workflow={"max_picture_bytes": 111, "max_video_bytes": 222}, pick=pick, **doc)
     asked: list[tuple[str, int | None]] = []
     download = world.vendors.download

@@ -1,4 +1,4 @@
-"""How many durable operations and fsyncs a generation makes on a directory: what the documentation states is true."""
+"""The number of durable operations and fsyncs of a generation on a directory, as the documentation states it."""
 
 import json
 import os
@@ -22,18 +22,18 @@ NEW, STEADY = "into an empty bucket", "one published, two moved up, one made"
 
 
 def stated(page: str) -> dict[str, list[float]]:
-    """The figures in the rows of these names, in the table of a page."""
+    """Return the figures in the rows of these names, in the table of a page."""
     rows = re.findall(rf"^\| ({NEW}|{STEADY}) +\|(.+)\|$", (ROOT / page).read_text("utf-8"), re.MULTILINE)
     return {name: [float(cell) for cell in cells.split("|")] for name, cells in rows}
 
 
 class Ticks(World):
     def after_tick(self) -> None:
-        """Look at nothing: what is counted is the tick."""
+        """Look at nothing, so that only the tick is counted."""
 
 
 def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The durable operations and the fsyncs of a tick that makes a generation."""
+    """Return the durable operations and the fsyncs of a tick that makes a generation."""
     bucket, synced = CountingBucket(DirectoryBucket(str(root))), Counter[str]()
     world = Ticks(bucket=bucket)  # type: ignore[arg-type]
     world.prompts = load_prompts(default_file("config/prompts.json"))
@@ -43,7 +43,8 @@ def made(root: Path, monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def as_always(root: Path) -> Path:
-    """A bucket in which a generation was made before. Every folder holds a ready group, and the last is published."""
+    """Return a bucket in which a generation was made before: every folder holds a ready group, the last one
+    published."""
     for folder in ("444", "555"):
         (root / folder).mkdir(parents=True)
         for suffix in GROUP:

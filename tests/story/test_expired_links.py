@@ -1,4 +1,4 @@
-"""A link to a picture that leads nowhere any more is renewed by asking for the task, which is free."""
+"""An expired link to a picture is renewed by asking for the task, which is free."""
 
 from typing import Any
 
@@ -15,7 +15,8 @@ OLD, NEW = "https://cdn/full.png", "https://cdn/renewed.png"
 
 
 def links_expire(world: World, *, renewed: str = NEW) -> list[str]:
-    """Downloads of the old link find nothing; asking for the task gives `renewed`. Lists what was downloaded."""
+    """Let downloads of the old link find nothing, and the task's answer contain `renewed`. Return a list of the
+    downloads."""
     tried: list[str] = []
     usual = world.vendors.download
 
@@ -97,7 +98,7 @@ def test_a_task_that_gives_no_new_link_is_a_failed_attempt(answer: Any) -> None:
 
 @pytest.mark.parametrize("known", [False, True])
 def test_a_mock_is_made_of_the_picture_that_was_paid_for_though_its_link_has_expired(known: bool) -> None:
-    """As where a cap held the video back until the next day, and mode 1 has a mock made of it then."""
+    """As when a cap held the video back until the next day, and mode 1 then makes a mock of it."""
     world = before("create")
     world.bucket.delete(f"666/{ID}.png")
     tried = links_expire(world)

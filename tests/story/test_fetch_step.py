@@ -1,4 +1,4 @@
-"""Asking how the Midjourney task stands: every answer, and what it makes of the document."""
+"""Polling the Midjourney task: every answer, and its effect on the document."""
 
 from typing import Any
 
@@ -110,4 +110,4 @@ def test_each_new_refusal_of_a_key_that_was_mended_in_between_is_told() -> None:
             world.tick()
             world.later(hours=1)
     assert world.vendors.asked["fetch"] == 4
-    assert log.alerts == ["ERR_CRITICAL_UNAUTHORIZED"] * 2, "once, and once more after it had worked again"
+    assert log.alerts == ["ERR_CRITICAL_UNAUTHORIZED"] * 2, "once, and again after it had worked in between"

@@ -1,4 +1,4 @@
-"""What a tick asks of its bucket does not grow with the archive, the dead letters and the records of what was spent."""
+"""The requests of a tick do not grow with the archive, the dead letters and the spending records."""
 
 import os
 from bisect import bisect_left
@@ -33,19 +33,19 @@ FEW, MANY = 100, 100_000
 
 
 def old(number: int) -> str:
-    """The id of a generation of years ago."""
+    """Return the id of a generation of years ago."""
     return f"{20100101 + number // 1440:08d}-{number % 1440:04d}"
 
 
 def left_by(number: int) -> list[str]:
-    """What a generation that ended leaves for ever: half of them well, half as dead letters."""
+    """Return what old generations leave for ever: half of them succeeded, half became dead letters."""
     name = old(number)
     letter = (f"dead_letters/{name}/report.json", f"dead_letters/{name}/config_midjourney.json")
     return [*(f"archive/{name}.{suffix}" for suffix in GROUP), *letter, f"spend/{name}.json"]
 
 
 class Crowded(MemoryBucket):
-    """A bucket in memory that lists what generations left, too, without holding it."""
+    """A bucket in memory whose listings include the leftovers of old generations, without holding them."""
 
     def __init__(self, generations: int) -> None:
         super().__init__()
@@ -64,7 +64,7 @@ class Crowded(MemoryBucket):
 
 
 class Costs(Wrapper):
-    """Counts operations, and the objects in what they list."""
+    """Counts operations, and the objects in their listings."""
 
     def __init__(self, bucket: Bucket) -> None:
         super().__init__(bucket)
@@ -80,7 +80,7 @@ class Costs(Wrapper):
 
 class Ticks(WatchedWorld):
     def after_tick(self) -> None:
-        """Look at nothing: what is counted are the ticks."""
+        """Look at nothing, so that only the ticks are counted."""
 
 
 def put_group(world: Ticks, place: str) -> None:
@@ -93,7 +93,8 @@ def publish(world: Ticks, *names: str) -> None:
 
 
 def life(bucket: Any, counts: Callable[[], Counter[str]]) -> list[Counter[str]]:
-    """What each tick costs: published groups are archived, a generation is made, one rests, one fails for good."""
+    """Return the cost of each tick: published groups are archived, a generation is made, one rests, one fails for
+    good."""
     world, costs = Ticks(bucket=bucket, max_retries=0), []
 
     def tick() -> None:
@@ -125,7 +126,7 @@ def test_a_tick_costs_the_same_whatever_lies_in_the_archive() -> None:
     assert costs(FEW) == costs(MANY)
 
 
-# --- what each backend makes of it ------------------------------------------------------------------------------------
+# --- on each backend --------------------------------------------------------------------------------------------------
 
 
 def touch(root: Path, keys: Iterable[str]) -> None:
@@ -161,7 +162,7 @@ def test_on_a_directory_no_folder_that_only_grows_is_read(
         scanned.clear()
         return life(DirectoryBucket(str(root)), lambda: calls)
 
-    costs(1)  # what is imported late is imported
+    costs(1)  # loads lazy imports
     assert costs(10) == costs(300)
     assert {"444", "555", "666"} <= scanned
     assert scanned.isdisjoint({"archive", "dead_letters", "spend"})

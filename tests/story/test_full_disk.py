@@ -19,8 +19,8 @@ pytestmark = pytest.mark.usefixtures("no_fsync")
 
 
 def on_a_directory(kind: str, folder: Path, fill: Callable[[], object]) -> World:
-    """A pipeline whose next paid call is of that kind. `fill` is called when the vendor has carried it out, before
-    its answer is seen."""
+    """Return a pipeline whose next paid call is of that kind. `fill` is called once the vendor has carried it out,
+    before its answer arrives."""
     bucket: Any = DirectoryBucket(str(folder))
     world = before(kind, bucket)
     pay = world.vendors.pay
@@ -36,7 +36,7 @@ def on_a_directory(kind: str, folder: Path, fill: Callable[[], object]) -> World
 
 
 def tick(world: World) -> int:
-    """One tick, as far as the disk lets it come; its exit code."""
+    """Tick as far as the disk allows; return the exit code."""
     try:
         return world.manager().tick().exit_code
     except StorageError as error:
@@ -84,7 +84,7 @@ def test_a_disk_without_room_for_the_answer_costs_nothing(
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    """A real disk, small in bytes and in files."""
+    """Mount a real disk, small in bytes and in files."""
     folder = tmp_path / "disk"
     folder.mkdir()
     with small_disk(folder, 2 << 20, inodes=200) as mounted:

@@ -1,4 +1,4 @@
-"""How a generation begins and ends: ids, dead letters, the record of what was spent, and crashes in between."""
+"""The beginning and the end of a generation: ids, dead letters, spending records, and crashes in between."""
 
 import json
 from collections import Counter
@@ -44,7 +44,7 @@ def world_with(files: str = "", gen: dict[str, Any] | None = None, **doc: Any) -
 
 
 def each_death(prepare: Callable[[], World], work: Callable[[DocumentStore], object]) -> Any:
-    """The world after `work` died before or after each of its touches of the bucket."""
+    """Yield the world after `work` died before or after each of its accesses to the bucket."""
     counted = FailingBucket(prepare().bucket)
     store = opened(counted)
     began = len(counted.operations)
@@ -127,7 +127,7 @@ def test_paid_work_of_no_generation_is_kept_among_the_dead_letters() -> None:
 
 
 def test_what_was_paid_for_no_generation_stays_on_record_though_nothing_is_left_of_it() -> None:
-    """A person has taken the id out of config_gen.json after the order of the pictures had failed."""
+    """A person has removed the id from config_gen.json after the order of the pictures had failed."""
     calls = [{"step": "imagine", "price_usd": 0.045, "outcome": "unknown"}]
     world = world_with(gen={"generation_id": None}, status="imagine_trigger_failed", paid_calls=calls)
     begin(opened(world.bucket), ID, capped=False)
@@ -297,7 +297,7 @@ PAID = [{"step": "content", "price_usd": 0.016, "requested_at_utc": "2026-01-01T
 
 
 def beside_a_letter(**present: Any) -> Callable[[], World]:
-    """A world in which nothing is under way, with the dead letter of ID; `present` is the document, else that of ID."""
+    """Return a world with nothing under way and the dead letter of ID; `present` replaces the document of ID."""
 
     def prepare() -> World:
         world = world_with("json png", **{**FAILED, "paid_calls": PAID})
@@ -316,7 +316,7 @@ NOBODYS = beside_a_letter(
 
 
 def billed(world: World) -> dict[str, int]:
-    """How many bills there are for each step, in all that counts as spent."""
+    """Return the number of bills for each step, in all that counts as spent."""
     [story] = open_operations(world.settings, world.clock, bucket=world.bucket).pipelines
     bills = story.paid_since("2026-01-01").bills
     return Counter(call["step"] for bill in bills for call in bill.calls)

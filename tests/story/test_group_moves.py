@@ -1,5 +1,5 @@
-"""A group moves within its store: none of its content passes through the program, and a death at any point of the way
-is repaired by the next tidying."""
+"""Groups move within their store: their content never passes through the program, and the next tidying repairs a death
+at any point."""
 
 import errno
 import os
@@ -39,7 +39,7 @@ MEDIA = b"media " * 60_000  # 360 kB
 
 
 class Place(NamedTuple):
-    """A kind of bucket: one more client of a new place, and how to die at a step of the store's client."""
+    """A kind of bucket: opens another client of a new place, and can die at a step of the store's client."""
 
     connect: Callable[[], Bucket]
     dying: Callable[[int, bool], Any]
@@ -91,7 +91,7 @@ def at_system_calls(log: list[str]) -> Callable[[int, bool], Any]:
 
 
 def at_calls(kind: type, method: str, log: list[str]) -> Callable[[int, bool], Any]:
-    """Die before or after the `number`-th request to the store; 0 never."""
+    """Return a function that makes the `number`-th request to the store die, before or after its effect; 0 is never."""
 
     @contextmanager
     def die(number: int, after: bool) -> Iterator[None]:
@@ -128,7 +128,7 @@ def there(bucket: Bucket) -> dict[str, bytes]:
 
 
 def tidy_up(bucket: Bucket) -> None:
-    """Tidy up until nothing moves any more, as tick after tick does."""
+    """Tidy up until nothing moves any more, as successive ticks do."""
     for _ in range(5):
         listed = {folder: groups([it.key for it in bucket.list(folder)], folder) for folder in FOLDERS}
         staged = {folder: listed[folder] for folder in FOLDERS.staged}
@@ -151,7 +151,7 @@ def test_a_group_moves_without_its_content(place: Place) -> None:
 
 
 def test_on_b2_and_s3_no_body_holds_media(sandbox: B2Sandbox, endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By what goes over the wire: a body, of a request or an answer, is never as large as a file of the group."""
+    """On the wire, no body of a request or an answer is as large as a file of the group."""
     import http.client
 
     import urllib3
@@ -253,7 +253,7 @@ def test_a_move_through_wrappers_and_parts_is_one_operation(tmp_path: Path) -> N
     assert counted.counts == {"move": 1}
 
 
-# --- copies that are not the same -------------------------------------------------------------------------------------
+# --- copies that differ -----------------------------------------------------------------------------------------------
 
 
 def test_on_b2_a_copy_with_another_digest_deletes_nothing(sandbox: B2Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:

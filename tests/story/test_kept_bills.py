@@ -1,4 +1,5 @@
-"""`spend` from kept sums: the answers of the whole folder, for the same operations however many records there are."""
+"""`spend` from kept sums: the same answers as from the whole folder, with as many operations for any number of
+records."""
 
 import json
 import os
@@ -43,7 +44,7 @@ def call(at: datetime, step: str = "imagine", price: object = 0.045, **more: obj
 
 
 def put(bucket: Bucket, at: datetime, calls: Iterable[Call], name: str = "", outcome: str = "done") -> str:
-    """A record that was written at that time, by any program."""
+    """Write a record dated `at`, as any program might."""
     name = name or f"{at:%Y%m%d-%H%M}"
     record = {"generation_id": name, "outcome": outcome, "ended_at_utc": stamp(at), "paid_calls": [*calls]}
     bucket.write(f"{SPEND}{name}.json", json.dumps(record).encode(), ANY)
@@ -51,8 +52,7 @@ def put(bucket: Bucket, at: datetime, calls: Iterable[Call], name: str = "", out
 
 
 def filled(clock: FakeClock, number: int, into: Bucket | None = None) -> Bucket:
-    """A bucket with so many records, spread over 400 days before NOW, but for the last ones. The clock stands at NOW
-    then."""
+    """Fill a bucket with so many records over the 400 days before NOW, and set the clock to NOW."""
     bucket = into or MemoryBucket()
     if isinstance(bucket, MemoryBucket):
         bucket.store._clock = clock
@@ -67,7 +67,7 @@ def told(bucket: Bucket, clock: FakeClock, days: int, newest: int | None = None)
     return as_document(spend_report(open_operations(Settings(), clock, bucket=bucket), days), newest)
 
 
-# --- what `spend` said when it listed everything ---
+# --- the answers of `spend` when it listed everything ---
 
 
 def day_of(it: Call) -> str:
@@ -89,7 +89,7 @@ def plain_sums(calls: list[Call]) -> dict[str, Any]:
 
 
 def plainly(bucket: Bucket, clock: FakeClock, days: int) -> dict[str, Any]:
-    """What is to be told, from the whole folder."""
+    """Return the right answer, from the whole folder."""
     first = clock.moment.date() - timedelta(days=days - 1)
     since = datetime(first.year, first.month, first.day, tzinfo=UTC).timestamp() - 3600
     bills = []
@@ -114,7 +114,7 @@ def plainly(bucket: Bucket, clock: FakeClock, days: int) -> dict[str, Any]:
 
 
 def agree(bucket: Bucket, clock: FakeClock, *spans: int) -> None:
-    """What is told is what there is, to the byte."""
+    """Check that the answer is right, to the byte."""
     for days in spans or (1, 30, 200, 3650):
         document, plain = told(bucket, clock, days), plainly(bucket, clock, days)
         assert json.dumps({key: document[key] for key in plain}) == json.dumps(plain), f"{days} days, seed {SEED}"
@@ -127,7 +127,7 @@ def agree(bucket: Bucket, clock: FakeClock, *spans: int) -> None:
 
 @pytest.fixture(scope="module", params=["memory", "directory"])
 def few_and_many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Bucket]:
-    """Buckets with 200 and with 2000 records whose sums are kept, and 12 new ones in each. To look at."""
+    """Return buckets, to be read only, with 200 and with 2000 records whose sums are kept, and 12 new ones in each."""
 
     def made(number: int) -> Bucket:
         clock = FakeClock(NOW)
@@ -138,7 +138,7 @@ def few_and_many(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
                 at = datetime.strptime(entry.key, f"{SPEND}%Y%m%d-%H%M.json").replace(tzinfo=UTC).timestamp()
                 os.utime(f"{into.url.removeprefix('file:')}/{entry.key}", (at, at))
         told(bucket, clock, 3650)
-        for n in range(12):  # what is new is read
+        for n in range(12):  # new ones are read
             put(bucket, clock.moment, [call(clock.moment)], f"{clock.moment:%Y%m%d-%H}{n:02d}")
         return bucket
 
@@ -235,7 +235,7 @@ class MemoryCopy(CountingBucket):
         raise StorageError("not allowed")
 
 
-# --- that it is right, whatever happens ---
+# --- correctness, whatever happens ---
 
 
 class Died(Exception):
@@ -275,7 +275,7 @@ def random_call(rng: random.Random, at: datetime) -> Call:
 
 
 def write_record(bucket: Bucket, clock: FakeClock, rng: random.Random, name: str) -> None:
-    """As a generation that ends writes it."""
+    """Write a record as a generation that ends does."""
     begun = clock.moment - timedelta(hours=rng.choice([0, 1, 60]))
     mark_changes(bucket, clock, SPEND, [name])
     calls = [random_call(rng, begun) for _ in range(rng.randrange(5))]
@@ -295,7 +295,7 @@ def test_what_is_told_is_what_is_there_after_whatever_happens(number: int) -> No
                     clock.sleep(rng.choice((3600.0, 86400.0, 5 * 86400.0)))
                 case 1:
                     told(dying, clock, rng.choice((1, 30, 3650)))
-                case 2:  # it was requeued, perhaps years after
+                case 2:  # it was requeued, perhaps years later
                     write_record(dying, clock, rng, rng.choice(there))
                 case 3:  # one that began long ago
                     write_record(dying, clock, rng, f"{clock.moment - timedelta(days=rng.randrange(30)):%Y%m%d}-2300")
@@ -419,7 +419,7 @@ def test_a_generation_that_is_requeued_after_months_counts_once_while_it_is_unde
         world.clock.sleep(10 * 86400)
 
 
-# --- what is not as it should be ---
+# --- irregularities ---
 
 
 def test_a_clock_that_was_ahead_hides_nothing() -> None:

@@ -1,4 +1,4 @@
-"""One tick: the lease, the flag, the order of things, keys, and scripts that go wrong."""
+"""A tick: the lease, the flag, the order of its steps, keys, and scripts that fail."""
 
 import threading
 from typing import Any
@@ -15,7 +15,7 @@ from retake.keys import Keys
 from retake.story.documents import FAILURE_STATUS, Status, Step
 from retake.ticking.tick import ScriptResult
 
-# --- a tick that goes well ------------------------------------------------------------------------------------------
+# --- a successful tick ----------------------------------------------------------------------------------------------
 
 
 def test_from_an_empty_bucket_one_tick_makes_a_whole_generation() -> None:
@@ -160,7 +160,7 @@ def test_a_bucket_that_is_away_is_raised_and_the_lease_given_back(trouble: str) 
 
 
 def flag_seen(world: Scripted) -> list[bool]:
-    """What processing_lock says while each script runs."""
+    """Return processing_lock as seen during each script."""
     seen: list[bool] = []
     run = world.run
 
@@ -279,7 +279,7 @@ def test_ticks_at_the_same_time_do_the_work_of_one() -> None:
     assert world.vendors.billed["create"] == len(ids)
 
 
-# --- what must be there before anything is changed ------------------------------------------------------------------
+# --- what must exist before anything is changed ---------------------------------------------------------------------
 
 
 NO_KEYS = Keys(None, None, None)

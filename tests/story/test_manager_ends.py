@@ -1,4 +1,4 @@
-"""How generations end, what the operator can say, what is tidied up, left over and shown: tick by tick."""
+"""The ends of generations, orders of the operator, tidying, leftovers and displays, tick by tick."""
 
 import json
 from typing import Any
@@ -130,7 +130,7 @@ def test_after_three_failed_generations_none_is_begun_until_the_operator_says_go
     with Heard() as log:
         assert [tick.exit_code for tick in world.ticks(5)] == [69] * 5
     assert (world.vendors.asked["imagine"], world.vendors.asked["write"]) == (3, 3)
-    assert log.alerts == ["generation_failed"] * 3 + ["stopped"], "told once, not at every tick"
+    assert log.alerts == ["generation_failed"] * 3 + ["stopped"], "reported once, not at every tick"
     tick = world.tick(Orders(resume=True))
     assert (tick.exit_code, tick.ended) == (0, "done")
     assert world.documents.gen.failed_in_a_row == 0
@@ -209,8 +209,8 @@ def put(bucket: MemoryBucket, public: dict[str, Any]) -> None:
 
 
 def test_resuming_forgets_no_append_that_a_disturbed_write_has_just_seen() -> None:
-    """Raising the flag may be disturbed by the publisher; what it saw then is remembered in the document that the
-    order to resume changes too."""
+    """The publisher may disturb raising the flag; what it saw then is remembered in the document that the order to
+    resume changes, too."""
     store = MemoryBucket().store
     theirs = MemoryBucket(store)
     pending = ["b"]
@@ -259,7 +259,7 @@ def test_published_generations_are_archived_and_taken_off_the_list() -> None:
     assert {key.rpartition("/")[2] for key in world.keys_of("archive/")} == {f"a.{suffix}" for suffix in WHOLE}
     assert world.json(PUBLIC)["generation_id"] == ["gone"]
     assert world.json(PUBLIC)["theirs"] == 1
-    assert len([warning for warning in log.warnings if "'gone'" in warning]) == 1, "warned of once"
+    assert len([warning for warning in log.warnings if "'gone'" in warning]) == 1, "one warning"
     assert world.documents.gen.warned == ["gone"]
     assert f"444/b.{WHOLE[0]}" in world.keys_of()
 
@@ -462,7 +462,7 @@ def test_a_dry_run_needs_no_keys() -> None:
     assert world.manager().dry_run()[-1] == f"would begin {ID}"
 
 
-# --- who watches ----------------------------------------------------------------------------------------------------
+# --- the display ------------------------------------------------------------------------------------------------------
 
 
 def test_each_decision_is_shown_before_it_is_carried_out() -> None:

@@ -1,4 +1,4 @@
-"""The picture, its upscale, the video, the mock: one step a call, and what each outcome leaves on record."""
+"""The picture, its upscale, the video, the mock: one step per call, and the record that each outcome leaves."""
 
 from datetime import timedelta
 from typing import Any
@@ -118,7 +118,7 @@ def test_every_outcome_of_every_paid_call_has_its_status(
 
 
 def upscaled_index(world: World) -> int:
-    """Which picture is ordered in full size."""
+    """Return the index of the picture that is ordered in full size."""
     asked: list[tuple[str, int]] = []
     world.vendors.upscale = lambda task_id, index: asked.append((task_id, index)) or "upscale-1"
     make(world)
@@ -264,7 +264,7 @@ FILMING = {"runway_task": {"task_id": "create-1", "requested_at_utc": ORDERED}, 
 
 
 def polling(*outcomes: str, **more: Any) -> World:
-    """A film in flight whose polls are answered like this."""
+    """Return a film in flight whose polls get these answers."""
     world = at(files="json png", **{**FILMING, "midjourney_results": UPSCALED, **more})
     world.vendors.plan("poll", *outcomes)
     return world
@@ -352,10 +352,10 @@ def test_the_same_paid_film_is_polled_again_after_a_timeout_and_no_second_one_is
 @pytest.mark.parametrize(
     ("outcomes", "download", "counter"),
     [
-        (["error"], None, 2),  # not answered: the counter stands
+        (["error"], None, 2),  # not answered: the counter stays
         (["running", "error"], None, 0),  # an answered poll has cleared it
-        (["running"] * 99, None, 2),  # time was up: put back
-        (["ok"], "error", 2),  # there, but not to be had: put back
+        (["running"] * 99, None, 2),  # time was up: restored
+        (["ok"], "error", 2),  # ready, but the download fails: restored
     ],
 )
 def test_answered_polls_clear_their_counter_unless_the_film_is_not_had(

@@ -55,11 +55,11 @@ def test_what_makes_sense_is_done_and_the_rest_is_refused_with_a_way_on(name: st
     if refusal:
         with pytest.raises(Refusal, match=refusal):
             carried_out(world, verb)
-        assert world.everything() == before, "what is refused changes nothing"
+        assert world.everything() == before, "a refusal changes nothing"
         return
     hands = operator(world)
     planned = hands.planned(verb, ID)
-    assert world.everything() == before, "what is planned changes nothing"
+    assert world.everything() == before, "a plan changes nothing"
     done, after = hands.carry_out(verb, ID, planned.lost)
     assert done.done == planned.done
     assert after == operator(world).look()
@@ -183,12 +183,12 @@ def test_what_is_skipped_becomes_a_mock_and_its_error_stays_on_record(name: str)
     )
     to_its_end(world)
     assert world.bucket.read(f"666/{ID}.mp4")[0] == b"MOCK"
-    assert world.vendors.billed == billed, "no vendor is asked for anything any more"
+    assert world.vendors.billed == billed, "no vendor gets any more calls"
 
 
 @pytest.mark.parametrize(("verb", "ends"), [(Verb.RETRY, "done"), (Verb.SKIP, "failed")])
 def test_a_call_that_a_lower_max_retries_holds_is_decided_by_the_operator(verb: Verb, ends: str) -> None:
-    """Finding out what became of it had failed twice, which is too often now, and no tick tries again."""
+    """Looking into it had failed twice, which is now too often, so no tick tries again."""
     world = STATES["video held"]()
     call = {**world.doc.raw["pending_call"], "outcome": None, "failed_settles": 2}
     world.put("config/config_midjourney.json", {**world.doc.raw, "pending_call": call})
@@ -276,7 +276,7 @@ def test_what_was_cancelled_can_be_taken_up_where_it_was(name: str) -> None:
     assert world.generation_id == ID
     assert world.doc.cancelled is None
     for now, then in ((world.doc.task, before.task), (world.doc.runway_task, before.runway_task)):
-        assert now == (then and then._replace(requested_at=None)), "its age counts from the next poll"
+        assert now == (then and then._replace(requested_at=None)), "its age is counted from the next poll"
     assert world.doc.results == before.results
     assert not world.keys_of("dead_letters/")
     to_its_end(world)
@@ -331,7 +331,7 @@ def runs(world: World) -> list[Run]:
 
 
 def transitions(world: World, run: Run) -> list[tuple[str, str]]:
-    """Each state that the run came to, and who moved it there."""
+    """Return each state that the run reached, and who moved it there."""
     events = BucketLedger(world.bucket, world.clock).events(run.run_id)
     return [(event.payload["status"], event.payload["actor"]) for event in events if event.kind == CHANGED]
 
@@ -363,7 +363,7 @@ def test_what_is_retried_or_skipped_goes_on_as_the_same_run(name: str, verb: Ver
     if name.endswith("held") and verb is Verb.SKIP:
         assert run.status is RunStatus.FAILED
         return
-    assert (run.worker, run.status in WAITING) == (None, True), "nobody has it before the next tick"
+    assert (run.worker, run.status in WAITING) == (None, True), "nobody holds it before the next tick"
     if not name.endswith("held"):
         due = run.next_retry_at
         assert due is not None
@@ -422,7 +422,7 @@ def test_a_flag_that_is_lowered_on_purpose_leaves_the_interruption_on_record() -
     world.vendors.plan("fetch", "running")
     world.tick()
     assert transitions(world, run)[-2:] == [("interrupted", "recovery"), ("running", "recovery")]
-    assert runs(world)[0].resumes == 1, "the next tick does not take it for a second crash"
+    assert runs(world)[0].resumes == 1, "the next tick does not count it as a second crash"
 
 
 # --- crashes ----------------------------------------------------------------------------------------------------------
@@ -432,7 +432,7 @@ SWEPT = {
     *("text next", "text held", "text failed", "pictures failed", "pictures refused for the key", "pictures unasked"),
     *("upscale exhausted", "poll of the video failed", "video held", "mock next", "all files there"),
 }
-"""The states whose commands die at every point: what is in flight, at hand, pending, said to be wrong, each once."""
+"""The states whose commands die at every point: in flight, at hand, pending and reported as wrong, each once."""
 
 
 @pytest.mark.parametrize("name", [name for name, row in TABLE.items() if not row[2] and name in SWEPT])

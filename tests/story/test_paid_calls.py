@@ -1,4 +1,4 @@
-"""Nothing is paid for twice: intents, answers that got lost, a bucket that is away just then, and the operator."""
+"""Nothing is paid for twice: intents, lost answers, a bucket that is away at that moment, and the operator."""
 
 from collections import deque
 from contextlib import suppress
@@ -32,7 +32,7 @@ FINDABLE = ("imagine", "upscale")
 
 
 def before(kind: str, bucket: Any = None, **workflow: Any) -> World:
-    """A generation whose next paid call is of that kind."""
+    """Return a generation whose next paid call is of that kind."""
     world = World(bucket, **workflow)
     world.put("config/config_gen.json", {"generation_id": ID})
     world.put(DOCUMENT, BEFORE[kind])
@@ -44,7 +44,7 @@ def before(kind: str, bucket: Any = None, **workflow: Any) -> World:
     return world
 
 
-# --- an answer that got lost ------------------------------------------------------------------------------------------
+# --- lost answers -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", BEFORE)
@@ -153,7 +153,7 @@ def test_the_vendor_is_asked_with_everything_that_was_on_record() -> None:
 
 
 def test_a_task_of_an_earlier_attempt_is_not_taken_for_a_call_that_was_lost() -> None:
-    """The vendor looks for tasks of the minute before too, and the same upscale had been ordered."""
+    """The vendor also searches tasks of the minute before, and the same upscale had been ordered then."""
     world = before("upscale", on_unknown_outcome="retry")
     world.interval_s = 1
     world.vendors.plan("upscale", "ok", "lost")
@@ -200,13 +200,13 @@ def test_a_script_that_dies_in_a_paid_call_is_found_out_about_before_anything_is
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["imagine", "upscale", "create"])
 def test_a_death_at_any_touch_of_the_bucket_pays_at_most_once_unseen(kind: str) -> None:
-    """After the crash the next ticks go on; whatever was billed twice is on record as a possible duplicate."""
+    """After the crash ticks go on; whatever was billed twice is recorded as a possible duplicate."""
 
     def make(world: World) -> None:
         world.by_hand(lambda context: make_media(context, ID))
 
     counted = FailingBucket(MemoryBucket())
-    with suppress(PollFailed):  # the film is not had in time: of no interest here
+    with suppress(PollFailed):  # the film is not ready in time, which does not matter here
         make(before(kind, counted))
     setup = len(before(kind, FailingBucket(MemoryBucket())).bucket.operations)
     for number in range(setup + 1, len(counted.operations) + 1):
@@ -220,7 +220,7 @@ def test_a_death_at_any_touch_of_the_bucket_pays_at_most_once_unseen(kind: str) 
             world.vendors.plans.clear()
             world.vendors.plan("fetch", *["running"] * 9)
             world.ticks(3)
-            spent = f"spend/{ID}.json"  # there once the generation has ended
+            spent = f"spend/{ID}.json"  # exists once the generation has ended
             paid = world.json(spent)["paid_calls"] if spent in world.keys_of() else world.doc.paid_calls
             calls = [call for call in paid if call["step"] == STEPS[kind]]
             assert len(calls) >= world.vendors.billed[kind] >= 1, (number, after)
@@ -231,7 +231,7 @@ def test_a_death_at_any_touch_of_the_bucket_pays_at_most_once_unseen(kind: str) 
 
 
 class Outage:
-    """Saving anything fails from the moment that the vendor has answered, `times` times."""
+    """Fails `times` saves, starting when the vendor has answered."""
 
     def __init__(self, kind: str, times: int, *, after: bool = False) -> None:
         self.world = before(kind)
@@ -282,7 +282,7 @@ def test_where_the_bucket_stays_away_the_answer_is_logged_and_the_call_is_pendin
     wanted = CONTENT["topic"] if kind == "write" else f"{kind}-1"
     assert sum(wanted in record.getMessage() for record in log.records if record.levelname == "ERROR") == 5
     outage.world.tick()
-    assert outage.world.vendors.billed[kind] == 1, "it is found out about first"
+    assert outage.world.vendors.billed[kind] == 1, "its outcome is looked up first"
 
 
 @pytest.mark.parametrize("kind", BEFORE)
@@ -357,7 +357,7 @@ def test_a_lease_that_is_lost_between_intent_and_call_stops_the_payment(kind: st
     assert world.vendors.asked[kind] == 0
 
 
-# --- what only a person can mend --------------------------------------------------------------------------------------
+# --- what needs a person ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", BEFORE)
@@ -439,4 +439,4 @@ def test_a_held_call_in_whose_place_a_mock_is_made_by_hand_counts_as_billed() ->
     assert world.ended[0] == "done"
     [bill] = [world.json(f"spend/{ID}.json")["paid_calls"][-1]]
     assert (bill["step"], bill["outcome"], bill["price_usd"]) == ("runway", "unknown", 0.5)
-    assert world.json("caps/2026-01-01.json")["spent_usd"] >= 0.565, "what may be billed counts against the cap"
+    assert world.json("caps/2026-01-01.json")["spent_usd"] >= 0.565, "a possible bill counts against the cap"

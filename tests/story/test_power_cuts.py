@@ -1,8 +1,8 @@
-"""The power fails at every point of a generation, and what nothing waited for is as it was before.
+"""The power fails at every point of a generation, and what was not waited for is as it was before.
 
-A power cut ends every program, as a death of the machine does (test_crash_sweep), and takes away what the disk had not
-been told to keep: writes without a sync, exchanges of the publisher's list, marks. A write that waits for the disk
-keeps everything that was written before in its folder. Of the rest either all is lost, or that of one folder.
+A power cut ends every program, like a death of the machine (test_crash_sweep), and loses what the disk had not been
+told to keep: writes without a sync, exchanges of the publisher's list, marks. A write that waits for the disk keeps
+everything that was written before in its folder. Of the rest, either everything is lost, or that of one folder.
 """
 
 from collections import defaultdict
@@ -66,7 +66,7 @@ class DiskBucket(RenamingBucket):
         self.noted(key, rename, *([instead_of] if instead_of else []))
 
     def make_folders(self, prefixes: Any) -> None:
-        """There are none."""
+        """Do nothing: there are no folders."""
 
     def delete(self, key: str) -> None:
         super().delete(key)
@@ -91,7 +91,7 @@ class DiskBucket(RenamingBucket):
         self.unsynced = [it for it in self.unsynced if it.folder != key.rpartition("/")[0]]
 
     def lose(self, folders: Sequence[str]) -> None:
-        """The power fails, and what is not on the disk is lost in these folders."""
+        """Let the power fail, and lose what is not on the disk in these folders."""
         self.store.objects = undone(self.store.objects, self.unsynced, folders)
         self.unsynced = []
 
@@ -105,7 +105,7 @@ class PoweredWorld(MortalWorld):
         self.bucket = MortalBucket(self.memory, self.fate)  # type: ignore[assignment]
 
     def rename_on_moves(self) -> None:
-        """They do."""
+        """Do nothing: they do."""
 
     def die_at(self, moment: Moment) -> None:
         self.memory.unsynced = []
@@ -119,20 +119,20 @@ def born(scenario: str, cap: float | None) -> PoweredWorld:
 
 
 CHANGING = ("write", "replace", "mark", "delete", "copy", "move", "rename", "pay")
-"""Operations after which a power cut leaves something else than one before."""
+"""Operations whose effect a power cut may undo."""
 
 INDEX = "runs/index/"
-"""Where marks are. Of an ended run they are made again by the next segment, or by `retake check --repair`."""
+"""Where marks are. The next segment, or `retake check --repair`, restores those of an ended run."""
 
 
 class Loss(NamedTuple):
-    """What is lost in a power cut, and what may be otherwise for that."""
+    """What is lost in a power cut, and the differences that this allows."""
 
     folders: tuple[str, ...]
 
     @property
     def mended(self) -> bool:
-        """Whether `retake check --repair` is to be done."""
+        """Whether `retake check --repair` is needed."""
         return self.folders == ("caps",) or any(it.startswith(INDEX) for it in self.folders)
 
     @property
@@ -149,7 +149,7 @@ class Loss(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """A power cut after an operation: what there was, and what of it the disk had not been told to keep."""
+    """A power cut after an operation: the objects, and what of them the disk had not been told to keep."""
 
     due: int
     moment: Moment
@@ -160,7 +160,7 @@ class Cut(NamedTuple):
         return [Loss(tuple(folders)), *(Loss((it,)) for it in folders if len(folders) > 1)]
 
     def after(self, loss: Loss) -> Moment:
-        """What is there afterwards. A generation that has ended in the same tick is followed by another one."""
+        """Return what is left. A generation that has ended in the same tick is followed by another one."""
         return self.moment._replace(objects=undone(self.moment.objects, self.unsynced, loss.folders), ended=())
 
 
@@ -178,9 +178,9 @@ def cuts(scenario: str, cap: float | None) -> list[Cut]:
 
 
 def lives(scenario: str, cap: float | None) -> Iterator[tuple[str, PoweredWorld, Loss]]:
-    """Yield the life that ends with each power cut: at which operation, the world, what was lost.
+    """Yield the life that ends with each power cut: the operation, the world, what was lost.
 
-    Of the cuts that leave the same and allow the same afterwards, the first stands for all.
+    Of the cuts that leave and allow the same, the first stands for all.
     """
     world = born(scenario, cap)
     known: defaultdict[tuple[bool, ...], list[Moment]] = defaultdict(list)
@@ -209,8 +209,8 @@ def test_the_bucket_of_these_tests_is_one_that_nothing_waits_for() -> None:
 
 
 def repair(world: PoweredWorld, loss: Loss) -> None:
-    """Do `retake check --repair`. It enters names of runs that have ended; and if nothing but the book of the day was
-    lost, it makes that up before the next payment does."""
+    """Run `retake check --repair`. It enters the names of ended runs; and if only the day's book was lost, it restores
+    that before the next payment would."""
     operations = open_operations(world.settings, FakeClock(world.clock.now()), bucket=memory_of(world))
     report = check_bucket(operations, repair=True)
     codes = {"run-not-indexed", "ended-name-missing", *([] if loss.settled else ["day-book-missing"])}

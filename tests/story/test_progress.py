@@ -19,7 +19,7 @@ ID = "20260101-0000"
 
 
 def watched(world: World, ticks: int = 1, *, terminal: bool = False) -> tuple[Watch, str]:
-    """The watch after these ticks, and its account."""
+    """Return the watch after these ticks, and its account."""
     watch = Watch(world.settings, world.bucket, world.clock, terminal=terminal)
     manager = world.manager(observe=watch.observe)
     for _ in range(ticks):
@@ -56,7 +56,7 @@ def test_a_fetch_belongs_to_what_it_waits_for(task: dict[str, Any] | None, row: 
     assert row_of(shaped(midjourney_task=task), Step.FETCH) == row
 
 
-# --- what is told ---------------------------------------------------------------------------------------------------
+# --- messages -------------------------------------------------------------------------------------------------------
 
 
 def action(act: Act, step: Step = Step.UPSCALE, why: str = "because") -> Action:

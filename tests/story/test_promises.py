@@ -1,7 +1,7 @@
-"""What is said to people in the worlds of the simulation: what the next tick does, in `--dry-run` and `status`; until
-when there is nothing to do, by a tick; and which command helps. All of it is tried.
+"""Statements to people in the worlds of the simulation: what the next tick does, in `--dry-run` and `status`; until
+when there is nothing to do, in a tick; and which command helps. All of them are tested.
 
-RETAKE_SEEDS says how many worlds are played; RETAKE_SEED replays one.
+RETAKE_SEEDS sets how many worlds are tried; RETAKE_SEED replays one.
 """
 
 import os
@@ -36,10 +36,10 @@ ADVICE = re.compile(r"\b(retry|skip) (\d{8}-\d{4})")
 
 
 class Promise:
-    """What is said of the next tick."""
+    """What is said about the next tick."""
 
     def __init__(self, world: "PromisingWorld", orders: Orders = NO_ORDERS) -> None:
-        bucket = MemoryBucket(world.memory.store)  # nothing happens meanwhile
+        bucket = MemoryBucket(world.memory.store)  # nothing happens in between
         runner = StoryRunner(
             world.settings, bucket, world, world.keys, world.clock, owner="dry", mode=lambda: world.mode
         )
@@ -76,7 +76,7 @@ class Promise:
 
 
 class PromisingWorld(Simulation):
-    """A simulation in which each tick that nothing disturbs is compared with what was said of it."""
+    """A simulation in which each undisturbed tick is compared with what was said about it."""
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -129,8 +129,7 @@ class PromisingWorld(Simulation):
         return statuses(operations, breaker_states(operations))[0]
 
     def _take_advice(self) -> None:
-        """Check that each command that a person is told to use is accepted, and leaves them without that need. It is
-        given in a copy of the bucket."""
+        """Check that each advised command is accepted and ends the need for it, in a copy of the bucket."""
         for need in self.status_of(MemoryBucket(self.memory.store)).needs:
             for verb, name in ADVICE.findall(need):
                 copy = MemoryBucket()

@@ -1,4 +1,4 @@
-"""docs/prompts.md says what the prompts file may hold: its example can be used, and its tables name every key."""
+"""docs/prompts.md describes the prompts file: its example is valid, and its tables name every key."""
 
 import re
 from pathlib import Path
@@ -9,7 +9,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "prompts.md").read_text("utf-8")
 
 
 def names_in(section: str) -> list[str]:
-    """The keys in the first column of the section's table."""
+    """Return the keys in the first column of the section's table."""
     rows = re.findall(r"^\| (`.+?) \|", PAGE.partition(f"## {section}\n")[2].partition("\n## ")[0], re.MULTILINE)
     return [name for row in rows for name in re.findall(r"`(\w+)`", row)]
 

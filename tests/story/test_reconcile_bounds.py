@@ -1,4 +1,4 @@
-"""Finding out what became of a paid call is bounded: the call is held once that has failed too often."""
+"""Looking into a paid call is bounded: the call is held once that has failed too often."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class Dying(World):
 
 
 def left_pending(kind: str, end: ScriptResult, **workflow: Any) -> Dying:
-    """A pipeline whose paid call of that kind was cut short by a death; its scripts end like that from then on."""
+    """Return a pipeline whose paid call of that kind was cut short by a death; its scripts then end as `end` says."""
     world = before(kind, **workflow)
     world.__class__ = Dying
     assert isinstance(world, Dying)
@@ -62,7 +62,7 @@ def test_a_settle_that_always_dies_is_counted_and_then_held(kind: str, end: Scri
         held = world.ticks(3)
     assert [tick.exit_code for tick in held] == [75] * 3
     assert all(tick.resting and "--resolve" in tick.why for tick in held)
-    assert log.alerts == ["outcome_unknown"], "told once"
+    assert log.alerts == ["outcome_unknown"], "reported once"
     assert world.doc.pending is not None
     assert (world.doc.pending.failed_reconciles, world.doc.pending.outcome) == (3, "unknown")
     assert world.vendors.asked[kind] == 1, "nothing was paid for again"
@@ -109,7 +109,7 @@ def test_the_question_itself_may_be_what_dies() -> None:
 
 @pytest.mark.parametrize("resolve", ["retry", "skip"])
 def test_a_call_that_nobody_has_looked_up_is_not_resolved_but_looked_up_by_the_next_tick(resolve: str) -> None:
-    """The vendor may know of it: as with the console, a person decides only where it cannot tell."""
+    """The vendor may know of it: as with the console, a person decides only where the vendor cannot tell."""
     world = at(midjourney_results=PICTURES, pending_call=UPSCALE)
     world.vendors.findable["upscale"] = "upscale-found"
     before = world.everything()

@@ -1,4 +1,4 @@
-"""A failed generation is taken up again from its dead letter, at the step that failed."""
+"""A failed generation is resumed from its dead letter, at the step that failed."""
 
 import pytest
 from mortal import MortalWorld
@@ -53,7 +53,7 @@ def test_only_the_failed_step_is_taken_again(kind: str, outcome: str) -> None:
     again = {step for step, billed in world.vendors.billed.items() if billed > before[step]}
     order = ["write", "imagine", "upscale", "create"]
     first = {"fetch": "imagine" if outcome == "failed" else "upscale", "poll": "create"}.get(kind, kind)
-    assert not again & set(order[: order.index(first)]), "what came before is not paid for again"
+    assert not again & set(order[: order.index(first)]), "earlier steps are not paid for again"
     if (kind, outcome) in (("poll", "error"), ("poll", "running")):
         assert "create" not in again, "the paid task is polled again"
 
@@ -103,7 +103,7 @@ def test_of_two_orders_none_is_carried_out_where_one_makes_no_sense(present: str
 
 
 def test_a_call_that_belongs_to_no_generation_is_not_resolved_in_the_one_that_is_requeued() -> None:
-    """As it is where somebody has taken away the id of the generation that made the call."""
+    """As when somebody has removed the id of the generation that made the call."""
     world = World()
     generation_id = failed_at("upscale", "refused", world)
     call = {"step": "upscale", "requested_at_utc": "2026-01-01T00:00:00Z", "outcome": "unknown"}
@@ -117,7 +117,7 @@ def test_a_call_that_belongs_to_no_generation_is_not_resolved_in_the_one_that_is
 
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut off before its report"])
 def test_what_a_rollback_gave_up_is_no_generation(cut: bool) -> None:
-    """Whoever asks, and also where a crash left the letter without the report that says what it is."""
+    """This holds for all who ask, and where a crash left the letter without the report that says what it is."""
     world = World()
     world.vendors.plan("poll", *["running"] * 99)
     world.tick()
@@ -138,7 +138,7 @@ def test_what_a_rollback_gave_up_is_no_generation(cut: bool) -> None:
 
 
 def test_what_is_finished_is_not_made_again_from_the_remains_of_its_letter() -> None:
-    """As an order to requeue leaves it that died before it removed the letter."""
+    """An order to requeue that died before it removed the letter leaves it like this."""
     world = World()
     generation_id = failed_at("upscale", "refused", world)
     kept = {key: data for key, data in world.everything().items() if key.startswith("dead_letters/")}
@@ -153,7 +153,7 @@ def test_what_is_finished_is_not_made_again_from_the_remains_of_its_letter() -> 
 
 
 def test_a_letter_that_is_not_written_to_its_end_is_not_dropped() -> None:
-    """Its text may be in the letter alone: dropped, it would be missing in the one that the next tick writes."""
+    """Its text may exist only in the letter; without it, the next tick would write a letter without text."""
     world = World(max_retries=0)
     world.vendors.plan("imagine", "refused")
     store = world.bucket
@@ -181,7 +181,7 @@ def requeue_dies_after(world: World, name: str, *, operation: str, key: str) -> 
 
 @pytest.mark.parametrize("place", ["", "555/", "archive/"])
 def test_a_dropped_letter_takes_with_it_what_an_order_to_requeue_had_copied_when_it_died(place: str) -> None:
-    """Unless a file lies further up: then it is a generation that went on, and a tick died while it moved its files."""
+    """Unless a file is further up: then it is a generation that went on, and a tick died while moving its files."""
     world = World()
     name = failed_at("upscale", "refused", world)
     requeue_dies_after(world, name, operation="copy", key=f"666/{name}.json")
@@ -193,7 +193,7 @@ def test_a_dropped_letter_takes_with_it_what_an_order_to_requeue_had_copied_when
 
 
 def test_a_dropped_letter_takes_nothing_of_the_generation_under_way() -> None:
-    """The order to requeue it had brought it back whole, and died before it removed the letter."""
+    """The order to requeue it had restored it completely, and died before removing the letter."""
     world = World()
     name = failed_at("upscale", "refused", world)
     requeue_dies_after(world, name, operation="write", key="config/config_gen.json")
@@ -213,7 +213,7 @@ def test_a_dropped_letter_takes_no_files_with_it_of_which_it_has_no_others() -> 
 
 
 def test_the_remains_of_a_letter_take_nothing_with_them() -> None:
-    """Somebody has taken away the id of what was requeued; its files are its own."""
+    """Somebody has removed the id of what was requeued; its files are its own."""
     world = World()
     name = failed_at("upscale", "refused", world)
     requeue_dies_after(world, name, operation="write", key=f"dead_letters/{name}/report.json")
@@ -294,7 +294,7 @@ def test_what_belonged_to_nobody_is_kept_beside_what_did_when_the_same_one_was_r
 
 
 def with_work_of_nobody() -> Scripted:
-    """A generation under way whose id somebody took away; what it had paid for is kept when the next one began."""
+    """Return a generation under way whose id somebody removed; what it had paid for is kept when the next one began."""
     call = {**PAID, "requested_at_utc": "2026-01-01T00:00:30Z"}
     world = at(gen={"generation_id": None}, paid_calls=[call])
     world.tick()
@@ -302,7 +302,7 @@ def with_work_of_nobody() -> Scripted:
 
 
 def paid_of(world: World) -> list[tuple[str, float]]:
-    """What each item has cost."""
+    """Return the cost of each item."""
     bills = (
         open_operations(world.settings, world.clock, bucket=world.bucket).pipelines[0].paid_since("2026-01-01").bills
     )

@@ -1,4 +1,4 @@
-"""How long what failed waits before it is tried again, over ticks."""
+"""How long a failed step waits before its retry, over several ticks."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -40,7 +40,7 @@ def waiting(world: World, **retrying: Any) -> World:
 
 
 def failing(**retrying: Any) -> World:
-    """The upscale fails whenever it is ordered."""
+    """Return a world whose upscale fails whenever it is ordered."""
     world = waiting(at(midjourney_results=PICTURES), **retrying)
     world.vendors.plan("upscale", *["refused"] * 99)
     return world
@@ -166,7 +166,7 @@ def test_a_record_that_does_not_say_it_says_nothing(change: dict[str, Any]) -> N
 
 def test_ticks_rest_until_the_wait_is_over_and_no_attempt_is_counted_meanwhile() -> None:
     world = failing(strategy="fixed", first_seconds=150)
-    world.tick()  # at 0 s; ticks come each 60 s
+    world.tick()  # at 0 s; a tick every 60 s
     rests = world.ticks(2)
     assert [(rest.exit_code, rest.resting) for rest in rests] == [(0, False)] * 2
     assert rests[0].until == parse_stamp("2026-01-01T00:02:30Z")

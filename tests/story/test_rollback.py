@@ -1,4 +1,4 @@
-"""A rollback gives up what a step and later ones made, keeps it, and has the step taken again: in every state."""
+"""A rollback discards what a step and later ones made, keeps it aside, and repeats the step: in every state."""
 
 from collections.abc import Iterator
 from contextlib import suppress
@@ -39,7 +39,7 @@ WORLDS = {**STATES, **ENOUGH}
 LATER = "comes later, and has made nothing"
 GONE = "is not on record"
 TABLE: dict[str, tuple[str, str, str, str]] = {
-    # state: what a rollback to content, imagine, upscale and runway comes to; "" is done, "=" has nothing to do
+    # state: the results of a rollback to content, imagine, upscale and runway; "" is done, "=" has nothing to do
     "text next": ("=", LATER, LATER, LATER),
     "text unasked": ("not known yet",) * 4,
     "text held": ("Resolve it first: retry",) * 4,
@@ -93,10 +93,10 @@ def test_in_each_state_it_is_done_or_refused_with_a_way_on(name: str, step: str,
     if refusal and refusal != "=":
         with pytest.raises(Refusal, match=refusal):
             rolled_back(world, step)
-        assert world.everything() == before, "what is refused changes nothing"
+        assert world.everything() == before, "a refusal changes nothing"
         return
     operator(world).planned(Verb.ROLLBACK, ID, step)
-    assert world.everything() == before, "what is planned changes nothing"
+    assert world.everything() == before, "a plan changes nothing"
     rolled_back(world, step)
     if refusal == "=":
         assert world.everything() == before
@@ -175,7 +175,7 @@ def test_one_that_died_is_finished_by_the_next_tick_or_was_never_begun(name: str
             assert {key: world.bucket.read(key)[0] for key in world.keys_of("666/")} == {
                 key: whole.bucket.read(key)[0] for key in whole.keys_of("666/")
             }, where
-            rolled_back(world, step)  # asked for again, it is the same one
+            rolled_back(world, step)  # a second order is the same one
         assert letters(world) == letters(done), where
         for key in done.keys_of("dead_letters/"):
             assert key.endswith("report.json") or world.bucket.read(key)[0] == done.bucket.read(key)[0], where

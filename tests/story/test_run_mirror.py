@@ -1,4 +1,4 @@
-"""Each generation is a run on the ledger: where it should stand, how it gets there, and what is told of it."""
+"""Each generation is a run on the ledger: where it should stand, how it gets there, and what is recorded."""
 
 from datetime import UTC, datetime
 from itertools import product
@@ -93,7 +93,7 @@ def test_a_route_is_the_shortest(start: RunStatus, end: RunStatus, way: list[Tri
     assert route(start, end) == way
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------
+# --- what is recorded ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

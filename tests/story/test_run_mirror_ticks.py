@@ -1,4 +1,4 @@
-"""Generations as their runs tell them: over ticks, with failures, crashes, an operator, and edits by hand."""
+"""Generations as their runs record them: over ticks, with failures, crashes, an operator, and edits by hand."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ CLEAN = [
 
 
 def all_told(world: World) -> list[str]:
-    """Of the generation that was the first."""
+    """Return the record of the first generation."""
     [run, *_] = sorted(ledger_of(world).runs(), key=lambda it: it.created_at)
     return told(world, run.task_id)
 
@@ -185,7 +185,7 @@ def test_a_retake_is_a_run_of_its_own_with_the_next_attempt() -> None:
 
 
 def full_house() -> World:
-    """There is no room for another generation."""
+    """Return a world with no room for another generation."""
     world = World()
     for folder, name in (("444", "20250101-0001"), ("555", "20250101-0002"), ("666", "20250101-0003")):
         group(world, folder, name)
@@ -199,7 +199,7 @@ def test_an_order_where_nothing_is_under_way_opens_no_ledger() -> None:
     assert world.keys_of("runs/") == []
 
 
-# --- documents that were there before, or were edited by hand ---------------------------------------------------------
+# --- documents from before, or edited by hand -------------------------------------------------------------------------
 
 
 def test_a_generation_of_an_older_program_gets_its_run_with_the_first_tick() -> None:
@@ -245,7 +245,7 @@ def test_the_run_of_a_generation_whose_documents_were_removed_is_given_up_when_t
     while not world.ended:
         world.tick()
     assert told(world, first)[-2:] == ["run.note: abandoned", "cancelled recovery"]
-    assert_whole(world, but={"day-sum-wrong"})  # with the documents the record of what was paid is gone
+    assert_whole(world, but={"day-sum-wrong"})  # the record of what was paid is gone with the documents
 
 
 def test_a_step_that_failed_again_by_hand_is_told_though_it_stays_scheduled() -> None:
@@ -318,7 +318,7 @@ def test_a_death_between_the_documents_and_the_run_is_healed_by_the_next_tick(
     for point in points:
         world = wounded(prepare)
         world.live(point, after=after)
-        world.tick()  # asks that run and documents agree
+        world.tick()  # asserts that run and documents agree
         assert_whole(world)
         while not world.ended:
             world.tick()

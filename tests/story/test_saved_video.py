@@ -1,4 +1,4 @@
-"""Once the video is saved, the files say that the generation is done, and its document need not."""
+"""Once the video is saved, the files show that the generation is done, and its document need not."""
 
 import pytest
 from story_ticks import ID, UPSCALED, at
@@ -21,7 +21,7 @@ def test_the_film_is_ordered_polled_and_saved_in_one_go() -> None:
     assert (doc.error.raw, doc.retries) == ({}, {})
     assert [call["outcome"] for call in doc.paid_calls] == ["accepted"]
     asked = world.vendors.asked["poll"]
-    assert world.tick().ended == "done", "the files say that it is there"
+    assert world.tick().ended == "done", "the files show that it exists"
     assert world.vendors.asked["poll"] == asked
     doc = world.doc
     assert (doc.status, doc.runway_task, doc.results, doc.retries) == (None, None, None, {})

@@ -1,12 +1,12 @@
-"""A seeded simulation: one bucket, vendors who fail at will, managers, a publisher without a lock, and an operator.
+"""A seeded simulation: one bucket, vendors that fail at will, managers, a publisher without a lock, and an operator.
 
 At every operation on the world something may happen: the machine dies, the store fails before or after the effect, the
-publisher writes, a rival manager ticks, a check repairs, time passes. In every other world an operator gives
-orders too, at random. In half of the worlds files move by renaming, as on a directory, and by copying in the others.
-In some, settings are edited between ticks, or the clock of a tick is wrong.
+publisher writes, a rival manager ticks, a check repairs, time passes. In every other world an operator also gives
+random orders. In half of the worlds files move by renaming, as on a directory, and in the others by copying. In some,
+settings are edited between ticks, or the clock of a tick is wrong.
 
-A seed decides all of it; a failure names its seed, and `RETAKE_SEED=N` plays that one alone. `RETAKE_SEEDS=N` plays
-more of them (`make soak`).
+A seed determines all of it. A failure names its seed, and `RETAKE_SEED=N` replays that one alone; `RETAKE_SEEDS=N`
+tries more (`make soak`).
 """
 
 import json
@@ -54,7 +54,7 @@ EDITED = {
     "max_tasks_per_run": (1, 2, 3),
     "critical_retry_minutes": (1, 3, 60),
 }
-"""What a person may make of the settings between two ticks."""
+"""Edits of the settings that a person may make between two ticks."""
 WRONG_BY = tuple(timedelta(days=it) for it in (1 / 24, -1 / 24, 1, -1, 7, -7, 400))
 VERBS = (Verb.RETRY, Verb.SKIP, Verb.CANCEL, Verb.ROLLBACK)
 
@@ -83,7 +83,7 @@ class Simulation(MortalWorld):
         self.chance = chance
         if seed % 4 > 1:
             self.rename_on_moves()
-        self.ordered = seed % 2 == 1  # in every other world an operator gives orders at random
+        self.ordered = seed % 2 == 1  # in every other world an operator gives random orders
         self.edited, self.jumping = seed % 5 == 3, seed % 5 == 4
         self.mode = Mode()
         self.settings = self.settings._replace(modes=self.settings.modes._replace(video_mock=seed % 8 > 3))
@@ -96,7 +96,7 @@ class Simulation(MortalWorld):
     # --- actors ---
 
     def publish(self) -> None:
-        """Read, change, replace, with no lock: an id whose group lies in 444/ if there is one, else any."""
+        """Read, change, replace, without a lock: an id whose group is in 444/ if there is one, else any."""
         try:
             document: dict[str, Any] = json.loads(self.memory.read(PUBLIC)[0])
         except NotFound:
@@ -109,13 +109,13 @@ class Simulation(MortalWorld):
         self.memory.write(PUBLIC, json.dumps(document).encode(), ANY)
 
     def rival(self) -> None:
-        """Another machine's cron: while one is at work, it must find the lease held."""
+        """Tick as another machine's cron: while one is at work, it must find the lease held."""
         held = bool(self.memory.store.holders.get("story"))
         tick = self.manager().tick()
         assert not held or "is held by" in tick.why, f"two managers at work: {tick}"
 
     def repair(self) -> None:
-        """`retake check --repair` from another machine: it leaves alone what the manager holds."""
+        """Run `retake check --repair` from another machine: it leaves alone what the manager holds."""
         looked = FakeClock(self.clock.now())  # a second look takes time, which the world does not have
         check_bucket(open_operations(self.settings, looked, bucket=MemoryBucket(self.memory.store)), repair=True)
 
@@ -126,7 +126,7 @@ class Simulation(MortalWorld):
         return Orders(resume=self.random.random() < 0.2)
 
     def give_orders(self) -> None:
-        """Whatever the console can do, whether it makes sense or not; the machine may die of that too."""
+        """Give any order of the console, sensible or not; the machine may die of that, too."""
         spending = story_spending(self.settings, self.bucket, self.clock)
         desk = OperatorActions(self.settings, self.bucket, self.clock, owner="operator@desk", spending=spending)
         letters = sorted({key.split("/")[1] for key in self.keys_of("dead_letters/")})
@@ -159,7 +159,7 @@ class Simulation(MortalWorld):
                 self.fate.dead = False
             except (RetakeError, Refusal):
                 pass
-            self.clock.sleep(1)  # no step is taken again in the second in which it was rolled back
+            self.clock.sleep(1)  # no step is repeated in the second in which it was rolled back
             if self.edited and self.random.random() < 0.3:
                 self.edit_settings()
             wrong_by = self.random.choice(WRONG_BY) if self.jumping and self.random.random() < 0.3 else timedelta(0)
@@ -171,7 +171,7 @@ class Simulation(MortalWorld):
                 self.fate.dead = False
             except RetakeError:
                 pass  # the tick ended with an exit code; cron starts the next
-            if self.random.random() < 0.7:  # else the time stays as it is: the clock was wrong before
+            if self.random.random() < 0.7:  # otherwise the time stays: the clock was wrong before
                 self.clock.moment -= wrong_by
             self.clock.sleep(self.random.choice([1, 60, 600]))
 
@@ -181,7 +181,7 @@ class Simulation(MortalWorld):
         self.settings = self.settings._replace(workflow=self.settings.workflow._replace(**changed))
 
     def settle_down(self) -> None:
-        """Nothing fails any more: whatever is under way comes to an end, and what can be tidied up is."""
+        """Let nothing fail any more, until whatever is under way has ended and everything is tidied up."""
         self.chance.calm, self.mode = True, Mode()
         self.vendors.choose_next = None
         check_cap(self)
@@ -198,7 +198,7 @@ class Simulation(MortalWorld):
         raise AssertionError(f"it does not come to rest: {tick}, {self.documents}")
 
     def rest(self) -> None:
-        """A last tick that puts back what a disturbed write has seen."""
+        """Run a last tick that restores what a disturbed write has seen."""
         while self.generation_id:
             self.tick(Orders(resume=True))
 
@@ -207,7 +207,7 @@ def check(world: Simulation) -> None:
     documents = world.documents
     assert_whole(world)
     assert not documents.public.processing_lock
-    assert not documents.midjourney.spend.reserved, "what was reserved is settled or released"
+    assert not documents.midjourney.spend.reserved, "reservations are settled or released"
     assert not [key for key in world.keys_of("config/") if "displaced" in key]
     places: dict[str, list[str]] = {}
     for folder in ("444/", "555/", "666/", "archive/"):
@@ -215,7 +215,7 @@ def check(world: Simulation) -> None:
             places.setdefault(key.removeprefix(folder).split(".")[0], []).append(key)
     for name, keys in places.items():
         if world.ordered and world.keys_of(f"dead_letters/{name}/"):
-            continue  # an order to requeue it died half-way: its letter is whole, and can be requeued again
+            continue  # an order to requeue it died half-way: its letter is complete, and can be requeued again
         assert len(keys) == len(GROUP), f"{name}: {keys}"
         assert len({key.split("/")[0] for key in keys}) == 1, f"{name} lies in two places: {keys}"
     archived = {key.removeprefix("archive/").split(".")[0] for key in world.keys_of("archive/")}
@@ -225,11 +225,11 @@ def check(world: Simulation) -> None:
     calls = [call for key in world.keys_of("spend/") for call in world.json(key)["paid_calls"]]
     for kind, step in STEP_OF_KIND.items():
         on_record = sum(call["step"] == step for call in calls)
-        assert world.vendors.billed[kind] <= on_record, f"{kind}: more is billed than is on record"
+        assert world.vendors.billed[kind] <= on_record, f"{kind}: more is billed than recorded"
 
 
 def check_books(world: Simulation) -> None:
-    """The books have at least what was billed."""
+    """Check that the books contain at least what was billed."""
     price = prices(world.settings)
     billed = sum(world.vendors.billed[kind] * price[Step(step)] for kind, step in STEP_OF_KIND.items())
     spent = booked(world)
@@ -237,7 +237,7 @@ def check_books(world: Simulation) -> None:
 
 
 def check_cap(world: Simulation) -> None:
-    """No day has cost more than it may."""
+    """Check that no day has cost more than it may."""
     cap = world.settings.workflow.daily_cap_usd
     spent = [json.loads(world.memory.read(entry.key)[0])["spent_usd"] for entry in world.memory.list("caps/")]
     assert cap is None or max(spent, default=0) <= cap

@@ -1,4 +1,4 @@
-"""What is spent: reserved at the intent, settled or released at the result, and capped by the day."""
+"""Spending: reserved at the intent, settled or released at the result, and capped by the day."""
 
 from collections import Counter
 from datetime import timedelta
@@ -80,7 +80,7 @@ def test_the_cap_stops_the_next_paid_call_and_tomorrow_goes_on() -> None:
     assert tick.exit_code == 75
     assert "daily cap" in tick.why
     assert world.vendors.billed == {"write": 1, "imagine": 1}
-    assert world.doc.results, "what was paid for was fetched all the same"
+    assert world.doc.results, "paid work was still fetched"
     world.later(days=1)
     until_it_rests(world)
     assert world.vendors.billed == {"write": 1, "imagine": 1, "upscale": 1}, "the video costs more than a day allows"
@@ -88,7 +88,8 @@ def test_the_cap_stops_the_next_paid_call_and_tomorrow_goes_on() -> None:
 
 @pytest.mark.parametrize("step", [Step.CONTENT, Step.UPSCALE])
 def test_a_cap_that_is_reached_between_two_calls_of_a_script_uses_up_no_attempt(step: Step) -> None:
-    """The first of two texts, and the choice of a picture before its upscale, are paid for with what was left."""
+    """The first of two texts, and the choice of a picture before its upscale, are paid for with the rest of the day's
+    money."""
     of_upscale = PRICE[Step.IMAGINE] + PRICE[Step.UPSCALE] if step is Step.UPSCALE else 0.005
     world = capped(PRICE[Step.CONTENT] + of_upscale)
     if step is Step.CONTENT:

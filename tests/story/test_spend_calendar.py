@@ -1,7 +1,7 @@
 """`spend` around the ends of months and years, on leap days and with days of the future: each call counts once, on one
-day, whichever days are asked for, and whether its month is kept as sums or not.
+day, whichever days are requested, and whether or not its month is kept as sums.
 
-Bills are made up by a seed, which a failure names; RETAKE_TEST_SEED=N replays it.
+Bills are generated from a seed, which a failure names; RETAKE_TEST_SEED=N replays it.
 """
 
 import json
@@ -30,11 +30,11 @@ EDGES = [
     for year in (2023, 2024, 2025)
     for month, day in ((1, 1), (2, 1), (3, 1), (4, 1), (5, 1), (7, 1), (12, 1))
 ]
-"""Midnights before which a month ends: with 28, 29, 30 and 31 days, and with a year."""
+"""Midnights at which a month ends: after 28, 29, 30 and 31 days, and at the end of a year."""
 
 
 class Books(NamedTuple):
-    """A bucket with records of what was paid for, and what is counted on each day by whoever made them up."""
+    """A bucket with spending records, and the expected count of each day."""
 
     bucket: MemoryBucket
     clock: FakeClock
@@ -64,7 +64,7 @@ def books(rng: random.Random) -> Books:
 
 
 def record(books: Books, rng: random.Random, name: str, *, ahead: bool) -> None:
-    """Add the record of a generation that ends now; with `ahead`, at a clock that was ahead before."""
+    """Add the record of a generation that ends now; with `ahead`, by a clock that was ahead before."""
     calls = list[Call]()
     for _ in range(rng.randrange(4)):
         asked = books.clock.moment - timedelta(seconds=rng.choice((0, 1, 3600, 60 * 3600)))
@@ -121,7 +121,7 @@ def test_a_number_of_days_ends_with_today_and_with_those_of_the_future(books: Bo
 
 def test_sums_that_are_removed_are_made_again_and_change_nothing(books: Books, rng: random.Random) -> None:
     def all_kept() -> dict[str, bytes]:
-        """What is kept, but for months that have no row: nobody misses those."""
+        """Return what is kept, except months without rows, which nobody misses."""
         found = {it.key: books.bucket.read(it.key)[0] for it in books.bucket.list(KEPT)}
         return {key: data for key, data in found.items() if json.loads(data).get("items") != {}}
 
@@ -131,7 +131,7 @@ def test_sums_that_are_removed_are_made_again_and_change_nothing(books: Books, r
     for gone in ([rng.choice([*kept])], [*kept]):
         for key in gone:
             books.bucket.delete(key)
-        with suppress(StateError):  # "look again": it is found out only while the month is read
+        with suppress(StateError):  # "look again": it is noticed only while the month is read
             told(books.bucket, books.clock, 3650)
         assert told(books.bucket, books.clock, 3650) == before, (gone, SEED)
         assert all_kept() == kept, (gone, SEED)

@@ -1,4 +1,4 @@
-"""The store of the documents: what is unreadable is kept and named, nobody's change is overwritten or lost."""
+"""The store of the documents: an unreadable one is kept and named, and nobody's change is overwritten or lost."""
 
 import json
 import threading
@@ -24,7 +24,7 @@ PUBLIC, GEN, MIDJOURNEY = PATHS.config_public, PATHS.config_gen, PATHS.config_mi
 
 
 def opened(bucket: Bucket) -> DocumentStore:
-    """A store under a lease, its documents read."""
+    """Return a store under a lease, with its documents read."""
     store = DocumentStore(bucket, PATHS, bucket.lease("story", "test"), FakeClock())
     store.read()
     return store
@@ -224,7 +224,7 @@ def lock_raised(doc: PublicDocument) -> PublicDocument:
 
 
 class Publisher:
-    """Appends ids to the list the way programs do: reads the file, adds to it, writes it back, with no lock."""
+    """Appends ids to the list as programs do: reads the file, adds to it, writes it back, without a lock."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
@@ -254,7 +254,7 @@ class Publisher:
 
 
 class Timeline:
-    """Has something happen just before the n-th operation that another program makes on the same bucket."""
+    """Lets something happen just before the n-th operation of another program on the same bucket."""
 
     def __init__(self, store: MemoryStore) -> None:
         self.bucket = MemoryBucket(store, meanwhile=self._step)
@@ -336,8 +336,8 @@ def pairs_of_steps() -> list[tuple[int, int]]:
 
 
 def test_a_slow_publisher_that_writes_back_the_list_as_it_read_it_loses_no_append() -> None:
-    """The publisher appends b before some step; at some step it reads what lies there, at a later one it writes that
-    back with c. Whatever it read, both come to be on the list, at the latest with the next publishing."""
+    """The publisher appends b before some step; at some step it reads the list, at a later one it writes that back with
+    c. Whatever it read, both end up on the list, at the latest with the next publishing."""
     for reads, writes in pairs_of_steps():
         for appends in range(1, reads + 1):
             store, publisher = prepared()
@@ -392,7 +392,7 @@ def test_a_crash_anywhere_in_a_disturbed_publishing_loses_no_append(appends: int
 
 
 def test_what_was_displaced_is_remembered_before_it_is_thrown_away() -> None:
-    """A slow publisher may have read the list while it lacked b: until b is archived, somebody must know of it."""
+    """A slow publisher may have read the list while it lacked b, so b must be remembered until it is archived."""
     store, publisher = prepared()
     timeline = Timeline(store)
     exchange = []
@@ -445,7 +445,7 @@ def test_a_publisher_that_never_stops_writing_does_not_keep_us_for_ever() -> Non
 
 
 def test_a_publisher_in_a_thread_of_its_own_loses_none_of_its_appends(tmp_path: Path) -> None:
-    """On a real directory, with real races: an atomic publisher (temporary file, rename) that knows of no lock."""
+    """On a real directory, with real races: an atomic publisher (temporary file, rename) that knows no locks."""
     number = 150  # below the number of tries of a publishing: each append can disturb one
     folder = tmp_path / "bucket"
     bucket = DirectoryBucket(str(folder))

@@ -1,4 +1,4 @@
-"""Degraded modes: what each holds back, what goes on, who sets them, and that nothing is lost or paid meanwhile."""
+"""Degraded modes: what each holds back, what continues, who sets them, and that nothing is lost or paid in between."""
 
 from collections import Counter
 from typing import Any
@@ -81,7 +81,7 @@ def paid(world: WatchedWorld) -> Counter[str]:
 
 
 def in_state(name: str, mode: int, **modes: Any) -> WatchedWorld:
-    """A watched world whose bucket is that of a state of the operator's tests."""
+    """Return a watched world whose bucket has a state of the operator's tests."""
     planted = STATES[name]()
     world = WatchedWorld(bucket=planted.bucket, modes=modes)
     world.settings = world.settings._replace(workflow=planted.settings.workflow)
@@ -115,7 +115,7 @@ _WAITS_ANYWAY = {
     for name in STATES
     if name.endswith(("held", "for the key")) or "stopped" in name
 }
-"""States in which a person is waited for, in every mode."""
+"""States that wait for a person in every mode."""
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_mode_1_with_video_mock_makes_it_from_the_picture_that_was_paid_for() ->
     [picture] = [it for key, it in world.everything().items() if key.startswith("666/") and key.endswith(".png")]
     [video] = [it for key, it in world.everything().items() if key.startswith("666/") and key.endswith(".mp4")]
     assert (seen, video) == ([picture], b"MOCK")
-    assert picture.startswith(b"PNG bytes of https://cdn/")  # the real one, and no placeholder
+    assert picture.startswith(b"PNG bytes of https://cdn/")  # the real one, not a placeholder
 
 
 def test_modes_1_and_2_tidy_up_and_begin_nothing_and_mode_3_does_not_tidy_up() -> None:
@@ -248,7 +248,7 @@ def test_a_key_that_is_missing_does_not_matter_where_nothing_is_begun() -> None:
     assert world.tick().exit_code == ExitCode.OK
 
 
-# --- what is told of it -----------------------------------------------------------------------------------------------
+# --- messages ---------------------------------------------------------------------------------------------------------
 
 
 def test_it_is_an_alert_of_the_level_of_its_mode() -> None:

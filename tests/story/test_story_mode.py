@@ -1,4 +1,4 @@
-"""Who sets the degraded mode, how it changes by itself, and where it is kept."""
+"""Who sets the degraded mode, how it changes automatically, and where it is kept."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -176,7 +176,7 @@ def test_failed_tries_raise_it_and_idle_ticks_bring_it_down_again() -> None:
 
 
 def test_a_schedule_above_it_does_not_keep_it_up() -> None:
-    """Above 0 every tick looks, whoever holds the mode up."""
+    """Above 0 every tick looks, whatever keeps the mode up."""
     always = {"days": "mon-sun", "from": "00:00", "to": "24:00", "mode": 2}
     world = WatchedWorld(modes={"auto": True, "schedule": [always]})
     store = ModeStore(world.bucket, world.clock)
@@ -355,7 +355,7 @@ def test_nothing_is_paid_for_where_the_copy_of_the_mode_is_outdated_or_removed(a
     for _ in range(3):
         assert world.tick().exit_code == ExitCode.OK
     assert (world.watch.mode.mode, dict(world.vendors.billed)) == (MINIMAL, {})
-    if "alerts" not in (alerts or {}):  # else the document is invalid
+    if "alerts" not in (alerts or {}):  # otherwise the document is invalid
         assert world.json("alerts/state.json")["mode"] == world.json("mode/state.json")
 
 

@@ -22,7 +22,7 @@ from retake.ticking.process import KillTimer
 
 
 class Timed(World):
-    """A world whose lease runs out; notes when the kernel was told to end the script."""
+    """A world whose lease expires; records when the kernel was told to end the script."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *left: float) -> None:
         super().__init__(call_timeout_seconds=90)
@@ -42,7 +42,7 @@ def test_the_kernel_would_end_it_at_the_end_of_the_term_while_a_paid_call_is_und
     world = Timed(monkeypatch)
     world.vendors.plan("imagine", "refused")
     world.tick()
-    assert world.switched == [(100.0, 0), (0, 1), (100.0, 1), (0, 1)], "set before each call, and put off after it"
+    assert world.switched == [(100.0, 0), (0, 1), (100.0, 1), (0, 1)], "set before each call, and postponed after it"
 
 
 def test_a_call_that_could_outlast_the_term_waits_for_its_renewal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The text, once it is saved, is the record of the last answer to it: no document has to be saved in between."""
+"""A saved text is the record of its last answer: no document has to be saved in between."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ PROMPTS = [
 
 
 def writing(**workflow: Any) -> World:
-    """A generation under way that has no text yet."""
+    """Return a generation under way that has no text yet."""
     world = World(**workflow)
     world.prompts = PROMPTS
     world.put("config/config_gen.json", {"generation_id": ID})
@@ -31,7 +31,7 @@ def writing(**workflow: Any) -> World:
 
 
 def write_under_a_tick(world: World) -> None:
-    """Do the script's work under a lease that is a tick's, which dies then."""
+    """Do the script's work under the lease of a tick that then dies."""
     lease = world.bucket.lease(LEASE, "somebody")
     try:
         write_content(world.context(lease), ID, world.prompts)

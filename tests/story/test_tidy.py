@@ -1,4 +1,4 @@
-"""Tidying up: what is planned for every constellation, and that no crash on the way loses or doubles anything."""
+"""Tidying up: the plan for every constellation, and that no crash loses or doubles anything."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -18,11 +18,11 @@ from retake.story.tidy import FileMove, TidyPlan, carry_out, groups, plan
 FOLDERS = Folders("666/", "555/", "444/", "archive/")
 WHOLE = ("json", "png", "mp4")
 
-Layout = Mapping[str, Iterable[str]]  # «666/a» -> the suffixes that are there
+Layout = Mapping[str, Iterable[str]]  # «666/a» -> the suffixes that exist
 
 
 def bucket_of(layout: Layout, store: MemoryStore | None = None) -> MemoryBucket:
-    """A bucket with these groups; each file holds its own name, whichever folder it lies in."""
+    """Return a bucket with these groups; each file contains its own name, whichever folder it is in."""
     bucket = MemoryBucket(store)
     for place, suffixes in layout.items():
         for suffix in suffixes:
@@ -41,7 +41,7 @@ def planned(bucket: Bucket, published: Iterable[str] = (), known: Iterable[str] 
 
 
 def moved(layout: Layout, published: Iterable[str] = (), known: Iterable[str] = ()) -> set[str]:
-    """The moves that are planned, each group's as «666/a → 555/»."""
+    """Return the planned moves, each group's as «666/a → 555/»."""
     found = planned(bucket_of(layout), published, known)
     for together in found.moves:
         assert len({move.source.rpartition("/")[2].rpartition(".")[0] for move in together}) == 1
@@ -235,7 +235,7 @@ def test_nothing_is_deleted_before_everything_is_copied_and_checked() -> None:
 def each_death(
     prepare: Callable[[], MemoryBucket], work: Callable[[Bucket], object]
 ) -> Iterable[tuple[str, MemoryBucket]]:
-    """The bucket after `work` died before or after each of its operations, and at which."""
+    """Yield the bucket after `work` died before or after each of its operations, with the operation."""
     counted = FailingBucket(prepare())
     work(counted)
     for number, operation in enumerate(counted.operations, 1):
@@ -256,7 +256,7 @@ LAYOUTS = [
 
 
 def files(bucket: Bucket) -> set[str]:
-    """The files there are, whichever folder they lie in."""
+    """Return the files without their folders."""
     return {key.rpartition("/")[2] for key in keys(bucket)}
 
 
@@ -327,7 +327,7 @@ def test_a_plan_sorts_every_published_id_into_one_of_three(layout: Layout, publi
 
 
 def test_an_id_of_which_two_files_differ_keeps_nothing_else_from_moving() -> None:
-    """A person has put another text beside the published one: which of the two is wanted, only a person can say."""
+    """A person has put another text beside the published one; only a person can say which of them is right."""
     world = Scripted()
     for folder, name in (("444", "a"), ("555", "a"), ("444", "b"), ("666", "c")):
         group(world, folder, name)
@@ -346,7 +346,7 @@ def test_an_id_of_which_two_files_differ_keeps_nothing_else_from_moving() -> Non
 
 
 def test_a_group_that_stays_where_it_is_takes_its_room() -> None:
-    """Its planned move would have emptied the entrance; but of its files there two differ."""
+    """Its planned move would have emptied the entrance, but two of its files differ."""
     world = Scripted()
     for folder in ("444", "555", "666"):
         group(world, folder, "a")
@@ -361,7 +361,7 @@ def test_a_group_that_stays_where_it_is_takes_its_room() -> None:
 
 @pytest.mark.parametrize("published", [[], ["a"]], ids=["not published", "published"])
 def test_no_file_is_replaced_by_another_one_of_its_name(published: list[str]) -> None:
-    """A group was put back from a backup beside the one that somebody has mended since."""
+    """A group was restored from a backup beside the one that somebody has edited since."""
     upper = "archive" if published else "444"
     world = Scripted()
     for folder in (upper, "555"):

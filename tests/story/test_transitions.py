@@ -1,4 +1,4 @@
-"""What each event makes of the document: the counting rule, what is cleared when, what is always kept."""
+"""The effect of each event on the document: the counting rule, what is cleared when, what is always kept."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ def doc(**keys: Any) -> Doc:
 
 
 def asking(step: Step, **keys: Any) -> Doc:
-    """A document in which a paid call of that step is pending."""
+    """Return a document with a pending paid call of that step."""
     return transitions.intended(doc(**keys), step, NOW, {"nonce": 7}, 0.25)
 
 
@@ -53,7 +53,7 @@ PICTURES = {"task_id": "i", "task_type": "imagine", "task_result": {"image_url":
 
 
 def possible(before: Doc) -> Iterator[tuple[str, Callable[[], Doc]]]:
-    """The transitions that can happen to a document of this shape, by name."""
+    """Yield the transitions that can happen to a document of this shape, by name."""
     yield "clean", lambda: transitions.clean(before)
     yield "content_ready", lambda: transitions.content_ready(before)
     yield "picture_next", lambda: transitions.picture_next(before)
@@ -414,7 +414,7 @@ def test_a_reset_goes_back_to_what_stood_before_the_failed_step(
 def test_a_generation_whose_attempts_are_used_up_says_at_which_step() -> None:
     after = transitions.exhausted(doc(status="upscale_trigger_failed", retries={"upscale": 3}))
     assert (after.status, after.failed_step) == (Status.TASK_FAILED_MAX_RETRIES, Step.UPSCALE)
-    assert after.raw["retry_count"] == 3, "the counter of the step that failed goes on being shown"
+    assert after.raw["retry_count"] == 3, "the counter of the failed step is still shown"
 
 
 def test_a_generation_that_failed_at_its_picture_leaves_no_flag_to_the_next() -> None:

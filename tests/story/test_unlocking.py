@@ -1,4 +1,4 @@
-"""A tick that ends a generation dies, an operator lowers the flag that it left, and the next tick goes on."""
+"""A tick that ends a generation dies, an operator lowers the flag it left, and the next tick goes on."""
 
 import pytest
 from operator_states import ID, STATES, each_death

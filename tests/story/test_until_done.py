@@ -1,4 +1,4 @@
-"""Ticks one after another: when they stop, with which exit code, and what they bear with."""
+"""Successive ticks: when they stop, with which exit code, and what they tolerate."""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ def elapsed(world: World) -> float:
 
 
 class Told:
-    """A manager whose ticks end as told; the last one for ever."""
+    """A manager whose ticks end with the given results, the last one repeatedly."""
 
     def __init__(self, *ticks: Tick | Exception) -> None:
         self.ticks = list(ticks)
@@ -126,7 +126,7 @@ def test_orders_are_given_once() -> None:
 
 
 def hold_for_a_minute(world: World) -> None:
-    """Somebody else is at work."""
+    """Let another process hold the lease."""
     lease = world.bucket.lease("story", "other")
     sleep = world.clock.sleep
 

@@ -1,4 +1,5 @@
-"""Runway cannot be asked for a lost order, but it counts: equal counts say that the order was not carried out."""
+"""Runway cannot be asked about a lost order, but it counts them: equal counts show that the order was not carried
+out."""
 
 import pytest
 from story_world import World
@@ -23,7 +24,7 @@ def test_an_order_that_was_not_carried_out_is_made_again_without_asking_the_oper
     world.later(minutes=5)
     world.tick()
     assert world.status == "runway_trigger_failed"
-    assert not [call for call in world.doc.paid_calls if call["step"] == "runway"], "it is not noted as billed"
+    assert not [call for call in world.doc.paid_calls if call["step"] == "runway"], "it is not recorded as billed"
     world.ticks(2)
     assert world.ended == ["done"]
     assert world.vendors.billed["create"] == 1

@@ -1,9 +1,9 @@
 """An exhaustive walk: from an empty bucket, over every sequence of vendor outcomes, without a limit on its length.
 
-The manager and the steps are the real ones; the vendors answer each call in every way they can. States that differ
-only in ids and in the time of day are one state, so that the tree of all sequences folds into a finite graph. The walk
-shows that the graph has no cycle (no path goes on for ever), that each of its ends is a generation that is done or
-failed for good (none gets stuck), and gives the longest path: in ticks, and in paid calls of each kind.
+The manager and the steps are real; the vendors answer each call in every possible way. States that differ only in ids
+and in the time of day are one state, so the tree of all sequences folds into a finite graph. The walk shows that the
+graph has no cycle (no path goes on for ever) and that each of its ends is a generation that is done or failed for good
+(none gets stuck), and finds the longest path: in ticks, and in paid calls of each kind.
 """
 
 import json
@@ -36,11 +36,11 @@ OUTCOMES = {
 
 
 _ACCOUNTS = ("last_error", "paid_calls", "spend")
-"""What the documents tell of the past: no decision depends on it here (there is no cap, and no error of class C)."""
+"""Keys about the past: no decision depends on them here (there is no cap, and no error of class C)."""
 
 
 class Longest(NamedTuple):
-    """The most that can still come from a state: ticks, and billed calls by kind."""
+    """The most that can still follow a state: ticks, and billed calls by kind."""
 
     ticks: int = 0
     billed: Counter[str] = Counter()  # noqa: RUF012 (never changed: `+` and `|` make new ones)
@@ -53,7 +53,7 @@ class Longest(NamedTuple):
 
 
 class Walk:
-    """Depth first over the graph of states; each state is walked once."""
+    """A depth-first walk over the graph of states, visiting each once."""
 
     def __init__(self, **workflow: Any) -> None:
         self.workflow = {
@@ -72,7 +72,7 @@ class Walk:
         self.steps = 0
 
     def longest(self) -> Longest:
-        """The longest path from the present state. Raises AssertionError where a path is endless or stuck."""
+        """Return the longest path from the present state. Raise AssertionError if a path is endless or stuck."""
         state = self.state()
         if state in self.known:
             return self.known[state]
@@ -100,8 +100,8 @@ class Walk:
         return found
 
     def tick(self, choices: list[tuple[int, int]]) -> tuple[Tick, Counter[str], list[tuple[int, int]] | None]:
-        """A tick in which the vendors answer as `choices` says (outcome, of how many), and «the first way» after that.
-        Returns the choices that come next, None if these were the last."""
+        """Tick while the vendors answer with `choices` (outcome, of how many), and then with the first outcome. Return
+        the next choices, too, or None if these were the last."""
         vendors, taken = self.world.vendors, list(choices)
         made = iter(range(1_000_000))
 
@@ -120,7 +120,8 @@ class Walk:
         return tick, vendors.billed - before, following
 
     def skip_held_call(self) -> Tick:
-        """The only place where a path may rest: a held call. It stays so, unpaid, until the operator says skip."""
+        """Skip a held call, the only place where a path may rest. It stays held, unpaid, until the operator says
+        skip."""
         assert self.workflow.get("on_unknown_outcome") == "hold", "stuck"
         before, billed = self.world.doc, Counter(self.world.vendors.billed)
         assert self.world.tick().resting
@@ -135,7 +136,7 @@ class Walk:
         return "mock" if self.world.bucket.read(film)[0] == b"MOCK" else "done"
 
     def state(self) -> str:
-        """The bucket, with ids without their numbers and times as ages."""
+        """Return the bucket, with ids without their numbers and times as ages."""
         files = sorted(re.sub(r"\d{8}-\d{4}", "ID", key) for key in self.world.keys_of("666/"))
         documents = [self.world._data(f"config/config_{name}.json") for name in ("gen", "midjourney", "public")]
         return json.dumps([self.plain(json.loads(data)) for data in documents] + files, sort_keys=True)
@@ -155,8 +156,8 @@ def age(then: datetime, now: datetime) -> float:
 
 
 def bound_on_ticks(max_retries: int) -> int:
-    """What the limits allow: each of the four ordered steps runs max_retries + 1 times. An order and its reset take a
-    tick each, finding out about a lost call one more, and what was ordered is polled until its time is over, at worst
+    """Return what the limits allow: each of the four ordered steps runs max_retries + 1 times. An order and its reset
+    take a tick each, looking into a lost call another, and what was ordered is polled until its time is up, at worst
     with a reset between any two polls."""
     orders = max_retries + 1
     in_flight = math.ceil(max(MJ_TIMEOUT_S, RUNWAY_TIMEOUT_S) / INTERVAL_S) + 2 * (max_retries + 1)

@@ -1,4 +1,4 @@
-"""The worked example of the seed (its section 4, a failing upscale), tick by tick."""
+"""The worked example of the original specification (its section 4, a failing upscale), tick by tick."""
 
 import pytest
 from story_world import World
@@ -7,7 +7,7 @@ from retake.story.documents import Step
 
 
 def at_the_upscale() -> World:
-    """The pictures are there, the upscale is next."""
+    """Return a world whose pictures exist and whose upscale is next."""
     world = World()
     world.vendors.plan("fetch", "running")
     world.tick()
@@ -29,7 +29,7 @@ def test_a_failing_upscale_is_tried_three_more_times_and_then_given_up() -> None
     assert run_1.exit_code == 75
 
     for attempt in (1, 2, 3):
-        reset = world.tick()  # the attempt is counted, the status goes back, the tick ends
+        reset = world.tick()  # the attempt is counted, the status is reset, the tick ends
         assert shown(world) == (None, attempt)
         assert reset.exit_code == 0
         assert reset.why == f"attempt {attempt}/3 for status upscale_trigger_failed"
@@ -45,7 +45,7 @@ def test_a_failing_upscale_is_tried_three_more_times_and_then_given_up() -> None
     assert world.generation_id is None
     assert world.documents.public.processing_lock is False
     assert world.vendors.asked["upscale"] == 4
-    assert world.vendors.billed["imagine"] == 1, "only the failed step was taken again"
+    assert world.vendors.billed["imagine"] == 1, "only the failed step was repeated"
 
     world.vendors.plans.clear()
     world.tick()  # the system is ready for a new task
@@ -60,7 +60,7 @@ def test_an_upscale_that_fails_twice_ends_well_and_starts_the_next_step_with_a_f
     world.vendors.plan("fetch", "running")
     world.tick()
     assert world.status == "waiting_for_upscale"
-    assert world.doc.retries == {"upscale": 2}, "that it was ordered is no result: the counter stays"
+    assert world.doc.retries == {"upscale": 2}, "an order is not a result: the counter stays"
     world.vendors.plan("create", "refused")
     world.tick()
     assert shown(world) == ("runway_trigger_failed", 0)

@@ -1,4 +1,4 @@
-"""A world whose ticks are surrounded by mode and alerts, as those of a process are."""
+"""A world whose ticks are wrapped in mode and alerts, like those of a process."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ from retake.ticking.watch import TickWatch
 
 
 def section(schema: Schema, given: Mapping[str, Any], name: str) -> Any:
-    """A section of the settings, as the reader makes it."""
+    """Return a section of the settings, as the reader creates it."""
     faults: list[str] = []
     found = read_table(schema, given, name, faults)
     assert not faults, faults
@@ -47,7 +47,7 @@ class WatchedWorld(World):
         return story_watch(self.settings, self.bucket, self.clock, self.environ)
 
     def tick(self, orders: Orders = NO_ORDERS) -> Tick:
-        self.watch = self.new_watch()  # a process each
+        self.watch = self.new_watch()  # one per process
         try:
             tick = self.watch.tick("story", self.manager(), orders)
             self.after_tick()
@@ -70,11 +70,11 @@ class WatchedWorld(World):
         return ModePanel(open_operations(self.settings, self.clock, bucket=self.bucket))
 
     def mode(self) -> dict[str, Any]:
-        """What `mode show --json` tells."""
+        """Return the answer of `mode show --json`."""
         return self.panel.document(self.panel.state())
 
     def alerts(self) -> dict[str, Alert]:
-        """The alerts that are open, by code."""
+        """Return the open alerts by code."""
         board = BoardStore(self.bucket, self.clock).read()
         return {it.code: it for it in board.alerts.values() if it.active}
 

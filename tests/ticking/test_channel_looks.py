@@ -1,4 +1,4 @@
-"""Which channels may rest by how the last tick found them, and what finding that out asks of the bucket."""
+"""Which channels may rest because of what the last tick found, and what finding that out costs."""
 
 import os
 import time
@@ -55,7 +55,7 @@ def test_what_changed_just_before_a_look_is_looked_at_again(file: LookFile, tmp_
 
 @pytest.fixture
 def large() -> Listing:
-    """A bucket that takes too many requests to be listed."""
+    """Return a bucket that takes too many requests to list."""
     bucket = Listing()
     bucket.page = 1
     bucket.found = {f"{channel}/444/{n}.json": "1" for channel in PLACES for n in range(MAX_WHOLE_REQUESTS)}
@@ -77,7 +77,7 @@ def test_whether_a_large_bucket_can_be_listed_is_tried_again_now_and_then(file: 
 
 @pytest.mark.parametrize("text", ["soon", "7", '["version", 0, null, "why"]'])
 def test_a_look_that_other_code_wrote_lets_no_channel_rest(file: LookFile, large: Listing, text: str) -> None:
-    """Code that is overwritten in place, as by cp, leaves its version and the time of its folder as they were."""
+    """Code that is overwritten in place, as by cp, leaves its version and the time of its folder unchanged."""
     now = time.time()
     file.write(RememberedLook("basis", dict.fromkeys(("", *PLACES), text), now))
     looks = ChannelLooks(file, "basis", now + 60, LONGEST_S)

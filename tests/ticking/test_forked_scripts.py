@@ -1,4 +1,4 @@
-"""A script as a fork of the manager: a process like one of its own, and only where nothing can go wrong.
+"""A script as a fork of the manager: it behaves like a process of its own, and is used only where that is safe.
 
 Each case is a program of its own, since the tests' own process has threads.
 """
@@ -57,7 +57,8 @@ tell(who="result", ended=list(scripts.run("fetch_media", ["a", "b"], Lease())))
 
 
 def run(folder: Path, code: str, timeout_s: float = 60) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Run a manager whose script is the function `work` of `code`; return what was told, and the lines of its log."""
+    """Run a manager whose script is the function `work` of `code`; return what was reported, and the lines of its
+    log."""
     program = PROGRAM % f"TIMEOUT = {timeout_s}\n{code}"
     ended = subprocess.run(
         [sys.executable, "-c", program],
@@ -103,14 +104,14 @@ def test_a_fork_is_a_process_like_one_of_its_own(tmp_path: Path) -> None:
     script = of(told, "script")
     assert script["pid"] == script["session"] != script["parent"]
     assert (script["name"], script["arguments"], script["modules"]) == ("fetch_media", ["a", "b"], True)
-    assert script["command"].startswith(f"{Path(sys.executable).name} -c "), "as it would be started"
-    assert script["shown"], "the environment that the process began with is where it was"
+    assert script["command"].startswith(f"{Path(sys.executable).name} -c "), "as if it had been started"
+    assert script["shown"], "the process keeps its initial environment in place"
     assert (script["new"], script["old"], script["lease"], script["scratch"]) == ("1", None, "7", True)
     assert (script["lock"], script["other"], script["stdin"]) == (True, False, "")
     assert (script["term"], script["blocked"]) == (True, 0)
     assert of(told, "result")["ended"] == [0, False, False]
     assert sorted(it["message"] for it in lines) == ["a line", "another"]
-    assert of(told, "atexit")["pid"] == script["parent"], "what the manager does at its end is not done by its scripts"
+    assert of(told, "atexit")["pid"] == script["parent"], "the manager's exit handlers do not run in its scripts"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +144,7 @@ def work(arguments):
 """
     told, _ = run(tmp_path, code, timeout_s=4)
     assert of(told, "result")["ended"] == [-15, True, False]
-    end = time.monotonic() + 60  # by itself it would end after ten minutes
+    end = time.monotonic() + 60  # otherwise it would end after ten minutes
     while not is_gone(of(told, "script")["child"]):
         assert time.monotonic() < end
         time.sleep(0.02)
@@ -233,7 +234,7 @@ os.fork = subprocess.Popen = full
 
 
 def test_a_machine_without_a_temporary_folder_is_told_in_plain_words(tmp_path: Path) -> None:
-    """A container whose disk is read-only but for its bucket has none."""
+    """A container whose disk is read-only except for its bucket has none."""
     code = """
 import tempfile
 os.environ["TMPDIR"] = "/nowhere"

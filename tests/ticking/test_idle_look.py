@@ -1,4 +1,4 @@
-"""What the ticks of a process remember: until when nothing is due, and nothing at all where anything was done."""
+"""What the ticks of a process remember: until when nothing is due, and nothing at all if anything was done."""
 
 import os
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class StoppedClock:
 
 
 class Runner:
-    """Ticks that end so."""
+    """A runner whose ticks end with the given result."""
 
     def __init__(self, tick: Tick | Exception, *, worked: bool = False, facts: PipelineFacts | None = FACTS) -> None:
         self._tick, self.worked, self._facts = tick, worked, facts

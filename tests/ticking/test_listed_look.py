@@ -1,4 +1,4 @@
-"""When a tick on B2 or S3 may rest by what is listed, and how often it lists."""
+"""When a tick on B2 or S3 may rest because of a listing, and how often it lists."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -69,7 +69,7 @@ def world(tmp_path: Path) -> World:
 
 def test_the_third_idle_tick_rests_and_so_do_those_after_it(world: World) -> None:
     assert [world.tick() for _ in range(5)] == [False, False, True, True, True]
-    assert world.bucket.asked == 4, "nothing was listed by the first"
+    assert world.bucket.asked == 4, "the first lists nothing"
 
 
 def test_a_change_wakes_it_up_and_what_lies_beside_does_not(world: World) -> None:
@@ -79,7 +79,7 @@ def test_a_change_wakes_it_up_and_what_lies_beside_does_not(world: World) -> Non
     for key in ("444/b.json", "config/config_gen.json", "config/config_gen.json.displaced-0"):
         world.bucket.found[key] = "2"
         assert not world.tick(), key
-        assert world.tick(), "what it was when the tick began is remembered"
+        assert world.tick(), "the state at the start of the tick is remembered"
     del world.bucket.found["444/a.json"]
     assert not world.tick()
 
@@ -99,7 +99,7 @@ def test_time_and_another_basis_wake_it_up(world: World) -> None:
     asked = world.bucket.asked
     assert not world.look("another").rests_now()
     assert not world.look(longest_s=0.0).rests_now()
-    assert world.bucket.asked == asked, "it is known before anything is listed"
+    assert world.bucket.asked == asked, "that is known without a listing"
     assert world.tick()
 
 
@@ -107,7 +107,7 @@ def test_what_takes_too_many_requests_is_not_remembered(world: World) -> None:
     world.bucket.page = 1
     world.bucket.found |= {f"444/{it}.json": "1" for it in range(9)}
     assert [world.tick() for _ in range(4)] == [False] * 4
-    assert world.bucket.asked == 2 * 3, "each second tick begins to list"
+    assert world.bucket.asked == 2 * 3, "every other tick begins to list"
 
 
 def test_where_the_bucket_is_away_the_tick_finds_out_for_itself(world: World) -> None:

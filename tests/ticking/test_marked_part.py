@@ -1,4 +1,4 @@
-"""The mark of a channel is written before what it tells of: once under a lease, and each time without one."""
+"""The mark of a channel is written before the change it announces: once under a lease, and each time without one."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A machine that starts no further thread, as where RLIMIT_NPROC is reached. Root has no such limit."""
+"""A machine that can start no further thread, as when RLIMIT_NPROC is reached. Root has no such limit."""
 
 import threading
 

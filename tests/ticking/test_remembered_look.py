@@ -1,4 +1,4 @@
-"""A remembered look lets a tick rest only where nothing has changed and nothing is due; any doubt is a full look."""
+"""A remembered look lets a tick rest only if nothing has changed and nothing is due; any doubt leads to a full look."""
 
 import os
 from collections.abc import Callable, Mapping

@@ -13,7 +13,7 @@ from retake.sandbox import Sandbox
 
 @pytest.fixture(autouse=True)
 def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Loopback is asked directly, whatever the machine's own settings are."""
+    """Reach loopback without proxies, whatever the machine's own settings are."""
     monkeypatch.setenv("NO_PROXY", "*")
     for name in ("RUNWAYML_BASE_URL", "RUNWAYML_API_SECRET", "RUNWAYML_CUSTOM_HEADERS"):
         monkeypatch.delenv(name, raising=False)
@@ -28,7 +28,7 @@ def vendor() -> Iterator[ScriptedVendor]:
 
 @pytest.fixture
 def deaf_url() -> Iterator[str]:
-    """An address that takes no connection and refuses none: its queue of callers is full."""
+    """Yield an address that neither accepts nor refuses connections: its backlog is full."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
@@ -44,7 +44,7 @@ def deaf_url() -> Iterator[str]:
 
 @pytest.fixture
 def diagnosed() -> Iterator[io.StringIO]:
-    """Every record of level DEBUG and above, as logged in the diagnostic mode."""
+    """Yield all records from level DEBUG, as logged in the diagnostic mode."""
     root, stream = logging.getLogger(), io.StringIO()
     handlers, level, raising = root.handlers[:], root.level, logging.raiseExceptions
     setup_logging(stream, human=False, level="DEBUG", environ={"RETAKE_DIAGNOSE": "1"})

@@ -7,12 +7,12 @@ _FAULTS = {"no answer in time": "hang", "connection cut": "cut-before", "200 HTM
 
 
 def rows(title: str) -> list[tuple[str, ...]]:
-    """The rows of the table in a section."""
+    """Return the rows of the table in a section."""
     section = DOC.read_text("utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in section.splitlines() if "|" in line]
     return cells[2:]
 
 
 def fault_of(what: str) -> str:
-    """The sandbox's fault for what happens in a row: "403 quotaExceeded" is 403-quotaExceeded."""
+    """Return the sandbox's fault for what happens in a row: "403 quotaExceeded" is 403-quotaExceeded."""
     return _FAULTS.get(what) or what.replace(" ", "-")

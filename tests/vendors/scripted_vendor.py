@@ -1,4 +1,4 @@
-"""A vendor that does exactly what a test says: a loopback server on real sockets, one scripted act a request."""
+"""A scripted vendor: a loopback server on real sockets that performs one act per request."""
 
 import json
 import socket
@@ -10,8 +10,8 @@ from typing import Any
 
 from loopback import LoopbackServer
 
-WAIT_S = 120.0  # how long an act may keep a test that forgot it
-LONG_S = 60.0  # a guard against hanging, not a measure
+WAIT_S = 120.0  # limits an act that the test forgot to end
+LONG_S = 60.0  # a guard against hanging, not a measurement
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ Act = Callable[[socket.socket, threading.Event], None]
 
 
 def says(status: int, body: bytes | str | dict | list = b"", **headers: str) -> Act:
-    """Answer with `body` (JSON if it is an object or list); header names are written with «_» for «-»."""
+    """Answer with `body` (JSON if it is an object or list); write header names with «_» instead of «-»."""
     if isinstance(body, (dict, list)):
         headers.setdefault("Content_Type", "application/json")
         body = json.dumps(body)
@@ -44,27 +44,27 @@ def says(status: int, body: bytes | str | dict | list = b"", **headers: str) -> 
 
 
 def page(status: int) -> Act:
-    """Answer with a page of HTML, as gateways do."""
+    """Answer with an HTML page, as gateways do."""
     return says(status, "<html><body>nginx</body></html>", Content_Type="text/html")
 
 
 def cut(connection: socket.socket, _stop: threading.Event) -> None:
-    """Reset the connection without a word."""
+    """Reset the connection without an answer."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 def cut_midway(connection: socket.socket, _stop: threading.Event) -> None:
-    """Promise a hundred bytes, send ten, and close."""
+    """Announce a hundred bytes, send ten, and close."""
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: 100\r\n\r\n" + b"0123456789")
 
 
 def hang(_connection: socket.socket, stop: threading.Event) -> None:
-    """Say nothing until the test is over."""
+    """Send nothing until the test is over."""
     stop.wait(WAIT_S)
 
 
 def drip(connection: socket.socket, stop: threading.Event) -> None:
-    """Answer a byte at a time, for ever, never silent for long."""
+    """Send an answer byte by byte, for ever, never pausing for long."""
     connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: image/png\r\nContent-Length: 1000000\r\n\r\n")
     for _ in range(int(WAIT_S / 0.02)):
         if stop.wait(0.02):
@@ -73,7 +73,7 @@ def drip(connection: socket.socket, stop: threading.Event) -> None:
 
 
 class ScriptedVendor(LoopbackServer):
-    """Serves `script`, an act a request; a request beyond its end is cut, so that a retry cannot pass unseen."""
+    """Serves `script`, one act per request; a request beyond its end is cut, so no retry goes unnoticed."""
 
     def __init__(self) -> None:
         self.script: list[Act] = []
@@ -97,6 +97,6 @@ def _read(connection: socket.socket) -> Seen:
 
 
 def closed_port() -> str:
-    """The URL of a port where nobody listens."""
+    """Return the URL of a port where nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return f"http://127.0.0.1:{listener.getsockname()[1]}"

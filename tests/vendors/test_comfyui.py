@@ -196,7 +196,7 @@ def test_what_is_to_be_done_meanwhile_is_done_and_may_end_the_wait(comfy: ComfyS
             server.wait(PROMPT, events, timeout_s=60, meanwhile=stop)
 
 
-# --- what servers answer --------------------------------------------------------------------------------------------
+# --- the answers of servers -----------------------------------------------------------------------------------------
 
 NOTHING = says(200, {})
 EMPTY = says(200, {"queue_running": [], "queue_pending": []})
@@ -354,12 +354,12 @@ def test_an_error_is_what_the_table_says(
     assert "sig=" not in str(error)
 
 
-# --- what servers tell ----------------------------------------------------------------------------------------------
+# --- the messages of servers ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def telling() -> Iterator[Callable[[Callable[[ServerConnection], None]], str]]:
-    """Starts servers whose WebSocket does what a test says, and returns their URLs."""
+    """Yield a function that starts a server with a scripted WebSocket, and returns its URL."""
     started = []
 
     def start(act: Callable[[ServerConnection], None]) -> str:

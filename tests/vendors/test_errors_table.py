@@ -1,4 +1,4 @@
-"""docs/errors.md, row by row, played to the real clients."""
+"""docs/errors.md, row by row, against the real clients."""
 
 import gzip
 import re
@@ -134,7 +134,7 @@ def act_for(call: str, what: str) -> Act:
 
 
 def timeout_for(what: str) -> float:
-    """How long a client waits: where it must not get what it waits for, still long enough to have sent its request."""
+    """Return how long a client waits: without an answer, still long enough to have sent its request."""
     if what == "no connection in time":
         return 0.1
     return 1.0 if what.endswith("in time") else LONG_S
@@ -152,7 +152,7 @@ def url_for(what: str, vendor: ScriptedVendor, deaf_url: str) -> str:
 
 @pytest.fixture
 def _no_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine whose name server knows loopback alone."""
+    """Simulate a name server that knows loopback alone."""
     resolve = socket.getaddrinfo
 
     def answer(host: str, *args: Any, **kwargs: Any) -> Any:
@@ -164,7 +164,7 @@ def _no_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_of(call: str, title: str) -> list[tuple[str, ...]]:
-    """The rows that hold for `call`: those of its vendor, and the common ones that none of these replaces."""
+    """Return the rows that apply to `call`: those of its vendor, and the common ones that they do not replace."""
     table = [(*row[0].rpartition(": ")[::2], *row[1:]) for row in rows(title)]
     own = [row[1:] for row in table if row[0] and call.startswith(row[0])]
     return own + [row[1:] for row in table if not row[0] and row[1] not in [what for what, *_ in own]]

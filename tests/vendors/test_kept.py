@@ -1,4 +1,4 @@
-"""Questions over kept connections: few connections, the same answers, and no server holds one up for long."""
+"""Requests over kept connections: few connections, the same answers, and no server holds one up for long."""
 
 import gzip
 import socket
@@ -21,11 +21,11 @@ from retake.vendors.runway import Runway
 
 OK = b'HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{"ok":true}'
 Serve = Callable[[socket.socket, int], bool]
-"""Answers the nth question of all; returns whether the connection stays open."""
+"""Answers the nth request of all; returns whether the connection stays open."""
 
 
 class Vendor(LoopbackServer):
-    """Answers questions by `serve`, and counts them and the connections they came by."""
+    """A vendor that answers with `serve`, and counts requests and connections."""
 
     def __init__(self, serve: Serve) -> None:
         self._serve_one, self.connections, self.questions = serve, 0, 0
@@ -83,7 +83,7 @@ def test_a_question_on_a_connection_that_was_closed_is_asked_again(kept: KeptCon
     with closing(Vendor(answering(OK, stays=False))) as vendor:
         for _ in range(3):
             assert ask(kept, vendor).status == 200
-            time.sleep(0.05)  # so that the end has arrived, or not: both are answered
+            time.sleep(0.05)  # so that the end has arrived, or not: both are handled
         assert vendor.connections >= 3
 
 
@@ -175,7 +175,7 @@ def test_what_is_no_whole_answer_is_told(kept: KeptConnections, answer: bytes, c
         assert caught.value.code == code
         with pytest.raises(NoReply):
             ask(kept, vendor)
-        assert vendor.connections >= 2, "what failed is not used again"
+        assert vendor.connections >= 2, "a failed connection is not used again"
 
 
 @pytest.mark.parametrize("url", ["http://[::1", "http://vendor.example:99999", "http://ven dor.example", "http://%zz"])

@@ -1,4 +1,4 @@
-"""Polls go without requests, and whatever goes wrong is told in the same words as by requests."""
+"""Polls do not use requests, but whatever goes wrong is reported in the same words."""
 
 import subprocess
 import sys

@@ -25,7 +25,7 @@ def test_a_download_takes_as_much_memory_whatever_its_size(vendor: ScriptedVendo
         assert (tmp_path / "film").stat().st_size == size
         return most
 
-    peak(MB)  # what is imported late is imported
+    peak(MB)  # loads lazy imports
     assert peak(40 * MB) < peak(MB) + 2 * MB
 
 

@@ -1,4 +1,4 @@
-"""What the diagnostic mode shows of requests: shapes, and no values."""
+"""Requests in the diagnostic mode: shapes are shown, values are not."""
 
 import logging
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from retake.vendors.diagnosis import diagnosed
 
 
 class Heard(logging.Handler):
-    """What was logged, as it was formatted."""
+    """Collects formatted log records."""
 
     def __init__(self) -> None:
         super().__init__()

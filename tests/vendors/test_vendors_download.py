@@ -13,7 +13,7 @@ SIGNED = "/cat.png?X-Amz-Signature=abcdef"
 
 
 class SavingDownloader(HttpDownloader):
-    """Downloads into a file, of which it returns the content."""
+    """Downloads into a file, and returns its content."""
 
     def download(self, url: str, max_bytes: int | None = None) -> bytes:
         file = BytesIO()
@@ -75,7 +75,7 @@ def test_redirects_without_end_are_left(vendor: ScriptedVendor) -> None:
 def test_only_http_links_are_followed(url: str, vendor: ScriptedVendor) -> None:
     assert failure(url, HttpDownloader(5.0)).code is Code.BAD_ANSWER
     vendor.script = [says(302, Location=url or "file:")]
-    if url not in ("cat.png", "http://"):  # as redirects, these lead to somewhere near the first link
+    if url not in ("cat.png", "http://"):  # as redirects, these resolve against the first link
         assert failure(vendor.url + "/a", HttpDownloader(5.0)).code is Code.BAD_ANSWER
         assert len(vendor.seen) == 1
 

@@ -1,4 +1,4 @@
-"""Asking a vendor how it is: free, by the real clients, and classified like any other question."""
+"""The health check of a vendor: free, with the real clients, and classified like any other question."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -79,7 +79,7 @@ FAULTS = {
     "404-html": Code.BAD_ANSWER,
     "cut-before": Code.NETWORK,
     "hang": Code.TIMEOUT,
-    "not-json": Code.BAD_ANSWER,  # of a call that is carried out; LegNext is asked for what is not there
+    "not-json": Code.BAD_ANSWER,  # for calls that are carried out; LegNext is asked for something that does not exist
 }
 
 

@@ -28,7 +28,7 @@ def submit(api: JsonApi, url: str) -> object:
 
 
 class Broken(HTTPAdapter):
-    """Fails as `error` says, and remembers what it was given."""
+    """Fails with `error`, and remembers its arguments."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -135,7 +135,7 @@ def test_a_call_for_which_no_thread_can_be_started_was_not_made(
 
 
 def test_an_exception_in_the_thread_that_waits_cuts_the_call(vendor: ScriptedVendor) -> None:
-    """Ctrl-C in the middle of a call: nothing goes on behind it."""
+    """Ctrl-C in the middle of a call: nothing continues in the background."""
     vendor.script = [drip]
     cutters: list[Cutter] = []
 
@@ -161,12 +161,12 @@ def test_a_connection_that_comes_after_the_call_is_over_is_closed() -> None:
         with pytest.raises(TimeoutError):
             cutter.watch(connection)
         assert connection.fileno() == -1
-        assert other.recv(1) == b"", "the other side is told"
+        assert other.recv(1) == b"", "the other side is notified"
 
 
 @pytest.mark.parametrize("location", ["http://[::1", "http://", "nowhere", "ftp://x", "http://ex..ample"])
 def test_a_redirect_to_nowhere_may_still_have_been_paid_for(location: str, vendor: ScriptedVendor) -> None:
-    """requests looks into a redirect even when told not to follow it, and then fails as if nothing had been sent."""
+    """requests follows a redirect internally even when told not to, and then fails as if nothing had been sent."""
     vendor.script = [says(307, "moved", Location=location)]
     with pytest.raises(OutcomeUnknown) as caught:
         submit(api(), vendor.url)

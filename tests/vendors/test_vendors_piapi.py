@@ -188,7 +188,7 @@ def test_a_task_of_another_time_is_no_match(created_at: object, vendor: Scripted
 
 @pytest.mark.parametrize("hours", [-30, -2, 2, 24 * 365 * 50])
 def test_where_our_clock_is_wrong_a_lost_task_is_found_by_the_vendors(hours: int, vendor: ScriptedVendor) -> None:
-    """`hours` is how far the vendor's clock is ahead of ours, which wrote the time of the call."""
+    """`hours` is how far the vendor's clock is ahead of ours, which recorded the time of the call."""
     now = datetime.now(UTC) + timedelta(hours=hours)
     made_at = stamp(parse_stamp(ASKED_AT) + timedelta(hours=hours))
     vendor.script = [

@@ -9,7 +9,7 @@ SINGLES = [f"https://cdn/{n}.png" for n in range(1, 5)]
 
 
 class Links:
-    """Downloads a link as its own name."""
+    """Returns a link as the download of itself."""
 
     def download(self, url: str, max_bytes: int | None = None) -> bytes:
         return url.encode()

@@ -127,7 +127,7 @@ def test_a_result_is_the_vendors_own_object(vendor: ScriptedVendor) -> None:
 
 
 def test_a_failed_task_without_its_cost_is_still_a_failed_task(vendor: ScriptedVendor) -> None:
-    """The SDK's own parser takes such an answer for a pending task."""
+    """The SDK's own parser mistakes such an answer for a pending task."""
     vendor.script = [says(200, {"id": "r-1", "status": "FAILED", "failure": "No luck", "failureCode": "INTERNAL"})]
     failure = client(vendor.url).poll("r-1").failure
     assert failure is not None

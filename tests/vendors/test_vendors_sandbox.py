@@ -1,6 +1,6 @@
-"""The real clients against the sandbox: each fault of its grammar, and what the client makes of it.
+"""The real clients against the sandbox: each fault of its grammar, and how the client classifies it.
 
-What the sandbox has in its books decides: an error that says «not carried out» must not stand beside a bill.
+The sandbox's books decide: an error that says «not carried out» must not coincide with a bill.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,10 +26,10 @@ PIXEL = (
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
 CHANNELS = ("slack", "pagerduty", "sms", "telegram", "webhook")
-"""Calls of channels: tests/alerts/test_channels_sandbox.py looks at them."""
+"""Calls of channels, tested in tests/alerts/test_channels_sandbox.py."""
 
 MUSIC = ("updates", "token", "youtube", "upload.start", "upload.put", "upload.ask", "thumbnail")
-"""Calls of Telegram and YouTube: test_telegram.py and test_youtube.py look at them."""
+"""Calls of Telegram and YouTube, tested in test_telegram.py and test_youtube.py."""
 
 STATUSES = ("400", "401", "403", "408", "409", "429", "500")
 PAGES = ("403-html", "502-html")
@@ -85,7 +85,7 @@ def paid(sandbox: Sandbox, kind: str, timeout_s: float, seller: str) -> Callable
 
 
 def free(sandbox: Sandbox, kind: str, seller: str) -> Callable[[float], Any]:
-    """A call that may be repeated, given how long it may take."""
+    """Return a repeatable call, given how long it may take."""
     if kind == "poll":
         task_id = runway(sandbox).create(PIXEL, "a cat walks")
         return lambda timeout_s: runway(sandbox, timeout_s).poll(task_id)
@@ -98,7 +98,7 @@ def free(sandbox: Sandbox, kind: str, seller: str) -> Callable[[float], Any]:
 
 
 def patience(fault: str) -> float:
-    """How long a client waits: where no answer comes, still long enough to have sent its request."""
+    """Return how long a client waits: without an answer, still long enough to have sent its request."""
     return 1.0 if fault.startswith("hang") else LONG_S
 
 
@@ -142,7 +142,7 @@ def test_a_free_call_that_failed_is_a_failed_poll(kind: str, seller: str, fault:
 
     mendable = kind == "download" or fault not in ("401", "402", "403", "403-html", "quota")
     assert caught.value.error_class == ("A" if mendable else "C"), str(caught.value)
-    assert call(LONG_S)  # the fault is over: the same question has its answer
+    assert call(LONG_S)  # the fault is over: the same question is answered
 
 
 def test_every_kind_of_call_is_looked_at() -> None:

@@ -87,7 +87,7 @@ def test_a_lifetime_that_is_none_is_a_bad_answer_or_ignored(vendor: ScriptedVend
         scripted(vendor).find("x")
 
 
-# --- what is there ----------------------------------------------------------------------------------------------------
+# --- existing videos --------------------------------------------------------------------------------------------------
 
 
 def test_a_video_is_found_by_the_last_line_of_its_description(site: Site) -> None:

@@ -1,4 +1,4 @@
-"""Uploads to YouTube over real HTTP, against the sandbox: at most one video, whatever happens on the way."""
+"""Uploads to YouTube over real HTTP, against the sandbox: at most one video, whatever happens in between."""
 
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,4 +1,4 @@
-"""A sandbox's YouTube as tests see it, a video to upload, and clients."""
+"""A sandbox's YouTube as tests see it, with clients and a video to upload."""
 
 from scripted_vendor import LONG_S, ScriptedVendor, says
 
@@ -25,7 +25,7 @@ class Video:
 
 
 class Hooks:
-    """Notes what it is told, and stops at the call named `stop` ("check#3")."""
+    """Records its calls, and stops at the one named `stop` ("check#3")."""
 
     def __init__(self, stop: str = "") -> None:
         self.told: list[str] = []
@@ -49,7 +49,7 @@ class Hooks:
 
 
 class Site:
-    """A sandbox, seen from the beginning of a test."""
+    """A sandbox, observed from the beginning of a test."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self.sandbox, self.order, self.youtube = sandbox, sandbox.order, sandbox.youtube
@@ -84,5 +84,5 @@ def scripted(vendor: ScriptedVendor, timeout_s: float = 60.0) -> YouTube:
 
 
 def patience(fault: str) -> float:
-    """How long a client waits: where no answer comes, still long enough to have sent its request."""
+    """Return how long a client waits: without an answer, still long enough to have sent its request."""
     return 2.0 if fault.startswith("hang") else LONG_S

@@ -1,4 +1,4 @@
-"""What tests of acting on the dashboard share: a dashboard over a bucket in one of its states, and who uses it.
+"""Shared by the tests of orders on the dashboard: a dashboard on a bucket in one of its states, and its users.
 
 with dashboard(STATES["pictures failed"]()) as site:
     answer = site.press("retry", id=ID)          # in a browser that is signed in
@@ -37,7 +37,7 @@ PAGE = {"Accept": "text/html"}
 
 
 class Site(NamedTuple):
-    """A dashboard that is served, and two who use it."""
+    """A running dashboard and its two users."""
 
     url: str
     desk: Desk
@@ -49,7 +49,7 @@ class Site(NamedTuple):
         return self.desk.sessions.csrf(self.browser.cookies[COOKIE])
 
     def press(self, verb: str, headers: dict[str, str] | None = None, **fields: str | list[str]) -> httpx.Response:
-        """Send a form as a page of ours does; `csrf` is the session's unless it is given."""
+        """Send a form as one of our pages does; `csrf` is the session's unless given."""
         given = {"csrf": self.csrf, **fields}
         return self.browser.post(f"/actions/{verb}", data=given, headers={**PAGE, **(headers or {})})
 
@@ -57,7 +57,7 @@ class Site(NamedTuple):
         return self.program.post(f"/actions/{verb}", data=fields)
 
     def confirm(self, page: httpx.Response) -> httpx.Response:
-        """Press the button of a page that asks."""
+        """Press the button of a confirmation page."""
         from re import findall, search
 
         fields: dict[str, Any] = {}
@@ -72,13 +72,13 @@ class Site(NamedTuple):
 
 
 def done(answer: httpx.Response) -> str:
-    """What was done, of an answer that sends the browser back."""
+    """Return what was done, from an answer that redirects the browser back."""
     assert answer.status_code == 303, (answer.status_code, answer.text)
     return unquote(answer.cookies[DONE_COOKIE])
 
 
 def told(answer: httpx.Response) -> str:
-    """The sentence of a page that says what is wrong."""
+    """Return the error message on a page."""
     from html import unescape
 
     return unescape(answer.text.partition('role="alert">')[2].partition("</p>")[0])
@@ -93,7 +93,7 @@ def dashboard(
     bucket: Bucket | None = None,
     policies: dict[str, BreakerPolicy] | None = None,
 ) -> Iterator[Site]:
-    """Serve the dashboard of the world's bucket, or of `bucket` in its place."""
+    """Serve the dashboard of the world's bucket, or of `bucket` instead."""
     settings: Settings = world.settings._replace(channels=tuple(channels))
     with serving(bucket or world.bucket, settings, world.clock, read_only, policies) as site:
         yield site

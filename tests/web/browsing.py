@@ -1,4 +1,4 @@
-"""The real command `retake web` over a bucket in a directory, and a real browser (Chromium) that visits it."""
+"""The real command `retake web` on a bucket in a directory, and a real browser (Chromium) that visits it."""
 
 import json
 import os
@@ -24,7 +24,7 @@ PATHS = ("/", "/runs", "/dead-letters", "/spend", "/kpi", "/alerts", "/mode", "/
 
 
 class Dashboard(NamedTuple):
-    """A dashboard that is served by a process of its own."""
+    """A dashboard served by a process of its own."""
 
     url: str
     folder: Path
@@ -32,7 +32,7 @@ class Dashboard(NamedTuple):
 
     @property
     def environ(self) -> dict[str, str]:
-        """For a tick or a command beside it."""
+        """The environment for a tick or a command beside it."""
         return environment(self.folder)
 
 
@@ -50,7 +50,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def serving(folder: Path, *options: str, **settings: Mapping[str, object]) -> Iterator[Dashboard]:
-    """Serve the bucket that is in `folder`/bucket."""
+    """Serve the bucket in `folder`/bucket."""
     storage = {"url": f"file:{folder}/bucket"}
     (folder / "config.json").write_text(json.dumps({"STORAGE": storage, "WEB": {"look_seconds": 0.2}, **settings}))
     with (folder / "web.log").open("w") as log:
@@ -75,7 +75,7 @@ def serving(folder: Path, *options: str, **settings: Mapping[str, object]) -> It
 
 
 def starts(program: str | None) -> bool:
-    """Whether there is such a program and it is more than Ubuntu's advice to install a snap."""
+    """Return whether the program exists and is more than Ubuntu's advice to install a snap."""
     if not program or not os.path.exists(program):
         return False
     return subprocess.run([program, "--version"], capture_output=True, check=False).returncode == 0
@@ -83,7 +83,7 @@ def starts(program: str | None) -> bool:
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """The browser. Without it the test is skipped; on a build machine it fails."""
+    """Start the browser. If it is missing, skip the test; on a build machine, fail."""
     with sync_playwright() as playwright:
         program = next(filter(starts, [*map(shutil.which, NAMES), playwright.chromium.executable_path]), None)
         if program is None:

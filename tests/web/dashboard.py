@@ -1,4 +1,4 @@
-"""A dashboard over a bucket that real ticks have filled, reached by HTTP, and the console over the same bucket.
+"""A dashboard over HTTP on a bucket filled by real ticks, and the console on the same bucket.
 
 world = failed_world()
 with Board(world).serving() as board:
@@ -37,13 +37,13 @@ TOKEN = "a-token-of-the-tests"
 
 
 def forgetful_shelf() -> Shelf:
-    """A shelf that reads anew for each page. By its clock no read takes any time: a slow one would be kept for a while,
-    and on a busy machine any read may be slow."""
+    """Return a shelf that reads anew for each page. Its clock makes every read instantaneous: slow reads would be kept
+    for a while, and on a busy machine any read may be slow."""
     return Shelf(0.0, lambda: 0.0)
 
 
 class Board:
-    """A dashboard, without anything that was read before: `world` has its clock; `bucket` may be another one."""
+    """A dashboard with nothing read yet, on the clock of `world`; `bucket` may be another one."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Board:
             yield self
 
     def page(self, path: str, **options: Any) -> httpx.Response:
-        """What a browser gets that has signed in."""
+        """Return what a signed-in browser gets."""
         headers = {"Accept": "text/html", "Cookie": f"{COOKIE}={self.sessions.begin()}"}
         return self.http.get(path, headers=headers, **options)
 
@@ -88,12 +88,12 @@ class Board:
         return found.json()
 
     def console(self, command: click.Command, **options: Any) -> Any:
-        """The document of the console's command over the same bucket."""
+        """Return the document of the console's command on the same bucket."""
         return ask(command, self.context, **options).document
 
 
 def in_directory(world: World, folder: Path) -> Bucket:
-    """The same in a directory."""
+    """Copy the world's bucket into a directory."""
     bucket = DirectoryBucket(str(folder))
     for key, data in world.everything().items():
         bucket.write(key, data, ANY)

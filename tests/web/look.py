@@ -1,4 +1,4 @@
-"""python tests/web/look.py FOLDER: pictures of each page of the dashboard, on a phone and a desk, light and dark.
+"""python tests/web/look.py FOLDER: pictures of each page of the dashboard, on a phone and a desktop, light and dark.
 
 They are for people: look at them. Three channels have worked for two weeks, well and badly; one needs a person now.
 """
@@ -31,8 +31,8 @@ FAILURES = {"write": 0.02, "imagine": 0.04, "upscale": 0.08, "create": 0.04}
 
 
 def rich_world() -> World:
-    """Two weeks of three channels, up to now; then a picture that takes long, a refused key, an open breaker, alerts
-    and a degraded mode."""
+    """Return two weeks of three channels, up to now; then a slow picture, a refused key, an open breaker, alerts and a
+    degraded mode."""
     now, chance, shared = datetime.now(UTC).replace(microsecond=0), random.Random(7), World()
     shared.clock.moment = now - timedelta(days=14)
 

@@ -1,4 +1,4 @@
-"""Buttons: each verb done, refused in the console's words, and by nobody who may not."""
+"""Buttons: each order is carried out, refused in the console's words, and denied to those who may not give it."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def held() -> World:
 
 
 class Case:
-    """A verb: where it is done, what then is told, where it is refused, and how."""
+    """An order: where it is given, what is then shown, where it is refused, and how."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ def test_an_unlock_says_whose_lease_it_breaks_first() -> None:
         assert site.order("unlock").status_code == 409
         page = site.press("unlock")
         assert "This breaks the lease of story, held by host-a:17" in page.text
-        world.later(seconds=90)  # what is told of its last sign of life is another text by now
+        world.later(seconds=90)  # the text about its last sign of life has changed by now
         assert "the lease of story is broken" in done(site.confirm(page))
 
 
@@ -345,7 +345,7 @@ def test_two_taps_at_once_act_once(case: Case, in_memory: bool, tmp_path: Any) -
         for it in threads:
             it.join()
     statuses = sorted(it.status_code for it in answers)
-    twice = case.verb in ("acknowledge", "close")  # said again, it is the same
+    twice = case.verb in ("acknowledge", "close")  # repeated, they change nothing
     assert statuses[0] == 200
     assert set(statuses) <= {200, 409}
     assert statuses.count(200) == 1 or twice or len({it.text for it in answers if it.status_code == 200}) == 1
@@ -366,7 +366,7 @@ def test_a_worker_run_that_is_retried_twice_at_once_is_queued_once() -> None:
 def test_what_was_done_is_told_once() -> None:
     with dashboard(STATES["pictures failed"]()) as site:
         what = done(site.press("retry", id=ID))
-        other_tab = site.browser.get("/", headers={**PAGE, "HX-Request": "true"})  # it updates its parts meanwhile
+        other_tab = site.browser.get("/", headers={**PAGE, "HX-Request": "true"})  # it updates its parts
         assert "Done:" not in other_tab.text
         assert f"Done: {what}" in site.browser.get("/", headers=PAGE).text
         assert "Done:" not in site.browser.get("/", headers=PAGE).text

@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: for everybody, on a phone and on a desk, without scripts, live, and acting."""
+"""The dashboard in a real browser: accessible, on phone and desktop, without scripts, live, and acting."""
 
 import subprocess
 import sys
@@ -14,7 +14,7 @@ from dashboard import busy_world, in_directory
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, expect
 
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
-SMALLEST = 44  # pixels of what is tapped
+SMALLEST = 44  # pixels of a tap target
 WITHIN_MS = 30_000
 
 expect.set_options(timeout=WITHIN_MS)  # its own is 5 s
@@ -48,7 +48,7 @@ def page(context: BrowserContext) -> Page:
 
 
 def paths(page: Page, board: Dashboard) -> list[str]:
-    """Every kind of page, with a run and what else there is to be opened."""
+    """Return every kind of page, with a run and everything else that can be opened."""
     page.goto(f"{board.url}/runs")
     run = page.locator("#parts table a").first.get_attribute("href")
     assert run
@@ -56,7 +56,7 @@ def paths(page: Page, board: Dashboard) -> list[str]:
 
 
 def test_every_page_is_for_everybody(browser: Browser, board: Dashboard) -> None:
-    """axe finds nothing, nothing scrolls sideways, whatever is tapped is large enough, and no policy is violated."""
+    """axe finds nothing, nothing scrolls sideways, every tap target is large enough, and no policy is violated."""
     for viewport, scheme in ((PHONE, "dark"), (DESKTOP, "light")):
         with ExitStack() as stack:
             context = browser.new_context(viewport=viewport, color_scheme=scheme)  # type: ignore[arg-type]
@@ -73,7 +73,7 @@ def test_every_page_is_for_everybody(browser: Browser, board: Dashboard) -> None
 
 
 class Complaints:
-    """What the browser complains of, such as a violated policy."""
+    """Collects the browser's complaints, such as policy violations."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -145,7 +145,7 @@ def test_what_is_being_filled_in_is_kept_and_the_page_catches_up(page: Page, boa
 
 
 def test_a_page_that_asks_or_refuses_is_not_fetched_again(page: Page, board: Dashboard) -> None:
-    """A GET of an action is refused, which counted as a lost connection."""
+    """A GET of an action is refused, which used to count as a lost connection."""
     signed_in(page, board, "/dead-letters")
     page.get_by_role("checkbox").first.check()
     page.get_by_role("button", name="Drop").click()
@@ -158,16 +158,16 @@ def test_a_page_that_asks_or_refuses_is_not_fetched_again(page: Page, board: Das
 
 
 def fetched_again(page: Page) -> bool:
-    """Return whether the page is fetched again when it is told that something has changed."""
+    """Return whether the page is fetched again after the news that something has changed."""
     asked: list[str] = []
     page.on("request", lambda it: asked.append(it.url))
     page.evaluate("document.body.dispatchEvent(new CustomEvent('changed'))")
-    page.evaluate("fetch('/healthz').then((it) => it.status)")  # requests are told in their order
+    page.evaluate("fetch('/healthz').then((it) => it.status)")  # requests are reported in their order
     return page.url in asked
 
 
 def test_a_page_without_a_bucket_shows_all_of_itself_once_the_bucket_is_back(page: Page, tmp_path: Path) -> None:
-    """Even if no look for changes has seen it away."""
+    """This holds even if no look for changes has seen it away."""
     in_directory(busy_world(), tmp_path / "bucket")
     bucket, away = tmp_path / "bucket", tmp_path / "away"
     with serving(tmp_path, WEB={"look_seconds": 3600}) as board:
@@ -271,7 +271,7 @@ def test_without_a_good_token_it_does_not_start(tmp_path: Path, token: str, told
 
 
 def command(board: Dashboard, *arguments: str) -> str:
-    """What the console's command prints beside the dashboard."""
+    """Return what the console's command prints beside the dashboard."""
     return subprocess.run(
         [sys.executable, "-m", "retake", *arguments],
         cwd=board.folder, env=board.environ, capture_output=True, text=True, check=True, timeout=60,

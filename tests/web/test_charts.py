@@ -1,4 +1,4 @@
-"""Charts: every shape within the picture, and the same in words."""
+"""Charts: every shape is within the picture, and words say the same."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Figures of many runs: they are counted in the background, and nobody waits until all are."""
+"""Figures of many runs: they are counted in the background, and nobody waits until all are counted."""
 
 import threading
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from retake.web import kpi as module
 
 
 class Halted(CountingBucket):
-    """A bucket in which the third run that is read keeps its reader waiting."""
+    """A bucket in which reading the third run blocks."""
 
     def __init__(self, bucket: Bucket) -> None:
         super().__init__(bucket)

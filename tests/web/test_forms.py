@@ -1,4 +1,4 @@
-"""Who may press buttons, and what becomes of forms that are none of ours."""
+"""Who may press buttons, and what happens to foreign forms."""
 
 import socket
 from collections.abc import Iterator
@@ -14,12 +14,12 @@ from test_actions import letters
 from retake.web.sessions import COOKIE
 from retake.web.verbs import VERBS
 
-# --- bodies that do not come ----------------------------------------------------------------------------------------
+# --- incomplete bodies ------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def half_a_form() -> Iterator[socket.socket]:
-    """A client that announces a form to /login, where anyone may send one, and sends half of it."""
+    """Open a client that announces a form to /login, where anyone may send one, and sends half of it."""
     with dashboard(STATES["pictures failed"]()) as site:
         place = urlsplit(site.url)
         with socket.create_connection((place.hostname or "", place.port or 0), 20) as client:
@@ -44,7 +44,7 @@ def test_a_client_that_goes_in_the_middle_of_a_form_is_no_bug(capsys: pytest.Cap
 
 
 def forbidden(site: Site, world: World, **changed: Any) -> None:
-    """Every verb, as an attacker sends it: 403, and nothing is changed."""
+    """Send every order as an attacker would: 403, and nothing is changed."""
     before = world.everything()
     fields = changed.pop("fields", {})
     for verb in VERBS:

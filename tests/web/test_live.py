@@ -43,7 +43,7 @@ class Eyes:
 
 
 async def following(events: AsyncIterator[str]) -> str:
-    """The next event that is no comment."""
+    """Return the next event that is not a comment."""
     async with asyncio.timeout(30):
         async for event in events:
             if event.startswith("event:"):

@@ -1,4 +1,4 @@
-"""Pictures and videos of generations over HTTP: from everywhere a generation's files are, and nothing else."""
+"""Pictures and videos of generations over HTTP: from every place that holds a generation's files, and nothing else."""
 
 import os
 import socket
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def site(folder: Path) -> Iterator[Site]:
-    """A directory with one generation, its documents, and a secret outside."""
+    """Serve a directory with one generation, its documents, and a secret outside."""
     bucket = DirectoryBucket(str(folder))
     for key, data in {
         f"666/{ID}.png": PICTURE,
@@ -165,7 +165,7 @@ def test_a_look_at_its_head_reads_nothing_of_it(site: Site) -> None:
     ],
 )
 def test_nothing_else_of_the_bucket_is_served(site: Site, path: str) -> None:
-    """Written to the socket as it stands: clients of HTTP would clean it up."""
+    """Written to the socket as it is: HTTP clients would normalise it."""
     address = urlsplit(site.url)
     request = (
         f"GET {path} HTTP/1.1\r\nHost: {address.netloc}\r\nAuthorization: Bearer {TOKEN}\r\nConnection: close\r\n\r\n"
@@ -222,7 +222,7 @@ def test_a_file_that_a_tick_moves_meanwhile_is_read_on_where_it_is_then() -> Non
 
 
 class Losing(MemoryBucket):
-    """A bucket in which a file is gone once it was found."""
+    """A bucket in which a file disappears once it was found."""
 
     def read_range(self, key: str, first: int, last: int) -> bytes:
         self.delete(key)

@@ -1,4 +1,4 @@
-"""The pages that show: the same documents as the console's, what people see of them, and what no page does."""
+"""The read-only pages: the same documents as the console's, what people see of them, and what no page does."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Board]:
 
 
 class Elements(HTMLParser):
-    """The elements of a page with their attributes, and those that are open at its end."""
+    """The elements of a page with their attributes, and those still open at its end."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -232,7 +232,7 @@ def test_long_lists_have_pages() -> None:
         assert 'hx-get="/runs?page=2&amp;status=cancelled"' in text
 
 
-# --- what does not fit ------------------------------------------------------------------------------------------------
+# --- odd values -------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_there_is_not_found(board: Board) -> None:
@@ -382,7 +382,7 @@ def test_no_secret_is_on_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
                 ]
 
 
-# --- what a look costs, and what it never does ------------------------------------------------------------------------
+# --- the cost of a page, and what it never does -----------------------------------------------------------------------
 
 
 def test_looking_changes_nothing() -> None:

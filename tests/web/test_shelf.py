@@ -76,7 +76,7 @@ def test_a_read_that_hangs_is_told_and_its_result_is_found_later(shelf: Shelf, m
         shelf.get("a", lambda: release.wait(30) and "late")
     release.set()
     monkeypatch.setattr(module, "READ_S", 30.0)
-    assert shelf.get("a", lambda: pytest.fail("it is read already")) == "late"
+    assert shelf.get("a", lambda: pytest.fail("it was already read")) == "late"
 
 
 def test_what_was_read_is_bounded(shelf: Shelf) -> None:
@@ -104,7 +104,7 @@ def test_a_slow_read_shows_what_was_read_before_while_it_is_made_again() -> None
         pass
     assert shelf.get("key", read) == "second"
     shelf.forget()
-    assert shelf.get("key", read) == "third", "something has changed: nothing old is shown"
+    assert shelf.get("key", read) == "third", "something has changed, so nothing old is shown"
     shelf.close()
 
 

@@ -1,4 +1,4 @@
-"""Who gets in, by which host, and what every answer carries: over real HTTP."""
+"""Who gets in, under which host, and the headers of every answer, over real HTTP."""
 
 import re
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ PLACE = "file:/srv/secret-channel"
 
 
 class Door:
-    """A dashboard over an empty bucket, with a clock of its own."""
+    """A dashboard on an empty bucket, with its own clock."""
 
     def __init__(self) -> None:
         self.clock, self.seconds = FakeClock(), 0.0
@@ -240,7 +240,7 @@ def test_health_is_also_that_of_the_buckets_folder_and_of_a_ledger_in_a_database
     storage = Settings().storage._replace(url=f"file:{folder}", ledger=f"sqlite:{ledger}")
     world = World(DirectoryBucket(folder))
     with Board(world, settings=Settings(storage=storage)).serving() as board:
-        assert board.http.get("/healthz").status_code == 200  # the first tick will make it
+        assert board.http.get("/healthz").status_code == 200  # the first tick will create it
         folder.mkdir()
         assert board.http.get("/healthz").status_code == 200
         folder.rename(tmp_path / "away")
