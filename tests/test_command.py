@@ -96,7 +96,7 @@ def test_a_tick_compiles_no_annotation() -> None:
 
 
 @pytest.mark.parametrize("command", ["robots list", "robots list --json", "--help", "tick --help"])
-def test_a_closed_stdout_takes_nothing_and_a_full_one_is_told(command: str) -> None:
+def test_a_closed_stdout_takes_nothing_and_a_full_one_is_reported(command: str) -> None:
     began = [sys.executable, "-m", "retake", *command.split()]
     closed = subprocess.run(
         ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *began], cwd=ROOT, stderr=subprocess.PIPE, timeout=60, check=False

@@ -30,7 +30,7 @@ def test_in_a_checkout_its_own_files_count() -> None:
 
 
 @pytest.mark.parametrize("beside", ["config", None])
-def test_an_installed_package_has_its_files_with_it_whatever_lies_beside_it(tmp_path: Path, beside: str | None) -> None:
+def test_an_installed_package_has_its_files_with_it_whatever_is_beside_it(tmp_path: Path, beside: str | None) -> None:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "retake", tmp_path / "retake", ignore=ignored)
     if beside:

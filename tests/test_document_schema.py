@@ -119,7 +119,7 @@ LETTER = {"failed_at_utc": "2026-01-01T00:00:00Z", "last_error": None, "files": 
         ("dead_letter", {**LETTER, "paid_calls": [{"step": 1}]}, ("paid_calls.step", "1 is not a text (item 1)")),
     ],
 )
-def test_a_fault_is_told_in_words(name: str, document: object, fault: tuple[str, str]) -> None:
+def test_a_fault_is_reported_in_words(name: str, document: object, fault: tuple[str, str]) -> None:
     assert why(name, document) == fault
 
 

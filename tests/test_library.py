@@ -167,7 +167,7 @@ def test_the_cap_stops_the_next_paid_call(bucket: str, tmp_path: Path) -> None:
         assert bills(url) == ["a", "b", "c", "d"]
 
 
-def test_a_vendor_that_is_not_there_has_billed_nothing(tmp_path: Path) -> None:
+def test_a_missing_vendor_has_billed_nothing(tmp_path: Path) -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as gone:
         url = f"http://127.0.0.1:{gone.getsockname()[1]}"
     code, output = ended("paid_call.py", "--vendor", url, folder=tmp_path)
@@ -183,7 +183,7 @@ def test_a_second_process_waits_its_turn(tmp_path: Path) -> None:
         first.kill()
 
 
-def test_a_document_that_makes_no_sense_is_named(tmp_path: Path) -> None:
+def test_an_invalid_document_is_named(tmp_path: Path) -> None:
     open_bucket(f"file:{tmp_path}/bucket").write("paid/posters/state.json", b"{", ANY)
     code, output = ended("paid_call.py", "--bucket", f"file:{tmp_path}/bucket", folder=tmp_path)
     assert (code, "paid/posters/state.json" in output) == (65, True), output

@@ -90,7 +90,7 @@ def test_an_older_python_is_refused_with_what_to_install(checkout: Path, tmp_pat
     assert not (checkout / ".venv").exists()
 
 
-def test_a_python_that_is_not_there_is_named(checkout: Path) -> None:
+def test_a_missing_python_is_named(checkout: Path) -> None:
     done = make(checkout, "run", "PYTHON=python3.99")
     assert done.returncode != 0
     assert len(ours(done)) == 1

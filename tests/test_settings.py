@@ -403,7 +403,7 @@ def test_a_secret_in_the_wrong_place_is_not_repeated(load: Load) -> None:
         ("[" * 100_000, "the settings file is invalid"),
     ],
 )
-def test_what_is_no_settings_file_is_said_with_its_name(load: Load, content: str | bytes, told: str) -> None:
+def test_what_is_no_settings_file_is_reported_with_its_name(load: Load, content: str | bytes, told: str) -> None:
     with pytest.raises(SettingsError, match=r"settings\.json") as caught:
         load(content)
     assert told in str(caught.value)

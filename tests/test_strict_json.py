@@ -74,7 +74,7 @@ def test_a_lone_surrogate_makes_the_document_ascii() -> None:
     assert encode(["é\ud800", {}, []]) == b'[\n  "\\u00e9\\ud800",\n  {},\n  []\n]\n'
 
 
-def test_each_encoding_of_json_is_read_and_any_other_is_told() -> None:
+def test_each_encoding_of_json_is_read_and_any_other_is_reported() -> None:
     for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-32"):
         assert parse('{"é": "\N{SNOWMAN}"}'.encode(encoding)) == {"é": "\N{SNOWMAN}"}
     with pytest.raises(ValueError) as refused:

@@ -118,7 +118,7 @@ def test_a_beginning_is_no_longer_than_it_says_and_cut_between_words() -> None:
     assert beginning("z" * 8192) == "z" * 8192
 
 
-def test_a_vendors_error_of_a_megabyte_is_told_in_no_time() -> None:
+def test_a_vendors_error_of_a_megabyte_is_reported_in_no_time() -> None:
     vendor = Vendor("V", "V_KEY", own_words, "secret-key")
     begun = time.process_time()
     text = quote("http://a" * 2**17 + "secret-key", vendor.secret)

@@ -70,7 +70,7 @@ def test_messages_of_a_channel_arrive_in_their_order() -> None:
     assert [event for _, event, _ in world.service.taken[5:]] == ["resolve"] * 5
 
 
-def test_what_grows_worse_within_the_second_in_which_it_is_being_sent_is_told() -> None:
+def test_what_grows_worse_within_the_second_in_which_it_is_being_sent_is_reported() -> None:
     world, grown = DeliveryWorld(), threading.Event()
 
     def slowly() -> Sent:
@@ -276,7 +276,7 @@ def test_the_queue_of_a_channel_that_is_away_for_a_week_stays_small(minutes: int
 SMS = {"kind": "sms", "account": "A", "from": "1", "to": ["2"], "hours": "any", "levels": ["warning"]}
 
 
-def test_what_began_and_ended_while_a_channel_was_away_is_told_once_with_its_end() -> None:
+def test_what_began_and_ended_while_a_channel_was_away_is_reported_once_with_its_end() -> None:
     world = DeliveryWorld()
     world.service.plan("all", FAILED, FAILED)
     world.tick(failing())
@@ -287,7 +287,7 @@ def test_what_began_and_ended_while_a_channel_was_away_is_told_once_with_its_end
     assert world.service.events() == ["trigger", "resolve"]
 
 
-def test_the_end_of_an_alert_that_was_told_is_told_whatever_comes_after_it() -> None:
+def test_the_end_of_an_alert_that_was_told_is_reported_whatever_comes_after_it() -> None:
     world = DeliveryWorld()
     world.tick(failing(1))
     world.service.plan("all", FAILED)
@@ -301,7 +301,7 @@ def test_the_end_of_an_alert_that_was_told_is_told_whatever_comes_after_it() -> 
     assert world.service.events()[:3] == ["trigger", "resolve", "trigger"]
 
 
-def test_the_end_of_an_alert_that_was_told_is_told_although_it_grew_worse_while_the_channel_was_away() -> None:
+def test_the_end_of_an_alert_that_was_told_is_reported_although_it_grew_worse_while_the_channel_was_away() -> None:
     world = DeliveryWorld(channels={"all": {"kind": "pagerduty", "levels": ["warning", "error"], "hours": "any"}})
     world.tick(failing(1))
     first = world.board.alerts["step_failing/imagine"].id
@@ -318,7 +318,7 @@ def test_the_end_of_an_alert_that_was_told_is_told_although_it_grew_worse_while_
     assert ("all", "resolve", first) in world.service.subjects
 
 
-def test_the_end_of_an_alert_is_told_although_nobody_knows_whether_its_beginning_was(hang: Hang) -> None:
+def test_the_end_of_an_alert_is_reported_although_nobody_knows_whether_its_beginning_was(hang: Hang) -> None:
     world = DeliveryWorld()
     world.service.plan("all", hang)
     world.look(failing(1))
@@ -377,7 +377,7 @@ def test_a_try_without_a_result_counts_as_a_failed_one(hang: Hang) -> None:
     assert world.queue().next_at == "2026-03-02T10:04:30Z"  # 240 s after 10:00:30
 
 
-def test_a_queue_that_takes_longer_than_a_tick_waits_comes_to_its_end(hang: Hang) -> None:
+def test_a_queue_that_takes_longer_than_a_tick_waits_ends(hang: Hang) -> None:
     """Each delivered message is saved at once, so the next tick does not send it again."""
     world, names = DeliveryWorld(), "abcdefg"
     world.look(*(cause(name) for name in names))

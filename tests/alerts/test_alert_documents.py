@@ -111,9 +111,7 @@ def rewrite(world: DeliveryWorld, change: Callable[[Any], object]) -> None:
 
 @pytest.mark.parametrize("field", ["level", "link", "pipelines"])
 @pytest.mark.parametrize("value", [None, -1, ["x"], {"x": 1}], ids=str)
-def test_a_message_is_sent_without_a_part_that_makes_no_sense(
-    field: str, value: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_is_sent_without_an_invalid_part(field: str, value: object, monkeypatch: pytest.MonkeyPatch) -> None:
     posted: list[object] = []
 
     def take(*request: object, **more: Any) -> Reply:
@@ -146,7 +144,7 @@ DESCRIPTION = (
     [*((field, it) for field in DESCRIPTION for it in (None, True, 404, [None], {"x": 1})), ("seen", {"story": 5})],
     ids=str,
 )
-def test_an_alert_is_told_without_a_part_that_makes_no_sense(field: str, value: object) -> None:
+def test_an_alert_is_reported_without_an_invalid_part(field: str, value: object) -> None:
     world = DeliveryWorld()
     world.tick(failing())
     rewrite(world, lambda board: board["alerts"][0].update({field: value}))
@@ -161,7 +159,7 @@ def test_an_alert_is_told_without_a_part_that_makes_no_sense(field: str, value: 
 
 
 @pytest.mark.parametrize("value", [None, 5, ["x"], {"x": 1}], ids=str)
-def test_what_is_known_of_a_channel_without_sense_is_not_known(value: object) -> None:
+def test_what_is_known_of_an_invalid_channel_is_ignored(value: object) -> None:
     world = DeliveryWorld()
     world.tick(failing())
     rewrite(world, lambda board: board["channels"]["all"].update(last_delivered_at=value, last_error=value))
@@ -170,7 +168,7 @@ def test_what_is_known_of_a_channel_without_sense_is_not_known(value: object) ->
     assert world.service.events() == ["trigger", "resolve"]
 
 
-def test_a_time_of_a_channel_that_is_none_is_named() -> None:
+def test_an_invalid_time_of_a_channel_is_named() -> None:
     world = DeliveryWorld()
     world.tick(failing())
     rewrite(world, lambda board: board["channels"]["all"].update(last_delivered_at="late"))

@@ -12,7 +12,7 @@ from retake.clock import stamp
 FAILING = condition()
 
 
-def test_what_is_new_is_told_and_what_is_gone_is_closed_and_told() -> None:
+def test_what_is_new_is_reported_and_what_is_gone_is_closed_and_told() -> None:
     world = AlertWorld()
     world.look(FAILING)
     assert (world.alert.state, world.alert.occurrences, world.alert.pipelines) == (OPEN, 1, ["story"])
@@ -53,7 +53,7 @@ def test_alerts_of_codes_that_were_not_looked_at_stay_as_they_are() -> None:
     assert world.alert.state == OPEN
 
 
-def test_what_nobody_acknowledged_is_told_again_every_15_minutes() -> None:
+def test_what_nobody_acknowledged_is_reported_again_every_15_minutes() -> None:
     telephone = {"kind": "sms", "account": "A", "from": "1", "to": ["2"]}
     world = AlertWorld(escalate=["boss"], channels={"all": {"kind": "webhook"}, "boss": telephone})
     world.look(FAILING)
@@ -92,7 +92,7 @@ def test_what_is_acknowledged_is_not_told_again_unless_it_grows_worse() -> None:
     assert (world.sent(), world.alert.level) == ([], "warning")
 
 
-def test_what_is_acknowledged_before_it_is_told_again_is_not_told() -> None:
+def test_what_is_acknowledged_before_it_is_reported_again_is_not_told() -> None:
     world = AlertWorld().look(condition())
     world.after(60).look()
     assert world.sent() == ["trigger", "resolve"]
@@ -116,7 +116,7 @@ def test_raised_again_within_five_minutes_it_is_the_same_and_is_told_when_they_a
     assert world.sent() == ["trigger"]
 
 
-def test_what_comes_and_goes_is_told_once() -> None:
+def test_what_comes_and_goes_is_reported_once() -> None:
     world = AlertWorld().look(FAILING)
     told = world.sent()
     for number in range(500):  # a minute each
@@ -237,7 +237,7 @@ def test_an_end_is_not_told_where_the_beginning_was_not() -> None:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_at_random_it_is_told_at_most_every_five_minutes_and_never_twice_the_same(seed: int) -> None:
+def test_at_random_it_is_reported_at_most_every_five_minutes_and_never_twice_the_same(seed: int) -> None:
     choose = random.Random(seed)
     world = AlertWorld(repeat_seconds=900, group_seconds=300)
     told: list[tuple[float, str]] = []

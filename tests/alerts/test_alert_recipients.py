@@ -38,7 +38,7 @@ def ended(world: DeliveryWorld, alert_id: str) -> bool:
     return ("all", "resolve", alert_id) in world.service.subjects
 
 
-def test_the_end_of_an_alert_is_told_where_the_beginning_had_no_answer() -> None:
+def test_the_end_of_an_alert_is_reported_where_the_beginning_had_no_answer() -> None:
     world = DeliveryWorld()
     world.service.plan("all", FAILED._replace(maybe=True))
     world.tick(failing(1))
@@ -47,7 +47,7 @@ def test_the_end_of_an_alert_is_told_where_the_beginning_had_no_answer() -> None
     assert ended(world, first)
 
 
-def test_the_end_of_an_alert_is_told_where_the_sender_of_the_beginning_died() -> None:
+def test_the_end_of_an_alert_is_reported_where_the_sender_of_the_beginning_died() -> None:
     world = DeliveryWorld()
     world.look(failing(1))
     first = world.board.alerts["step_failing/imagine"].id
@@ -59,7 +59,7 @@ def test_the_end_of_an_alert_is_told_where_the_sender_of_the_beginning_died() ->
     assert ended(world, first)
 
 
-def test_the_end_of_an_alert_is_told_where_it_came_back_before_its_first_end_was_told() -> None:
+def test_the_end_of_an_alert_is_reported_where_it_came_back_before_its_first_end_was_told() -> None:
     world = DeliveryWorld()
     world.tick(failing(1))
     first = world.board.alerts["step_failing/imagine"].id

@@ -152,7 +152,7 @@ def test_any_id_makes_a_message_id(delivery_id: str) -> None:
         {"to": ["ann@people.example\nRCPT TO:<eve@evil.example>"]},
     ],
 )
-def test_an_address_that_is_none_is_refused_before_anything_is_sent(keys: dict[str, Any]) -> None:
+def test_an_invalid_address_is_refused_before_anything_is_sent(keys: dict[str, Any]) -> None:
     with MailServer() as server:
         outcome = failure(server, **keys)
     assert outcome == Sent(Ending.REFUSED, "one of the channel's addresses (from, to) is not a mail address")

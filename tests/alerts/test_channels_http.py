@@ -325,7 +325,7 @@ def test_an_endpoint_of_the_settings_that_is_no_url(kind: str) -> None:
 
 
 @every_kind
-def test_odd_texts_are_sent_all_the_same(service: ScriptedVendor, kind: str) -> None:
+def test_odd_texts_are_sent_anyway(service: ScriptedVendor, kind: str) -> None:
     odd: dict[str, Any] = {"title": "a\ud800\r\nBcc: x\x00\u202e", "text": "\ud83d b\x1b[31m\n" + "🎬" * 50_000}
     service.script = [says(200, {}), says(200, {})]
     assert sent(kind, service.url, MESSAGE._replace(**odd)).how is Ending.DELIVERED

@@ -157,7 +157,7 @@ class BucketContract(FileContract):
         at_once([count] * self.threads)
         assert connect().read("count")[0] == b"%d" % (self.threads * self.rounds)
 
-    def test_of_many_who_expect_nothing_one_wins(self, connect: Connect) -> None:
+    def test_of_many_simultaneous_creations_one_wins(self, connect: Connect) -> None:
         won: list[bytes] = []
 
         def claim(name: bytes) -> None:
@@ -333,7 +333,7 @@ class BucketContract(FileContract):
 
     # --- histories ----------------------------------------------------------------------------------------------
 
-    def test_every_history_is_that_of_a_dict(self, connect: Connect) -> None:
+    def test_every_history_matches_that_of_a_dict(self, connect: Connect) -> None:
         @settings(max_examples=self.examples, deadline=None)
         @given(steps=st.lists(STEPS, max_size=12))
         def check(steps: list[tuple[str, ...]]) -> None:
@@ -445,7 +445,7 @@ class BucketContract(FileContract):
             bucket.lease(name, "me").release()
         assert bucket.list("") == []
 
-    def test_of_many_who_ask_at_once_one_holds(self, connect: Connect) -> None:
+    def test_of_many_simultaneous_requests_one_gets_the_lease(self, connect: Connect) -> None:
         held: list[Lease] = []
 
         def ask() -> None:

@@ -239,7 +239,7 @@ def test_a_write_of_whatever_is_there_gives_way_to_what_comes_after(
     assert bucket.read("a")[0] == b"theirs"
 
 
-def test_hidden_by_a_person_is_not_there(bucket: B2Bucket, program: Plain) -> None:
+def test_what_a_person_hides_is_gone(bucket: B2Bucket, program: Plain) -> None:
     bucket.write("a", b"1", ABSENT)
     program.bucket.hide_file(program.prefix + "a")
     with pytest.raises(NotFound):
@@ -417,7 +417,7 @@ def test_a_zombie_that_writes_after_its_successor_takes_its_version_back(
 
 
 @pytest.mark.parametrize("moment", range(1, 6))
-def test_of_two_under_one_lease_who_expect_the_same_one_at_most_has_it(
+def test_of_two_writers_under_one_lease_at_most_one_succeeds(
     sandbox: B2Sandbox, url: str, bucket: B2Bucket, program: Plain, watched: Watched, moment: int
 ) -> None:
     """For example a manager and its script. Both may have to try again, but neither believes in a write that is

@@ -99,7 +99,7 @@ def test_a_link_in_its_place_is_not_followed(processes: Processes, tmp_path: Pat
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"signed_in_at": 1, "account": {}, "buckets": {}}', "[" * 9999])
-def test_a_file_that_makes_no_sense_is_replaced(processes: Processes, text: str) -> None:
+def test_an_invalid_file_is_replaced(processes: Processes, text: str) -> None:
     processes.open().list("")
     gc.collect()  # connections of earlier buckets could not be closed if they were collected deep in the nested text
     processes.file.write_text(text)

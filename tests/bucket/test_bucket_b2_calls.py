@@ -147,7 +147,7 @@ def test_what_passes_is_tried_again(sandbox: B2Sandbox, bucket: Bucket, kind: st
 
 
 @pytest.mark.parametrize("call", ["read", "write"])
-def test_a_used_up_cap_is_said_at_once_with_what_to_do(
+def test_a_used_up_cap_is_reported_at_once_with_what_to_do(
     sandbox: B2Sandbox, bucket: Bucket, clock: FakeClock, call: str
 ) -> None:
     bucket.write("a", b"1", ABSENT)
@@ -158,7 +158,7 @@ def test_a_used_up_cap_is_said_at_once_with_what_to_do(
     assert passed(clock) == 0
 
 
-def test_a_refused_key_is_said_at_once(sandbox: B2Sandbox, clock: FakeClock) -> None:
+def test_a_refused_key_is_reported_at_once(sandbox: B2Sandbox, clock: FakeClock) -> None:
     environ = {**sandbox.environment(), "B2_APPLICATION_KEY": "wrong"}
     bucket = open_b2(sandbox.storage_url(), environ=environ, clock=clock)
     with pytest.raises(StorageError, match="check B2_APPLICATION_KEY_ID and B2_APPLICATION_KEY") as caught:
@@ -167,7 +167,7 @@ def test_a_refused_key_is_said_at_once(sandbox: B2Sandbox, clock: FakeClock) -> 
     assert "wrong" not in str(caught.value).replace("secret key is wrong", "")
 
 
-def test_a_bucket_that_is_not_there_is_no_empty_one(sandbox: B2Sandbox, clock: FakeClock) -> None:
+def test_a_missing_bucket_is_no_empty_one(sandbox: B2Sandbox, clock: FakeClock) -> None:
     bucket = open_b2("b2://nothing" + sandbox.storage_url().removeprefix("b2://retake"), environ=sandbox.environment())
     with pytest.raises(StorageError, match="there is no bucket nothing"):
         bucket.list("")

@@ -46,7 +46,7 @@ def test_the_order_of_the_listing_decides_nothing(versions: list[Version]) -> No
 
 
 @given(versions=VERSIONS)
-def test_every_version_is_present_news_or_to_be_removed_and_only_one_of_them(versions: list[Version]) -> None:
+def test_every_version_is_either_present_foreign_or_obsolete(versions: list[Version]) -> None:
     state = state_of(versions)
     counted = [*state.news, *state.ours[-1:], *state.superseded]
     assert sorted(it.id for it in counted) == sorted(it.id for it in versions)
@@ -91,13 +91,13 @@ def test_what_ours_has_replaced_is_no_news() -> None:
     assert (state.present, state.superseded) == (top, (theirs("f", 99),))
 
 
-def test_hidden_by_somebody_is_not_there_until_we_write_again() -> None:
+def test_what_somebody_hides_is_gone_until_we_write_again() -> None:
     hidden = state_of([ours(1, 1), theirs("h", 2, hides=True)])
     assert hidden.present is hidden.version is None
     assert state_of([ours(1, 2, over=("h",)), theirs("h", 2, hides=True)]).version == "1x2"
 
 
-def test_beneath_news_lies_what_it_may_not_have_been_made_from() -> None:
+def test_under_a_foreign_version_is_one_that_it_may_not_know() -> None:
     top, first, second = ours(1, 1, stamp=10), theirs("a", 11), theirs("b", 12)
     assert state_of([second, top, first]).hidden() == (first, top)
     assert state_of([top, theirs("c", 10 + MAX_CHANGE_S)]).hidden() == ()

@@ -133,7 +133,7 @@ def test_what_stays_is_the_end_of_the_highest_token(world: World) -> None:
     assert "/000000000003." in world.store.names[0]
 
 
-def test_the_one_who_comes_late_is_told_who_holds_it_and_until_when(world: World) -> None:
+def test_a_latecomer_is_told_who_holds_it_and_until_when(world: World) -> None:
     world.take("host-a:17")
     with pytest.raises(
         LeaseHeld, match=r"held by host-a:17, seen at 2026-01-01T00:00:00Z.*free at 2026-01-01T00:03:00Z"
@@ -261,7 +261,7 @@ def test_a_renewal_that_is_answered_too_late_does_not_count(world: World) -> Non
         lease.check()
 
 
-def test_a_claim_that_took_as_long_as_a_lease_is_none(world: World) -> None:
+def test_a_claim_that_took_as_long_as_a_lease_is_not_a_lease(world: World) -> None:
     world.store.meanwhile = lambda operation, name: world.let_pass(120) if operation.startswith("claim") else None
     with pytest.raises(LeaseHeld, match="longer to answer"):
         world.take()

@@ -56,7 +56,7 @@ def test_each_weakened_rule_is_noticed(mutation: Mutation, monkeypatch: pytest.M
         explore(MUTATIONS[mutation], range(6000))
 
 
-def test_a_schedule_can_be_had_again() -> None:
+def test_a_schedule_can_be_repeated() -> None:
     first, again = Schedule(7), Schedule(7)
     assert World(first, Bounds()).run() == World(again, Bounds()).run()
     assert first.made == again.made

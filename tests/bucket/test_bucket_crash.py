@@ -126,7 +126,7 @@ def test_a_crash_at_any_call_leaves_whole_objects(tmp_path: Path, operation: str
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_a_full_disk_at_any_call_is_told_and_leaves_whole_objects(tmp_path: Path, operation: str) -> None:
+def test_a_full_disk_at_any_call_is_reported_and_leaves_whole_objects(tmp_path: Path, operation: str) -> None:
     for number in points(tmp_path, operation):
         folder = tmp_path / f"run/{number}"
         folder.mkdir()
@@ -166,7 +166,7 @@ def test_new_folders_are_on_the_disk_too(tmp_path: Path) -> None:
     assert calls.made[-2:] == ["fsync", "unlink"]
 
 
-def test_a_write_of_which_the_system_takes_little_at_a_time_is_whole(
+def test_a_write_that_the_system_accepts_in_small_parts_is_complete(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = os.write
@@ -176,7 +176,7 @@ def test_a_write_of_which_the_system_takes_little_at_a_time_is_whole(
     assert bucket.read("a")[0] == NEW
 
 
-def test_a_file_system_that_loses_the_end_of_a_file_is_found_out(
+def test_a_file_system_that_loses_the_end_of_a_file_is_detected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bucket = DirectoryBucket(str(tmp_path / "bucket"))

@@ -34,7 +34,7 @@ def test_settings_open_it_and_a_later_chdir_does_not_move_it(tmp_path: Path, mon
     assert (tmp_path / "state/story/666/a.json").read_bytes() == b"{}"
 
 
-def test_a_current_folder_that_was_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_current_folder_that_was_removed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -65,7 +65,7 @@ def test_a_folder_that_lacks_its_parent_is_not_an_empty_bucket(tmp_path: Path) -
     assert not (tmp_path / "disk").exists()
 
 
-def test_a_file_in_the_place_of_the_folder_is_told(root: Path, bucket: DirectoryBucket) -> None:
+def test_a_file_in_the_place_of_the_folder_is_reported(root: Path, bucket: DirectoryBucket) -> None:
     root.write_bytes(b"")
     for call in (lambda: bucket.read("a"), lambda: bucket.list(""), lambda: bucket.write("a", b"", ANY)):
         with pytest.raises(StorageError, match="is not a folder: move it away"):
@@ -297,7 +297,7 @@ def test_a_writer_waits_for_the_lock(root: Path, bucket: DirectoryBucket) -> Non
 # --- a disk that will not ---------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_larger_than_allowed_is_told_and_leaves_nothing(root: Path, bucket: DirectoryBucket) -> None:
+def test_a_file_that_is_larger_than_allowed_is_reported_and_leaves_nothing(root: Path, bucket: DirectoryBucket) -> None:
     with started("limited", root) as process:
         go(process)
         said = process.stdout.readline()
@@ -311,7 +311,7 @@ def test_a_file_that_is_larger_than_allowed_is_told_and_leaves_nothing(root: Pat
 @pytest.mark.parametrize(
     ("code", "advice"), [(13, "the right to read and write"), (30, "read-only"), (122, "quota"), (28, "make room")]
 )
-def test_a_disk_that_refuses_is_told_with_what_to_do(
+def test_a_disk_that_refuses_is_reported_with_what_to_do(
     root: Path, bucket: DirectoryBucket, monkeypatch: pytest.MonkeyPatch, code: int, advice: str
 ) -> None:
     bucket.write("a", b"1", ABSENT)

@@ -164,7 +164,7 @@ def test_a_part_on_b2_has_claims_of_its_own(b2: LateB2) -> None:
     assert kinds(remains(b2.bucket().part("en/"))) == [(CLAIM, True)]
 
 
-def test_what_tries_b2_out_and_what_is_none_of_ours(b2: LateB2, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_probes_of_b2_and_foreign_objects(b2: LateB2, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("retake.bucket.claims.remains._LEFTOVER_S", 100.0)  # b2sdk wants clocks to agree within a day
     bucket = b2.bucket()
     store = bucket._connect("")
@@ -213,7 +213,7 @@ def test_a_lease_on_s3_that_ran_out_is_found_and_what_may_be_held_is_left(
     assert [*remains(bucket)] == []
 
 
-def test_what_is_none_of_ours_on_s3(s3: str) -> None:
+def test_foreign_objects_on_s3(s3: str) -> None:
     bucket = S3Bucket(s3)
     claims(bucket).claim("leases/story/readme.txt")
     claims(bucket).claim("scratch/0011223344556677")

@@ -113,7 +113,7 @@ def test_the_door_opens(url: str) -> None:
 # --- the store's answers as messages ----------------------------------------------------------------------------------
 
 
-def test_a_bucket_that_is_not_there(s3_endpoint: str) -> None:
+def test_a_missing_bucket(s3_endpoint: str) -> None:
     bucket = S3Bucket(f"s3://nothing-here/p?endpoint={s3_endpoint}")
     calls: list[Callable[[], object]] = [lambda: bucket.read("a"), lambda: bucket.list(""), lambda: bucket.delete("a")]
     calls += [lambda: bucket.write("a", b"", ANY), lambda: bucket.lease("story", "me")]

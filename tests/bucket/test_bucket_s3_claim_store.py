@@ -46,12 +46,12 @@ def test_whose_claim_is_there_says_the_nonce() -> None:
 
 
 @pytest.mark.parametrize("error", [AnswerLost("cut"), RequestRefused(409, "ConditionalRequestConflict", "at it")])
-def test_a_claim_of_which_nobody_knows_is_a_failure_of_the_store(error: Exception) -> None:
+def test_a_claim_of_unknown_outcome_is_a_failure_of_the_store(error: Exception) -> None:
     with pytest.raises(StorageError):
         claimed(error, None)
 
 
-def test_what_was_stored_to_learn_the_time_makes_nobody_elses_claim_ours() -> None:
+def test_storing_an_object_to_learn_the_time_wins_no_claim() -> None:
     client = cast(S3Client, Answers(RequestRefused(412, "PreconditionFailed", "it is there"), b"theirs"))
     store = LookingS3Claims(client, S3Place("bucket", "", "http://127.0.0.1:1", None))
     store.claim("scratch/0123456789abcdef")

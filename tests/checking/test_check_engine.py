@@ -69,7 +69,7 @@ def test_a_whole_bucket_is_listed_once_and_each_object_is_read_once() -> None:
     assert bucket.counts == {"list": 1, "read": 2}
 
 
-def test_what_does_not_fit_is_told() -> None:
+def test_what_does_not_fit_is_reported() -> None:
     report = Check([EvenNumbers()], Scope(bucket_of(a=2, b=3), FakeClock())).run()
     assert report.exit_code == ExitCode.BAD_STATE
     assert report.document()["findings"] == [
@@ -85,7 +85,7 @@ def test_what_does_not_fit_is_told() -> None:
     ]
 
 
-def test_what_fits_at_the_second_look_is_not_told() -> None:
+def test_what_fits_at_the_second_look_is_not_reported() -> None:
     bucket = bucket_of(a=3)
 
     class Tick(EvenNumbers):
@@ -128,7 +128,7 @@ def test_a_repair_says_what_it_did_and_the_next_check_is_clean() -> None:
     assert Check([EvenNumbers()], Scope(bucket, FakeClock())).run().findings == []
 
 
-def test_what_a_held_lease_keeps_from_being_repaired_is_told() -> None:
+def test_what_a_held_lease_keeps_from_being_repaired_is_reported() -> None:
     report = Check([EvenNumbers(held=True)], Scope(bucket_of(a=3), FakeClock())).run(repair=True)
     assert [(it.repaired, it.todo) for it in report.findings] == [(False, "not repaired: held by a tick")]
     assert report.exit_code == ExitCode.BAD_STATE
@@ -145,7 +145,7 @@ def test_objects_that_nobody_knows_are_listed_and_not_judged() -> None:
 
 
 @pytest.mark.parametrize("strangers", [[], ["holiday.jpg"]])
-def test_a_bucket_with_nothing_of_ours_is_told(strangers: list[str]) -> None:
+def test_a_bucket_with_nothing_of_ours_is_reported(strangers: list[str]) -> None:
     bucket = MemoryBucket()
     for key in strangers:
         bucket.write(key, b"x", ANY)
@@ -161,7 +161,7 @@ def test_an_object_that_cannot_be_read_is_named_and_the_others_are_looked_at() -
     assert (report.whole, report.exit_code) == (False, ExitCode.TRY_LATER)
 
 
-def test_where_it_cannot_be_told_whether_somebody_works_there_the_check_is_not_complete() -> None:
+def test_if_a_lease_cannot_be_checked_the_check_is_incomplete() -> None:
     class Unsure(EvenNumbers):
         def busy(self, view: CheckView) -> bool:
             raise StorageError("the lease cannot be read")

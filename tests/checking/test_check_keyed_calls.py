@@ -53,7 +53,7 @@ def test_calls_that_were_made_are_whole(bucket: MemoryBucket) -> None:
 
 
 @pytest.mark.parametrize("name", ["posters", "shop/posters"])
-def test_a_call_that_a_person_must_decide_about_is_told(name: str) -> None:
+def test_a_call_that_a_person_must_decide_about_is_reported(name: str) -> None:
     def cut() -> None:
         raise ConnectionError("cut")
 
@@ -78,17 +78,17 @@ def test_a_key_called_state_is_no_state(bucket: MemoryBucket) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"{", b"[]", {"pending": {"id": 7}}, {"account": 1}])
-def test_a_state_without_sense_is_told(bucket: MemoryBucket, damage: Any) -> None:
+def test_an_invalid_state_is_reported(bucket: MemoryBucket, damage: Any) -> None:
     put(bucket, STATE, damage)
     assert "paid-calls-invalid" in {it.code for it in checked(bucket).findings}
 
 
-def test_a_key_without_sense_is_told(bucket: MemoryBucket) -> None:
+def test_an_invalid_key_is_reported(bucket: MemoryBucket) -> None:
     put(bucket, KEY, {"key": "aurora", "calls": "none"})
     assert "paid-calls-invalid" in {it.code for it in checked(bucket).findings}
 
 
-def test_a_key_that_was_paid_for_twice_is_told(bucket: MemoryBucket) -> None:
+def test_a_key_that_was_paid_for_twice_is_reported(bucket: MemoryBucket) -> None:
     document = json.loads(bucket.read(KEY)[0])
     document["calls"].append({**document["calls"][0], "id": "another"})
     put(bucket, KEY, document)

@@ -178,7 +178,7 @@ def test_a_key_of_b2_that_may_list_and_not_read(b2: LateB2) -> None:
     assert report.done == []
 
 
-def test_a_bucket_that_cannot_be_listed_is_told_by_name(tmp_path: Path) -> None:
+def test_a_bucket_that_cannot_be_listed_is_reported_by_name(tmp_path: Path) -> None:
     ended = run_check(tmp_path, f"file:{tmp_path}/not/there")
     assert ended.returncode == ExitCode.TRY_LATER
     assert f"{tmp_path}/not, where the bucket's folder should be, is not there" in ended.stderr.decode()

@@ -183,7 +183,7 @@ def test_a_month_of_days_is_compared_with_their_sheets() -> None:
     assert of_figures() == [("snapshot-wrong", "kpi/story.2026-01-01.json")]
 
 
-def test_a_channel_that_the_settings_no_longer_have_is_told(site: Site) -> None:
+def test_a_channel_that_the_settings_no_longer_have_is_reported(site: Site) -> None:
     waited(site)
     [it] = [it for it in site.check().findings if it.code == "messages-waiting"]
     assert it.level is Severity.WARNING

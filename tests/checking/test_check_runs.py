@@ -259,7 +259,7 @@ def test_a_channels_runs_are_those_of_its_part() -> None:
     assert whole.find("en/runs/index/ended.json", [""])
 
 
-def test_a_retry_that_is_due_at_no_time_at_all_is_told() -> None:
+def test_a_retry_that_is_due_at_no_time_at_all_is_reported() -> None:
     site = Site(busy_world(), MemoryBucket())
     for key in [it.key for it in site.bucket.list("runs/run-")]:
         document = json.loads(site.bucket.read(key)[0])

@@ -313,7 +313,7 @@ def test_tables_of_an_older_version_are_noted_and_a_repair_migrates_them(
     assert site.check().findings == []
 
 
-def test_a_ledger_that_is_not_there_yet_has_no_finding(tmp_path: Path) -> None:
+def test_a_ledger_that_does_not_exist_yet_has_no_finding(tmp_path: Path) -> None:
     assert SqlSite(f"sqlite:{tmp_path}/none", print).check().findings == []
     assert not (tmp_path / "none").exists()
 
@@ -325,7 +325,7 @@ def test_a_server_that_is_away_is_not_looked_at() -> None:
     assert "secret" not in str(report)
 
 
-def test_a_file_that_is_something_else_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_something_else_is_reported(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"something else" * 1000)
     assert [it.code for it in SqlSite(f"sqlite:{tmp_path}/x", print).check().findings] == ["database-damaged"]
 

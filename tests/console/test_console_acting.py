@@ -115,7 +115,7 @@ def failed_for_good(machine: BucketMachine) -> None:
 
 
 @everywhere
-def test_a_failed_generation_is_taken_up_and_comes_to_its_end(machine: BucketMachine) -> None:
+def test_a_failed_generation_is_taken_up_and_ends(machine: BucketMachine) -> None:
     failed_for_good(machine)
     assert console(machine, "cancel", ID, "--yes").exit_code == 65
     [letter] = console(machine, "dead-letters", "list", "--json").json["dead_letters"]
@@ -149,7 +149,7 @@ def test_a_step_that_always_fails_is_skipped(machine: BucketMachine) -> None:
 
 
 @there_and_on_s3
-def test_a_cancelled_generation_is_kept_and_can_be_taken_up_again(machine: BucketMachine) -> None:
+def test_a_cancelled_generation_is_kept_and_can_be_resumed(machine: BucketMachine) -> None:
     machine.set(WORKFLOW={"on_unknown_outcome": "hold"})
     machine.plant("runway")
     machine.order("runway#1=cut-after")

@@ -167,13 +167,13 @@ def test_an_acknowledged_alert_is_told_to_pagerduty_at_once_and_not_told_again(s
     assert "acknowledged by ann" in shown(ask(list_alerts, context(world), ended=False))
 
 
-def test_who_acknowledged_it_is_the_account_where_nobody_is_named(sandbox: Sandbox) -> None:
+def test_without_a_name_the_account_acknowledges(sandbox: Sandbox) -> None:
     world = world_of(sandbox)
     answer = ask(acknowledge, context(world), alert_id=failing(world), by=None)
     assert answer.document["alert"]["acknowledged_by"]
 
 
-def test_a_closed_alert_is_told_at_once_and_stays_closed_until_its_cause_occurs_again(sandbox: Sandbox) -> None:
+def test_a_closed_alert_is_reported_at_once_and_stays_closed_until_its_cause_occurs_again(sandbox: Sandbox) -> None:
     world = world_of(sandbox)
     name, before = failing(world), len(sandbox.calls("webhook"))
     assert ask(close, context(world), alert_id=name).document["alert"]["state"] == "resolved"
@@ -224,7 +224,7 @@ def test_every_channel_is_tried_and_timed(sandbox: Sandbox) -> None:
     assert ask(try_channels, context(world), name="all").exit_code == ExitCode.OK
 
 
-def test_a_channel_that_is_none_and_no_channel_at_all_are_refused(sandbox: Sandbox) -> None:
+def test_an_invalid_channel_and_no_channel_at_all_are_refused(sandbox: Sandbox) -> None:
     with pytest.raises(Refusal, match=r"there is no channel pager in ALERTS.channels \(all\)"):
         ask(try_channels, context(world_of(sandbox)), name="pager")
     with pytest.raises(Refusal, match=r"ALERTS.channels is empty"):

@@ -69,7 +69,7 @@ PHASES = {
 
 
 @pytest.mark.parametrize("make", PHASES)
-def test_each_state_is_told_in_words_and_changed_only_where_that_makes_sense(make: object) -> None:
+def test_each_state_is_reported_in_words_and_changed_only_where_that_makes_sense(make: object) -> None:
     words, no_probe, no_reset = PHASES[make]  # type: ignore[index]
     world = make()  # type: ignore[operator]
     [shown] = act(show_breakers, world, name="midjourney").document["breakers"]
@@ -95,7 +95,7 @@ def test_failures_in_the_window_are_counted() -> None:
     assert "0 within 5 min; 10 open it" in papers(act(show_breakers, calm(), name=None))
 
 
-def test_until_when_it_is_open_is_told() -> None:
+def test_until_when_it_is_open_is_reported() -> None:
     answer = act(show_breakers, opened(), name="midjourney")
     assert "00:01:00 (in 1 min)" in papers(answer)
     [shown] = answer.document["breakers"]
@@ -159,7 +159,7 @@ def test_an_invalid_breaker_hides_no_other(data: bytes) -> None:
 
 @pytest.mark.parametrize("command", [show_breakers, probe, reset])
 @pytest.mark.parametrize("name", ["runway", "../config/config_gen", "a/b", "x" * 300, "é"])
-def test_a_breaker_that_is_not_on_record_is_said_with_those_that_are(command: object, name: str) -> None:
+def test_a_breaker_that_is_not_on_record_is_reported_with_those_that_are(command: object, name: str) -> None:
     world = opened()
     before = world.everything()
     with pytest.raises(Refusal, match="there are: midjourney"):

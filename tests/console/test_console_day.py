@@ -116,7 +116,7 @@ def test_a_day_that_is_not_the_clocks_is_named() -> None:
     assert ask(spend, world, days=30).document["today"]["doubt"] == told
 
 
-def test_a_book_that_makes_no_sense_needs_a_person_and_the_rest_is_told() -> None:
+def test_an_invalid_book_needs_a_person_and_the_rest_is_reported() -> None:
     world = World(daily_cap_usd=5.0)
     world.put("caps/2026-01-01.json", b"{")
     answer = ask(status, world)
@@ -172,7 +172,7 @@ def test_a_day_to_come_or_with_nothing_after_it_is_refused(text: str, why: str) 
 
 
 @pytest.mark.parametrize("text", ["2026-13-45", "yesterday", ""])
-def test_what_is_no_day_is_told_without_a_pattern(text: str) -> None:
+def test_what_is_no_day_is_reported_without_a_pattern(text: str) -> None:
     with pytest.raises(click.BadParameter, match=f"^'{text}' is not a day; write it like 2026-01-31.$"):
         read_day(None, None, text)
 

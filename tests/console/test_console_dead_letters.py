@@ -84,7 +84,7 @@ def test_a_list_tells_what_failed_where_and_what_it_cost() -> None:
     assert "A UNAVAILABLE HTTP 500" in row
 
 
-def test_what_was_cancelled_and_what_was_nobodys_is_told_from_what_failed() -> None:
+def test_what_was_cancelled_and_what_was_nobodys_is_distinguished_from_what_failed() -> None:
     assert [letter["ended"] for letter in letters(cancelled("pictures failed"))] == ["cancelled"]
     assert {letter["id"]: letter["ended"] for letter in letters(with_others())} == {
         ID: "failed",
@@ -94,7 +94,7 @@ def test_what_was_cancelled_and_what_was_nobodys_is_told_from_what_failed() -> N
 
 
 @pytest.mark.parametrize("report", [b"", b"{", b"[]", b'{"paid_calls": 7, "last_error": 3, "failed_at_utc": "x"}'])
-def test_a_report_without_sense_does_not_keep_the_list_from_the_others(report: bytes) -> None:
+def test_an_invalid_report_does_not_keep_the_list_from_the_others(report: bytes) -> None:
     world = STATES["dead_lettered"]()
     world.put(f"dead_letters/{ID}/report.json", report)
     world.put("dead_letters/other/report.json", {"generation_id": "other", "failed_step": "runway"})
@@ -152,7 +152,7 @@ def test_of_a_cancelled_one_it_says_by_whom_and_what_is_in_flight() -> None:
 
 @pytest.mark.parametrize("command", [show_letter, requeue_letter, drop_letter])
 @pytest.mark.parametrize("name", ["20200101-0000", "", "..", "a/b", "../config", "x" * 300, "é", "run-1"])
-def test_what_is_no_dead_letter_is_said(command: Any, name: str) -> None:
+def test_what_is_no_dead_letter_is_reported(command: Any, name: str) -> None:
     world = STATES["dead_lettered"]()
     before = world.everything()
     with pytest.raises(Refusal, match=r"no dead letter '.*'; dead-letters list"):
@@ -200,7 +200,7 @@ def test_one_generation_at_a_time() -> None:
     assert "not now: generation" in papers(act(show_letter, world, letter_id=ID))
 
 
-def test_the_remains_of_one_that_was_finished_are_not_taken_up_again() -> None:
+def test_the_remains_of_one_that_was_finished_are_not_resumed() -> None:
     world = STATES["dead_lettered"]()
     for suffix in ("json", "png", "mp4"):
         world.put(f"444/{ID}.{suffix}", b"x")
@@ -237,7 +237,7 @@ def test_letters_of_any_kind_can_be_dropped(name: str) -> None:
     assert name not in [letter["id"] for letter in letters(world)]
 
 
-def test_one_call_and_one_file_are_told_as_one() -> None:
+def test_one_call_and_one_file_are_reported_as_one() -> None:
     world = World()
     call = {"step": "content", "price_usd": 0.005, "outcome": "done"}
     world.put(f"dead_letters/{ID}/report.json", {"generation_id": ID, "paid_calls": [call]})
@@ -258,7 +258,7 @@ def test_what_has_grown_since_it_was_shown_is_not_dropped() -> None:
     assert letters(world) == []
 
 
-def test_a_drop_that_died_is_told_by_the_list_and_can_be_dropped_without_a_yes() -> None:
+def test_a_drop_that_died_is_reported_by_the_list_and_can_be_dropped_without_a_yes() -> None:
     world = STATES["dead_lettered"]()
     dying = FailingBucket(world.bucket, Fault(Crash, operation="delete", number=1, after=True))
     callback: Any = drop_letter.callback

@@ -91,7 +91,7 @@ def test_settings_that_cannot_be_read_are_the_one_fault(tmp_path: Path) -> None:
     assert "did you mean max_retries?" in shown(answer)
 
 
-def test_each_fault_of_the_settings_is_told_once_and_on_a_line_of_its_own(tmp_path: Path) -> None:
+def test_each_fault_of_the_settings_is_reported_once_and_on_a_line_of_its_own(tmp_path: Path) -> None:
     file = tmp_path / "settings.json"
     file.write_text('{"WORKFLOW": {"max_retries": "3", "max_tasks_per_run": 0}}')
     told = shown(examined(CommandContext({"RETAKE_CONFIG": str(file)}))).splitlines()
@@ -211,7 +211,7 @@ def test_a_listing_that_lags_behind_is_a_fault() -> None:
 
 
 @pytest.mark.parametrize(("ahead_s", "verdict"), [(0, "ok"), (5, "ok"), (30, "warn"), (900, "fault")])
-def test_clocks_that_are_apart_are_told(ahead_s: int, verdict: str) -> None:
+def test_clocks_that_are_apart_are_reported(ahead_s: int, verdict: str) -> None:
     world = agreed(World())
     world.bucket.store._clock = FakeClock(world.clock.now() + timedelta(seconds=ahead_s))
     assert found(examined(world), "clock")[0] == verdict
@@ -351,7 +351,7 @@ def test_a_database_that_is_away_is_a_fault(tmp_path: Path) -> None:
 # --- this machine -----------------------------------------------------------------------------------------------------
 
 
-def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_little_room_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(host_checks, "WARN_FREE_BYTES", 10**18)
     assert found(examined(on_disk(tmp_path)), "disk of the bucket")[0] == "warn"
     monkeypatch.setattr(host_checks, "FAULT_FREE_BYTES", 10**18)
@@ -360,7 +360,7 @@ def test_little_room_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert answer.exit_code == 69
 
 
-def test_a_machine_without_a_temporary_folder_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_machine_without_a_temporary_folder_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/nowhere"])
     answer = examined(on_disk(tmp_path))
@@ -368,7 +368,7 @@ def test_a_machine_without_a_temporary_folder_is_told(monkeypatch: pytest.Monkey
     assert answer.exit_code == 69
 
 
-def test_few_open_files_are_told(tmp_path: Path) -> None:
+def test_few_open_files_are_reported(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
     try:
@@ -443,7 +443,7 @@ def test_in_the_sandbox_no_key_is_missed(sandbox: Sandbox) -> None:
     assert os.environ.get("RETAKE_SANDBOX_URL") is None
 
 
-def test_a_channel_whose_library_is_not_installed_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_channel_whose_library_is_not_installed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     channel = AlertChannel("phone", "apprise", "APPRISE_URL", (), "any", (), True, (), {})
     assert [it.verdict for it in host_checks.alert_checks([channel], [], {})] == ["ok"]
     monkeypatch.setitem(sys.modules, "apprise", None)

@@ -166,7 +166,7 @@ def test_without_errors_a_sentence_says_so() -> None:
 
 
 @pytest.mark.parametrize("limit", ["0", "10001", "many"])
-def test_a_limit_that_is_none_is_a_usage_error(limit: str) -> None:
+def test_an_invalid_limit_is_a_usage_error(limit: str) -> None:
     assert CliRunner().invoke(errors, ["--limit", limit]).exit_code == 2
 
 

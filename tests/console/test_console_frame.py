@@ -175,7 +175,7 @@ _ARGUMENTS = {
 }
 
 
-def test_settings_that_are_not_there_are_told_by_every_command(tmp_path: Path) -> None:
+def test_settings_that_are_not_there_are_reported_by_every_command(tmp_path: Path) -> None:
     for path, _ in commands():
         if path == "doctor":
             continue
@@ -186,7 +186,7 @@ def test_settings_that_are_not_there_are_told_by_every_command(tmp_path: Path) -
         assert "there is no such settings file" in result.output
 
 
-def test_a_channel_that_is_none_is_told() -> None:
+def test_an_invalid_channel_is_reported() -> None:
     world = World()
     world.settings = world.settings._replace(channels=("en",))
     with pytest.raises(SettingsError, match="CHANNELS \\(en"):

@@ -96,7 +96,7 @@ def test_the_help_of_a_group_cuts_no_sentence(group: str) -> None:
     assert max(map(len, listed.splitlines())) <= 80
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_reported() -> None:
     assert call("--version").output == f"retake {__version__}\n"
 
 

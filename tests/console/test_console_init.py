@@ -90,7 +90,7 @@ def test_where_a_folder_cannot_be_made_it_says_so(tmp_path: Path) -> None:
     assert "Not a directory" in result.stderr
 
 
-def test_a_current_folder_that_was_removed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_current_folder_that_was_removed_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()

@@ -60,7 +60,7 @@ def test_what_is_no_mode_is_refused(arguments: list[str], tmp_path: Path) -> Non
     assert done.exit_code == 2
 
 
-def test_a_mode_that_makes_no_sense_ends_with_65(tmp_path: Path) -> None:
+def test_an_invalid_mode_ends_with_65(tmp_path: Path) -> None:
     folder = tmp_path / "bucket" / "mode"
     folder.mkdir(parents=True)
     (folder / "state.json").write_text("[]")
@@ -130,7 +130,7 @@ def test_what_the_next_tick_does_is_what_it_then_does() -> None:
                 assert tick.exit_code == 0, (state, mode)
 
 
-def test_with_many_channels_it_is_told_once() -> None:
+def test_with_many_channels_it_is_reported_once() -> None:
     world = WatchedWorld()
     world.settings = world.settings._replace(channels=("north", "south"))
     world.panel.set(2, None, "")
@@ -151,7 +151,7 @@ def test_an_invalid_mode_needs_a_person_and_hides_nothing_else(data: bytes) -> N
     assert "begin a new generation" in answer.document["pipelines"][0]["next_tick"]
 
 
-def test_with_many_channels_an_invalid_mode_is_told_once() -> None:
+def test_with_many_channels_an_invalid_mode_is_reported_once() -> None:
     world = WatchedWorld()
     world.settings = world.settings._replace(channels=("north", "south"))
     world.put("mode/state.json", b"{")

@@ -291,7 +291,7 @@ def test_a_command_of_the_story_loads_music_only_where_it_is_in_use(tmp_path: Pa
     assert json.loads(done.stdout.replace("'", '"')) == (["sqlalchemy", "retake.music"] if section else [])
 
 
-def test_what_is_told_on_telegram_has_its_time_in_whole_seconds(both: Both) -> None:
+def test_times_on_telegram_are_in_whole_seconds(both: Both) -> None:
     both.rows.clock.sleep(0.123456)
     both.rows.create()
     both.rows.fail("no", "ERR_BUSINESS_REJECTED")
@@ -307,7 +307,7 @@ def test_the_service_is_used_by_the_name_by_which_it_was_called(program: str) ->
 
 
 @pytest.mark.parametrize("command", [runs.command, kpi.command, doctor.command])
-def test_a_database_at_fault_is_that_of_music(both: Both, tmp_path: Path, command: click.Command) -> None:
+def test_a_faulty_database_is_named_as_that_of_music(both: Both, tmp_path: Path, command: click.Command) -> None:
     (tmp_path / "text").write_text("no database, but a text that is long enough to be looked at" * 9)
     section = both.rows.settings.music._replace(database=f"sqlite:{tmp_path}/text")
     both.rows.settings = both.rows.settings._replace(music=section)

@@ -70,7 +70,7 @@ def test_an_order_says_of_the_next_tick_what_status_says(order: str, held_by: Ca
     assert told.removeprefix("the next tick").removeprefix(":").strip() == shown["next_tick"]
 
 
-def test_a_breaker_that_makes_no_sense_is_named_and_the_order_is_done() -> None:
+def test_an_invalid_breaker_is_named_and_the_order_is_done() -> None:
     world = STATES["upscale failed"]()
     invalid_breakers(world)
     answer = act(retry, world, run=ID)

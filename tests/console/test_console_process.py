@@ -200,7 +200,7 @@ def test_no_key_is_shown_by_any_command(machine: Machine) -> None:
         assert "the-key-for" not in seen
 
 
-def test_a_bucket_that_is_not_there_is_told(machine: Machine, tmp_path: Path) -> None:
+def test_a_missing_bucket_is_reported(machine: Machine, tmp_path: Path) -> None:
     env = {**machine.env, "RETAKE_STORAGE_URL": f"file:{tmp_path}/none/bucket"}
     run = run_console("status", env=env)
     assert run.returncode == 75

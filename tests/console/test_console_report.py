@@ -165,7 +165,7 @@ def test_the_summary_says_at_which_steps(robots: list[str], beginning: str) -> N
     assert tale.moves(Trigger.CANCEL_COMMAND).told()["summary"].startswith(beginning)
 
 
-def test_a_transition_from_no_status_at_all_is_told_as_it_stands() -> None:
+def test_a_transition_from_no_status_at_all_is_reported_as_it_stands() -> None:
     tale = Tale().fails()
     key = f"runs/{tale.run.run_id}.json"
     raw = json.loads(tale.world.bucket.read(key)[0])
@@ -174,7 +174,7 @@ def test_a_transition_from_no_status_at_all_is_told_as_it_stands() -> None:
     assert "['queued'] → running" in [it["what"] for it in tale.told()["timeline"]]
 
 
-def test_of_two_failures_at_the_moment_of_a_transition_both_are_told() -> None:
+def test_of_two_failures_at_the_moment_of_a_transition_both_are_reported() -> None:
     tale = Tale().fails(message="first")
     event = next(it for it in tale.ledger.events(tale.run.run_id) if it.kind == ERROR)
     events = [*tale.ledger.events(tale.run.run_id), event._replace(payload=failure(Code.NETWORK, message="second"))]
@@ -182,7 +182,7 @@ def test_of_two_failures_at_the_moment_of_a_transition_both_are_told() -> None:
     assert sorted(told) == ["first", "second"]
 
 
-def test_a_remark_is_told_though_the_transitions_before_it_are_gone() -> None:
+def test_a_remark_is_reported_though_the_transitions_before_it_are_gone() -> None:
     tale = Tale()
     seen = tale.clock.now() - timedelta(minutes=5)
     tale.ledger.note(tale.run, "run.note", {"text": "it was late", "seen_at_utc": stamp(seen)}, actor="cron")
@@ -190,7 +190,7 @@ def test_a_remark_is_told_though_the_transitions_before_it_are_gone() -> None:
     assert (only.at, only.what) == (seen, "it was late")
 
 
-def test_a_run_whose_events_are_gone_is_told_as_far_as_it_is_known(tmp_path: Path) -> None:
+def test_a_run_whose_events_are_gone_is_reported_as_far_as_it_is_known(tmp_path: Path) -> None:
     world, path = World(), tmp_path / "runs.db"
     world.settings = world.settings._replace(storage=StorageSettings(ledger=f"sqlite:{path}"))
     ledger = open_sql_ledger(f"sqlite:{path}", world.clock)
@@ -322,7 +322,7 @@ def test_the_same_trouble_in_other_runs_is_the_vendors() -> None:
     assert told.startswith("ERR_TEMPORARY_UNAVAILABLE was the last error of 3 other runs too")
 
 
-def test_what_may_be_paid_twice_is_told_with_its_price() -> None:
+def test_what_may_be_paid_twice_is_reported_with_its_price() -> None:
     world = eventful()
     answer = ask(report, world, run="20260101-0000")
     assert answer.document["unsure_usd"] == pytest.approx(0.045)
@@ -402,7 +402,7 @@ def test_the_report_has_every_part_that_the_seed_asks_for() -> None:
     assert "code `ERR_TEMPORARY_UNAVAILABLE`" in text
 
 
-def test_a_generation_taken_up_again_is_one_incident() -> None:
+def test_a_resumed_generation_is_one_incident() -> None:
     world = World()
     world.vendors.plan("upscale", "rejected")
     world.tick()

@@ -55,7 +55,7 @@ def test_a_run_is_found_by_its_id_the_beginning_of_it_or_its_generation(how: str
 
 
 @pytest.mark.parametrize("text", ["20200101-0000", "run-0000", "", "../x", "run-", "x" * 300, "é/«»", "run-../x"])
-def test_what_nobody_knows_is_said(text: str) -> None:
+def test_what_nobody_knows_is_stated(text: str) -> None:
     world = STATES["pictures failed"]()
     before = world.everything()
     with pytest.raises(UnknownRun, match="no run and no generation"):
@@ -85,7 +85,7 @@ def test_while_a_tick_is_at_work_nothing_is_done() -> None:
 # --- ended generations ------------------------------------------------------------------------------------------------
 
 
-def test_a_failed_generation_is_taken_up_again_where_it_failed() -> None:
+def test_a_failed_generation_is_resumed_where_it_failed() -> None:
     world = STATES["dead_lettered"]()
     answer = act(retry, world, run=runs(world)[0].run_id)
     assert answer.document["done"] == "requeue"

@@ -196,7 +196,7 @@ def test_every_fault_is_named_with_file_and_field_or_line(tmp_path: Path) -> Non
         "a = \x1b[2J\u202e".encode(),
     ],
 )
-def test_a_file_that_makes_no_sense_is_refused_line_by_line(tmp_path: Path, content: bytes) -> None:
+def test_an_invalid_file_is_refused_line_by_line(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "NR.NSI.1.toml").write_bytes(content)
     result = call("check", "NR.NSI.1.toml")
     assert (result.exit_code, result.stderr) == (65, "")

@@ -11,7 +11,7 @@ from retake.operations.port import Refusal
 from retake.runs.run import UnknownRun
 
 
-def test_without_a_yes_what_would_be_lost_is_told_and_nothing_is_changed() -> None:
+def test_without_a_yes_what_would_be_lost_is_reported_and_nothing_is_changed() -> None:
     world = STATES["video awaited"]()
     before = world.everything()
     said = r"rolling .* back to upscale gives up .*\.png and task create-1 in flight.*Pass --yes"
@@ -66,7 +66,7 @@ def test_what_is_not_under_way_is_refused_with_a_way_on() -> None:
 
 
 @pytest.mark.parametrize("arguments", [[ID], [ID, "--to", "fetch"], ["--to", "content"]])
-def test_a_step_that_is_none_is_a_usage_error(arguments: list[str]) -> None:
+def test_an_invalid_step_is_a_usage_error(arguments: list[str]) -> None:
     assert CliRunner().invoke(rollback, arguments).exit_code == 2
 
 

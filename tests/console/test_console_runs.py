@@ -170,14 +170,14 @@ def test_a_run_is_found_by_its_id_its_beginning_and_its_generation() -> None:
         assert ask(show, world, run=text).document["runs"][0]["run_id"] == run_id
 
 
-def test_what_is_not_there_is_told_as_that() -> None:
+def test_what_is_not_there_is_reported_as_that() -> None:
     for text in ("run-0000000000000000", "run-", "20250101-0000", "run-é", "../x", "run-/", ""):
         with pytest.raises(UnknownRun, match="there is no run"):
             ask(show, World(), run=text)
 
 
 @pytest.mark.parametrize("text", ["run-\n", f"run-{'a' * 2000}", "run-\ud800", "run-..", "run-/x", "run-é"])
-def test_what_no_id_begins_with_is_told_as_that(text: str) -> None:
+def test_what_no_id_begins_with_is_reported_as_that(text: str) -> None:
     with pytest.raises(UnknownRun, match="there is no run"):
         ask(show, eventful(), run=text)
 
@@ -230,13 +230,13 @@ def test_it_says_where_the_files_lie() -> None:
     assert "spend/20260101-0005.json" in files
 
 
-def test_of_a_generation_under_way_the_calls_so_far_are_told() -> None:
+def test_of_a_generation_under_way_the_calls_so_far_are_reported() -> None:
     document = ask(show, eventful(), run="20260101-0006").document
     assert [call["step"] for call in document["paid_calls"]] == ["content"]
     assert document["files"][0]["key"] == "666/20260101-0006.json"
 
 
-def test_a_generation_that_was_taken_up_again_is_told_as_one_story() -> None:
+def test_a_generation_that_was_resumed_is_reported_as_one_story() -> None:
     world = eventful()
     while world.generation_id:
         world.tick()
@@ -251,7 +251,7 @@ def test_a_generation_that_was_taken_up_again_is_told_as_one_story() -> None:
     assert len(shown(ask(show, world, run="20260101-0005")).splitlines()) > 10
 
 
-def test_a_run_that_is_no_generation_is_told_without_files() -> None:
+def test_a_run_that_is_no_generation_is_reported_without_files() -> None:
     world = World()
     on_ledger(world, "../../etc/passwd")
     document = ask(show, world, run="../../etc/passwd").document

@@ -32,7 +32,7 @@ def work(**errors: BaseException) -> Answer:
     return each([Item(name, None) for name in ("a", "b", "c")], one)
 
 
-def test_each_result_is_told_and_what_goes_wrong_with_one_keeps_no_other_from_being_done() -> None:
+def test_each_result_is_reported_and_what_goes_wrong_with_one_keeps_no_other_from_being_done() -> None:
     answer = work(b=Refusal("it makes no sense"))
     assert [it["exit_code"] for it in answer.document["results"]] == [0, 65, 0]
     assert answer.document["results"][1] == {
@@ -56,7 +56,7 @@ def test_the_exit_code_is_the_gravest(errors: list[Exception], gravest: int) -> 
     assert work(**dict(zip("abc", errors, strict=False))).exit_code == gravest
 
 
-def test_after_ctrl_c_the_rest_is_told_as_not_done() -> None:
+def test_after_ctrl_c_the_rest_is_reported_as_not_done() -> None:
     answer = work(b=KeyboardInterrupt())
     assert [it["exit_code"] for it in answer.document["results"]] == [0, 130, 130]
     assert answer.exit_code == 130

@@ -37,7 +37,7 @@ def test_the_pictures_that_go_with_a_skipped_upscale_are_named() -> None:
 @pytest.mark.parametrize(
     ("on_exhausted", "end"), [("fail", "the generation ends as failed"), ("mock", "a mock takes its place")]
 )
-def test_what_follows_a_held_call_that_is_not_made_is_told(on_exhausted: str, end: str) -> None:
+def test_what_follows_a_held_call_that_is_not_made_is_reported(on_exhausted: str, end: str) -> None:
     world = STATES["pictures held"]()
     world.settings = world.settings._replace(workflow=world.settings.workflow._replace(on_exhausted=on_exhausted))
     assert f"the imagine call of {ID} is not made: {end}." in papers(act(skip, world, run=ID))

@@ -59,7 +59,7 @@ def test_calls_are_summed_by_day_step_and_generation() -> None:
     assert document["total"]["unsure_usd"] == pytest.approx(0.01)
 
 
-def test_the_day_is_told_with_what_is_left_of_its_cap() -> None:
+def test_the_day_is_reported_with_what_is_left_of_its_cap() -> None:
     world = World(daily_cap_usd=5.0)
     finish(world)
     answer = ask(spend, world, days=1)
@@ -76,7 +76,7 @@ def test_the_sum_of_the_calls_is_what_the_days_counter_says() -> None:
     assert document["by_day"][0]["usd"] == pytest.approx(document["today"]["pipelines"][0]["settled_usd"])
 
 
-def test_a_generation_under_way_counts_and_one_taken_up_again_counts_once() -> None:
+def test_a_generation_under_way_counts_and_one_resumed_counts_once() -> None:
     world = World()
     finish(world, ("upscale", "rejected"))
     world.vendors.plan("create", *["refused"] * 2)

@@ -29,7 +29,7 @@ def test_an_empty_bucket_is_well_and_says_what_comes_next() -> None:
     assert "begin a new generation" in shown(answer)
 
 
-def test_a_bucket_that_does_not_exist_is_told_from_an_empty_one(tmp_path: Path) -> None:
+def test_a_bucket_that_does_not_exist_is_distinguished_from_an_empty_one(tmp_path: Path) -> None:
     world = World()
     answer = ask(status, context_of(world, DirectoryBucket(f"{tmp_path}/bucket")))
     assert answer.exit_code == 0
@@ -37,7 +37,7 @@ def test_a_bucket_that_does_not_exist_is_told_from_an_empty_one(tmp_path: Path) 
     assert "does not exist" not in shown(ask(status, context_of(world, DirectoryBucket(str(tmp_path)))))
 
 
-def test_a_generation_under_way_is_told_with_its_step_its_attempt_and_what_it_waits_for() -> None:
+def test_a_generation_under_way_is_reported_with_its_step_its_attempt_and_what_it_waits_for() -> None:
     world = World()
     world.vendors.plan("fetch", *["running"] * 9)
     world.ticks(3)
@@ -51,7 +51,7 @@ def test_a_generation_under_way_is_told_with_its_step_its_attempt_and_what_it_wa
     assert "3 min ago" in text
 
 
-def test_a_failed_step_is_told_with_its_error_and_its_next_attempt() -> None:
+def test_a_failed_step_is_reported_with_its_error_and_its_next_attempt() -> None:
     world = World()
     world.vendors.plan("imagine", "refused")
     world.tick()
@@ -64,7 +64,7 @@ def test_a_failed_step_is_told_with_its_error_and_its_next_attempt() -> None:
     assert "A UNAVAILABLE: imagine: HTTP 500 (1 min ago)" in shown(answer)
 
 
-def test_what_ended_lies_among_the_dead_letters_and_was_paid_is_told() -> None:
+def test_what_ended_is_among_the_dead_letters_and_was_paid_is_reported() -> None:
     world = World(daily_cap_usd=5.0)
     world.vendors.plan("imagine", "rejected")
     world.ticks(2)
@@ -105,7 +105,7 @@ def test_too_many_failures_in_a_row_need_a_person() -> None:
     assert "the last 2 generations all failed" in shown(answer)
 
 
-def test_an_unreadable_document_needs_a_person_and_everything_else_is_told() -> None:
+def test_an_unreadable_document_needs_a_person_and_everything_else_is_reported() -> None:
     world = World()
     world.put("config/config_midjourney.json", b"{")
     answer = ask(status, world)
@@ -123,7 +123,7 @@ def test_alerts_that_cannot_be_read_need_a_person() -> None:
     assert "no alert is raised or sent: alerts/state.json: not JSON" in answer.document["pipelines"][0]["needs"][0]
 
 
-def test_a_lease_that_is_held_is_told_and_not_disturbed() -> None:
+def test_a_lease_that_is_held_is_reported_and_not_disturbed() -> None:
     world = World()
     lease = world.bucket.lease("story", "host-a:17")
     answer = ask(status, world)
@@ -161,7 +161,7 @@ def test_a_bucket_that_is_away_is_an_error_to_try_again() -> None:
         ask(status, context_of(world, away))
 
 
-def test_an_open_breaker_is_told() -> None:
+def test_an_open_breaker_is_reported() -> None:
     world = World()
     until = stamp(world.clock.now() + timedelta(minutes=1))
     world.put("breakers/piapi.json", {"open_until": until, "opened_at": stamp(world.clock.now()), "code": "ERR_X"})
@@ -173,7 +173,7 @@ def test_an_open_breaker_is_told() -> None:
     assert "breaker chat is unreadable: breakers/chat.json" in shown(ask(status, world))
 
 
-def test_the_open_alerts_of_a_pipeline_are_told() -> None:
+def test_the_open_alerts_of_a_pipeline_are_reported() -> None:
     world = World()
     at = "2026-01-01T00:00:00Z"
     alert = {"key": "k", "code": "bug", "level": "critical", "occurrences": 1, "first_at": at, "last_at": at}
@@ -225,7 +225,7 @@ def test_a_breaker_that_is_turned_off_holds_nothing_back() -> None:
     assert "waits" not in ask(status, world).document["pipelines"][0]["next_tick"]
 
 
-def test_a_tick_that_died_is_told_and_one_that_is_at_work_has_not() -> None:
+def test_a_tick_that_died_is_reported_and_one_that_is_at_work_has_not() -> None:
     world = World()
     died = "the last tick did not finish; the next one continues from what is on record"
     assert died not in ask(status, world).document["pipelines"][0]["notes"]

@@ -124,7 +124,7 @@ def test_a_tick_that_takes_the_lease_once_it_is_broken_lowers_the_flag_and_is_le
     ticks[0].check()
 
 
-def test_where_a_document_makes_no_sense_the_lease_is_broken_all_the_same() -> None:
+def test_where_a_document_makes_no_sense_the_lease_is_broken_anyway() -> None:
     world = claimed()
     world.bucket.lease("story", "host-a:17")
     world.put("config/config_midjourney.json", b"{")
@@ -217,7 +217,7 @@ def test_a_living_manager_is_named_and_not_robbed_of_its_lease(kept: Kept, alone
         kept.bucket.lease("story", "somebody")
 
 
-def test_a_script_of_a_killed_manager_is_told_from_the_manager(
+def test_a_script_of_a_killed_manager_is_distinguished_from_the_manager(
     kept: Kept, with_a_script: "subprocess.Popen[str]"
 ) -> None:
     path = str(kept.path / ".retake" / "leases" / "story.lock")

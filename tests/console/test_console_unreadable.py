@@ -71,7 +71,7 @@ def test_an_order_needs_all_ledgers(context: CommandContext) -> None:
         cancel.callback.__wrapped__(context, run=ID, yes=True)  # type: ignore[union-attr]
 
 
-def test_what_the_others_have_paid_is_told_and_that_it_is_not_all(context: CommandContext) -> None:
+def test_what_the_others_have_paid_is_reported_and_that_it_is_not_all(context: CommandContext) -> None:
     answer = ask(spend, context)
     assert answer.exit_code == ExitCode.BAD_STATE
     assert answer.document["total"]["calls"] > 0

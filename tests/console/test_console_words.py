@@ -29,7 +29,7 @@ NOW = datetime(2026, 2, 7, 12, 0, 0, tzinfo=UTC)
         (400 * 86400, "400 d"),
     ],
 )
-def test_a_span_is_told_in_its_two_largest_units(seconds: float, words: str) -> None:
+def test_a_span_is_reported_in_its_two_largest_units(seconds: float, words: str) -> None:
     assert span(seconds) == words
 
 
@@ -43,14 +43,14 @@ def test_a_moment_of_today_is_a_time_of_day() -> None:
     assert moment(NOW - timedelta(days=1), NOW) == "2026-02-06 12:00:00"
 
 
-def test_what_is_to_come_is_told_as_that() -> None:
+def test_what_is_to_come_is_reported_as_that() -> None:
     assert ago(NOW - timedelta(minutes=4), NOW) == "4 min ago"
     assert ago(NOW + timedelta(minutes=4), NOW) == "in 4 min"
     assert when_due(NOW + timedelta(minutes=4), NOW) == "in 4 min"
     assert when_due(NOW, NOW) == when_due(NOW - timedelta(minutes=4), NOW) == "due now"
 
 
-def test_codes_are_told_by_class_and_name() -> None:
+def test_codes_are_reported_by_class_and_name() -> None:
     assert code_of("ERR_TEMPORARY_RATE_LIMIT") == "A RATE_LIMIT"
     assert code_of("ERR_CRITICAL_UNAUTHORIZED") == "C UNAUTHORIZED"
     assert code_of("ERR_TEMPORARY_") == "ERR_TEMPORARY_"

@@ -93,7 +93,7 @@ def test_a_failing_step_is_told_after_two_failures_and_stays_open_through_its_re
     assert f"Command: python -m retake show {ID}" in text
 
 
-def test_a_generation_that_failed_is_told_until_one_succeeds(told: Machine) -> None:
+def test_a_generation_that_failed_is_reported_until_one_succeeds(told: Machine) -> None:
     told.set(WORKFLOW={"max_retries": 0})
     told.plant("upscale")
     told.order("upscale#1=500")
@@ -192,7 +192,7 @@ def test_a_bug_is_critical(told: Machine) -> None:
     assert events(told, "bug") == ["trigger", "resolve"]
 
 
-def test_a_tick_that_was_killed_is_told_by_the_next_one(told: Machine) -> None:
+def test_a_tick_that_was_killed_is_reported_by_the_next_one(told: Machine) -> None:
     told.plant("imagine")
     manager_killed_at(told, "imagine", script_too=True)
     assert told.tick().exit_code == 0
@@ -261,7 +261,7 @@ def test_rates_that_are_bad(told: Machine) -> None:
     assert "story: success 0.0 %" in alert["message"]
 
 
-def test_a_channel_that_refuses_is_told_by_the_others(told: Machine) -> None:
+def test_a_channel_that_refuses_is_reported_by_the_others(told: Machine) -> None:
     url = addresses(told.sandbox.url)
     channels = {
         "all": {"kind": "webhook"},
@@ -309,7 +309,7 @@ def test_the_list_has_exactly_these_keys(told: Machine) -> None:
     assert (over["id"], over["state"]) == (alert["id"], "resolved")
 
 
-def test_without_channels_alerts_are_raised_all_the_same(machine: Machine) -> None:
+def test_without_channels_alerts_are_raised_anyway(machine: Machine) -> None:
     machine.put(GEN, b"{")
     assert machine.tick().exit_code == 65
     assert board(machine)["state_unreadable"]["level"] == "critical"
@@ -389,7 +389,7 @@ SIGNED = "https://storage.example/picture.png?X-Signature=0123456789abcdef012345
 
 
 @pytest.mark.parametrize("final", [False, True])
-def test_no_secret_no_signed_link_and_no_prompt_is_told(told: Machine, final: bool) -> None:
+def test_no_secret_no_signed_link_and_no_prompt_is_revealed(told: Machine, final: bool) -> None:
     """The vendor repeats all that it was asked, and more."""
     sys.path.append(str(CHECKOUT / "tests" / "vendors"))
     from scripted_vendor import ScriptedVendor, says

@@ -208,7 +208,7 @@ NO_BUCKET = [
 
 
 @pytest.mark.parametrize(("place", "script"), NO_BUCKET)
-def test_a_bucket_that_is_not_there_is_named(machine: Machine, script: str, place: Callable[[Machine], str]) -> None:
+def test_a_missing_bucket_is_named(machine: Machine, script: str, place: Callable[[Machine], str]) -> None:
     machine.env["RETAKE_STORAGE_URL"] = url = place(machine)
     done = machine.run(script) if script in SCRIPTS else machine.tick(*filter(None, [script]))
     assert (done.exit_code, machine.calls()) == (75, [])

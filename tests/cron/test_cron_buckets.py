@@ -123,7 +123,7 @@ def test_of_ten_managers_at_once_one_works_and_nothing_is_paid_twice(machine: Bu
 
 
 @everywhere
-def test_managers_are_killed_at_random_and_the_generation_comes_to_its_end(machine: BucketMachine) -> None:
+def test_managers_are_killed_at_random_and_the_generation_ends(machine: BucketMachine) -> None:
     seed = int(os.environ.get("RETAKE_KILLS_SEED") or time.time_ns() % 1_000_000)
     print(f"RETAKE_KILLS_SEED={seed}")  # noqa: T201  set it to repeat the same choices
     random, killed = Random(seed), 0

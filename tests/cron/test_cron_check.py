@@ -82,7 +82,7 @@ def test_a_tick_that_was_killed_leaves_nothing_that_the_next_does_not_mend(patie
         assert trouble(check(patient)) == []
 
 
-def test_what_is_damaged_is_told_with_what_to_do(machine: Machine) -> None:
+def test_what_is_damaged_is_reported_with_what_to_do(machine: Machine) -> None:
     assert machine.until_done().exit_code == 0
     (picture,) = (it for it in machine.bucket.rglob("*.png"))
     picture.unlink()
@@ -92,7 +92,7 @@ def test_what_is_damaged_is_told_with_what_to_do(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(("place", "fault"), [("none", "does not exist"), ("no/such/bucket", "is not there")])
-def test_a_bucket_that_is_not_there_is_told(machine: Machine, place: str, fault: str) -> None:
+def test_a_missing_bucket_is_reported(machine: Machine, place: str, fault: str) -> None:
     nowhere = f"file:{machine.cwd}/{place}"
     done = subprocess.run(
         [sys.executable, "-m", "retake", "check"],

@@ -16,7 +16,7 @@ def of(run: Run, logger: str) -> list[dict[str, Any]]:
     return [line for line in run.lines if line["logger"] == f"retake.diagnosis.{logger}"]
 
 
-def test_each_request_is_told_by_place_status_size_time_and_shape(machine: Machine) -> None:
+def test_each_request_is_reported_by_place_status_size_time_and_shape(machine: Machine) -> None:
     machine.plant("imagine")
     run = machine.tick("--diagnose")
     order = next(line for line in of(run, "http") if line["url"].endswith("/task") and line["method"] == "POST")
@@ -29,7 +29,7 @@ def test_each_request_is_told_by_place_status_size_time_and_shape(machine: Machi
     assert len(of(run, "http")) == len(machine.calls())
 
 
-def test_each_decision_is_told_with_its_facts_by_the_tick_and_by_the_script(machine: Machine) -> None:
+def test_each_decision_is_reported_with_its_facts_by_the_tick_and_by_the_script(machine: Machine) -> None:
     machine.plant("upscale")
     machine.order("upscale=500")
     run = machine.tick("--diagnose")
@@ -45,7 +45,7 @@ def test_each_decision_is_told_with_its_facts_by_the_tick_and_by_the_script(mach
     assert again[0]["facts"]["status"] == "upscale_trigger_failed"
 
 
-def test_each_operation_of_the_bucket_is_told(machine: Machine) -> None:
+def test_each_operation_of_the_bucket_is_reported(machine: Machine) -> None:
     machine.plant("fetch")
     run = machine.tick("--diagnose")
     told = of(run, "bucket")

@@ -58,7 +58,7 @@ def test_an_order_whose_library_is_gone_is_not_on_record(machine: Machine, tmp_p
     assert machine.billed("runway") == 1
 
 
-def test_an_exit_code_is_known_where_whoever_began_the_tick_ignores_the_end_of_processes(machine: Machine) -> None:
+def test_an_exit_code_is_known_even_if_the_parent_ignores_sigchld(machine: Machine) -> None:
     """Python programs inherit ignored SIGCHLD, and then wait() reports nothing."""
     (machine.folder / "prompts.json").write_text("{")
     begun = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"

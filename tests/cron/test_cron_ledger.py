@@ -36,7 +36,7 @@ def documents(machine: Machine) -> list[dict[str, Any]]:
     return [machine.read(key) for key in sorted(machine.files("runs")) if key.startswith("runs/run-")]
 
 
-def test_a_generation_with_a_failure_is_told_by_its_run_from_beginning_to_end(machine: Machine) -> None:
+def test_a_generation_with_a_failure_is_reported_by_its_run_from_beginning_to_end(machine: Machine) -> None:
     machine.order("upscale#1=500")
     assert machine.until_done().exit_code == 0
     [document] = documents(machine)
@@ -81,7 +81,7 @@ def test_a_killed_tick_is_an_interruption_that_recovery_mends(machine: Machine) 
     ]
 
 
-def test_a_failed_generation_that_is_taken_up_again_has_a_second_run(machine: Machine) -> None:
+def test_a_failed_generation_that_is_resumed_has_a_second_run(machine: Machine) -> None:
     machine.set(WORKFLOW={"max_retries": 0})
     machine.plant("upscale")
     machine.order("upscale#1=500")

@@ -107,7 +107,7 @@ def test_a_prompt_that_is_refused_as_sensitive_is_not_asked_again(buyer: Machine
     assert buyer.read(f"dead_letters/{ID}/report.json")["last_error"]["error_code"] == "ERR_BUSINESS_REJECTED"
 
 
-def test_a_refused_key_is_told_with_the_name_of_its_variable(buyer: Machine) -> None:
+def test_a_refused_key_is_reported_with_the_name_of_its_variable(buyer: Machine) -> None:
     buyer.order("imagine=401")
     tick = buyer.tick()
     assert tick.exit_code == 78

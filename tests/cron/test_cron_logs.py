@@ -234,7 +234,7 @@ def test_a_stream_that_is_closed_stops_nothing(machine: Machine, closed: str) ->
     assert (by_hand.exit_code, machine.leased) == (0, False)
 
 
-def test_a_summary_that_cannot_be_written_is_told_and_the_generation_has_ended(machine: Machine) -> None:
+def test_a_summary_that_cannot_be_written_is_reported_and_the_generation_has_ended(machine: Machine) -> None:
     machine.plant("poll")
     with open("/dev/full", "wb") as full:
         manager = machine.start(MANAGER, "--until-done", "--interval", "0", stdout=full)

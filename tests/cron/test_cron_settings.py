@@ -50,7 +50,7 @@ def test_runway_is_asked_for_what_its_model_has(machine: Machine) -> None:
     assert (runway.request["ratio"], runway.request["duration"]) == ("1280:720", 5)
 
 
-def test_documents_and_folders_lie_where_the_settings_say(machine: Machine) -> None:
+def test_documents_and_folders_are_where_the_settings_say(machine: Machine) -> None:
     places = {
         "config_public": "state/public.json",
         "config_gen": "state/gen.json",

@@ -281,7 +281,7 @@ def test_a_tick_that_fails_does_not_end_the_worker(
     worker.end()
 
 
-def test_a_server_that_is_away_is_told_once_and_waited_for(
+def test_a_server_that_is_away_is_reported_once_and_waited_for(
     machine: Machine, broker: Broker, rabbit: RabbitServer, begin: Callable[..., Work]
 ) -> None:
     rabbit.wait_for_queue(QUEUE)

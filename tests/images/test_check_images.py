@@ -217,7 +217,7 @@ def test_without_its_bucket_nothing_is_compared(table_world: ServiceWorld, tmp_p
     assert "IMAGES_STORAGE_URL is not set" in result.output
 
 
-def test_where_no_pipeline_has_a_bucket_the_way_to_the_image_jobs_is_told(
+def test_where_no_pipeline_has_a_bucket_the_way_to_the_image_jobs_is_reported(
     table_world: ServiceWorld, tmp_path: Any, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -227,7 +227,7 @@ def test_where_no_pipeline_has_a_bucket_the_way_to_the_image_jobs_is_told(
     assert "check --channel images" in result.output
 
 
-def test_redis_that_is_away_is_told(table_world: ServiceWorld, tmp_path: Any, monkeypatch: Any) -> None:
+def test_redis_that_is_away_is_reported(table_world: ServiceWorld, tmp_path: Any, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     away = {"REDIS_URL": "redis://:hunter2hunter2@127.0.0.1:1/0", "IMAGES_STORAGE_URL": f"file:{tmp_path}/pictures"}
     result = call_check(table_world, **away)

@@ -160,7 +160,7 @@ def test_a_worker_whose_job_is_deleted_can_write_nothing(world: ServiceWorld) ->
     assert world.keys() == []
 
 
-def test_a_job_that_becomes_ready_while_it_is_deleted_goes_all_the_same(world: ServiceWorld) -> None:
+def test_a_job_that_becomes_ready_while_it_is_deleted_goes_anyway(world: ServiceWorld) -> None:
     """Its worker saves the picture and writes "ready" between any two steps of the clean-up."""
     for number in range(1, 8):
         job_id = make(world, "claimed")
@@ -260,7 +260,7 @@ def test_without_jobs2_a_job_of_it_goes_too(world: ServiceWorld) -> None:
     assert (world.files(), world.keys()) == ([], [])
 
 
-def test_a_service_that_is_away_is_told(world: ServiceWorld) -> None:
+def test_a_service_that_is_away_is_reported(world: ServiceWorld) -> None:
     job_id = make(world, "ready")
     away = JobTable(NOWHERE.database, world.clock)
     with pytest.raises(TableAway):

@@ -149,7 +149,7 @@ def test_a_list_that_cannot_be_used_changes_nothing(
     assert "password" not in told
 
 
-def test_several_faults_that_last_are_told_once_each(fleet: Fleet, listed: Callable[..., str]) -> None:
+def test_several_faults_that_last_are_reported_once_each(fleet: Fleet, listed: Callable[..., str]) -> None:
     fleet.faulty = {A, B}
     servers = ComfyServers([A, B, C], listed(b"[]"), client=fleet.client)
     with CapturedLogs() as log:

@@ -48,7 +48,7 @@ def test_it_runs_all_parts() -> None:
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_a_command_is_one_that_there_is_and_its_port_is_looked_at(name: str) -> None:
+def test_each_command_exists_and_its_port_is_probed(name: str) -> None:
     options = parsed(name)
     assert options["host"] == "0.0.0.0"  # noqa: S104  in a container of its own
     urls = re.findall(r"http://[^']+", SERVICES[name]["healthcheck"]["test"][-1])
@@ -71,7 +71,7 @@ def test_the_variables_are_those_that_the_code_reads_and_it_takes_their_values(n
     assert [user for user, _ in settings.keys] == ["demo"]
 
 
-def test_users_and_passwords_are_those_of_the_servers() -> None:
+def test_users_and_passwords_match_those_of_the_servers() -> None:
     urls = {key: urlsplit(value) for key, value in environment("api").items() if key.endswith("_URL")}
     rabbit, postgres = SERVICES["rabbitmq"]["environment"], SERVICES["postgres"]["environment"]
     assert urls["RABBITMQ_URL"].username == rabbit["RABBITMQ_DEFAULT_USER"]

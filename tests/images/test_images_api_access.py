@@ -101,7 +101,7 @@ def test_the_key_of_all_acts_for_every_user(api: ImagesWorld) -> None:
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_anothers_job_is_as_one_that_is_not_there(api: ImagesWorld, cached: bool) -> None:
+def test_anothers_job_looks_like_a_missing_one(api: ImagesWorld, cached: bool) -> None:
     job_id = api.job()
     api.finish(job_id)
     if cached:
@@ -125,7 +125,7 @@ def test_raw_files_are_ones_own_and_stay(api: ImagesWorld) -> None:
     assert api.alice.get(f"/image/raw/jobs/{job_id}/input_person.png").content == PNG
 
 
-def test_a_file_that_is_not_there_is_404(api: ImagesWorld) -> None:
+def test_a_missing_file_is_404(api: ImagesWorld) -> None:
     climbing = "alice/..%2Fbob%2Fa.png"
     for key in ("alice/none.png", "alice", "alice/", climbing, "jobs/x/y", "jobs/", "alice/%00", "a%5Cb", "%2Fx/y"):
         assert api.alice.get(f"/image/raw/{key}").status_code == 404

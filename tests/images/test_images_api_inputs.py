@@ -172,7 +172,7 @@ def raw(api: ImagesWorld, rest: bytes) -> bytes:
         return connection.recv(4096)
 
 
-def test_a_length_that_is_none_is_refused(api: ImagesWorld) -> None:
+def test_an_invalid_length_is_refused(api: ImagesWorld) -> None:
     for length in (b"-1", b"x", b"9" * 30):
         assert raw(api, b"Content-Length: " + length + b"\r\n\r\n")[9:12] in (b"400", b"413")
 

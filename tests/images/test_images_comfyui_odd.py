@@ -106,7 +106,7 @@ def test_a_refusal_that_nobody_knows_is_a_failed_attempt_at_last(world: WorkerWo
     assert not world.executions()
 
 
-def test_a_prompt_that_cannot_be_cancelled_has_failed_all_the_same(world: WorkerWorld) -> None:
+def test_a_prompt_that_cannot_be_cancelled_has_failed_anyway(world: WorkerWorld) -> None:
     [comfy] = odd_servers(
         world, lambda request: BROKEN if (request.method, request.path) == ("POST", "/queue") else None, 1
     )

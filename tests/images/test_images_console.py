@@ -264,7 +264,7 @@ def test_all_failed_jobs_can_be_requeued_at_once(service_world: ServiceWorld, mo
     assert asked(world, "dead", "requeue", "--all") == {"results": [], "done": 0, "exit_code": 0}
 
 
-def test_who_looks_for_a_job_behind_a_thousand_that_are_gone_is_told(
+def test_a_search_past_a_thousand_missing_jobs_says_so(
     service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = service_world
@@ -381,7 +381,7 @@ def test_messages_without_a_use_are_dropped_at_once(
 
 
 @pytest.mark.parametrize("name", ["abc", "ffffffff", "*", "\udcff" * 5])
-def test_a_name_that_is_none_is_refused(service_world: ServiceWorld, name: str) -> None:
+def test_an_invalid_name_is_refused(service_world: ServiceWorld, name: str) -> None:
     dead(service_world, service_world.failed())
     assert asked(service_world, "dead", "drop", name, "--yes", code=65)["exit_code"] == 65
     wait_for_dead(service_world, 1)

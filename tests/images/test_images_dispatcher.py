@@ -185,7 +185,9 @@ def test_a_stop_waits_for_what_is_in_progress(desk: Desk, monkeypatch: pytest.Mo
     assert swept
 
 
-def test_a_redis_that_is_away_is_told_once_and_so_is_its_return(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_redis_that_is_away_is_reported_once_and_so_is_its_return(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def away(*_: object) -> NoReturn:
         raise RedisAway("Redis does not answer")
 

@@ -55,7 +55,7 @@ def test_both_graphs_are_what_comfyui_accepts() -> None:
             assert all(str(link[0]) in graph for link in links)
 
 
-def test_the_graph_of_a_job_leaves_that_of_the_next_one_alone() -> None:
+def test_the_graph_of_a_job_does_not_change_the_next_one() -> None:
     graphs = load_graphs()
     before = texts(graphs.text)
     graphs.of_text(JOB, 1)

@@ -57,7 +57,7 @@ def test_answers_of_a_user_that_cannot_be_hold_up_no_other(instances: Callable[.
 # --- jobs in Redis --------------------------------------------------------------------------------------------------
 
 
-def test_a_key_that_is_no_job_holds_up_neither_its_worker_nor_an_operator(world: WorkerWorld) -> None:
+def test_a_key_that_is_not_a_job_holds_up_neither_worker_nor_operator(world: WorkerWorld) -> None:
     world.comfyui()
     odd = str(uuid4())
     world.store.client.set(odd, "not a hash")

@@ -51,12 +51,12 @@ def test_without_anything_the_defaults_hold(tmp_path: Path) -> None:
     assert found.places == ("", "", "")
 
 
-def test_every_variable_that_is_missing_is_told_at_once(tmp_path: Path) -> None:
+def test_every_variable_that_is_missing_is_reported_at_once(tmp_path: Path) -> None:
     told = fault(tmp_path, needed=tuple(ENVIRONMENT), REDIS_URL="  ")
     assert [line.partition(" ")[0] for line in told.splitlines()] == list(ENVIRONMENT)
 
 
-def test_a_url_that_cannot_be_used_is_told_with_its_form(tmp_path: Path) -> None:
+def test_a_url_that_cannot_be_used_is_reported_with_its_form(tmp_path: Path) -> None:
     assert "DATABASE_URL: not a URL of the form postgresql://HOST" in fault(tmp_path, DATABASE_URL="mysql://h/x")
 
 
@@ -66,7 +66,7 @@ def test_a_url_that_cannot_be_used_is_told_with_its_form(tmp_path: Path) -> None
     ["hunter2", "http://:hunter2@h", "redis:hunter2", "redis://:hunter2@", "amqp://a:hunter2@h:port", "amqp://a:hunter2@[h",
      "redis://:hunter2@h:0", "postgresql://a:hunter2@h:99999/x", "redis://h/\n:hunter2"],
 )  # fmt: skip
-def test_a_url_that_cannot_be_used_is_told_without_it(tmp_path: Path, name: str, url: str) -> None:
+def test_a_url_that_cannot_be_used_is_reported_without_it(tmp_path: Path, name: str, url: str) -> None:
     assert name in fault(tmp_path, **{**GOOD, name: url})
 
 
@@ -77,7 +77,7 @@ def test_a_url_that_cannot_be_used_is_told_without_it(tmp_path: Path, name: str,
      "alice=secretkey1,bob=secretkey1", "alice=secretkey1\x00", "é=secretkey1",
      "a" * 65 + "=secretkey1"],
 )  # fmt: skip
-def test_a_key_that_cannot_be_used_is_told_without_it(tmp_path: Path, keys: str) -> None:
+def test_a_key_that_cannot_be_used_is_reported_without_it(tmp_path: Path, keys: str) -> None:
     assert "IMAGES_KEYS: entry" in fault(tmp_path, IMAGES_KEYS=keys)
 
 
@@ -96,7 +96,7 @@ def test_every_setting_has_its_bounds(tmp_path: Path, name: str, value: object) 
     assert f"IMAGES.{name}" in fault(tmp_path, {name: value})
 
 
-def test_an_unknown_setting_and_every_fault_are_told_at_once(tmp_path: Path) -> None:
+def test_an_unknown_setting_and_every_fault_are_reported_at_once(tmp_path: Path) -> None:
     told = fault(tmp_path, {"active_secs": 1, "idle_seconds": -1, "max_files": 0.5}, IMAGES_KEYS="x", REDIS_URL="y")
     for it in ("active_secs", "IMAGES.idle_seconds", "IMAGES.max_files", "IMAGES_KEYS", "REDIS_URL"):
         assert it in told

@@ -40,7 +40,7 @@ def expired(store: JobStore, job_id: str) -> None:
     store.client.hset(job_id, "claim_until", 1)
 
 
-def test_a_redis_that_is_full_is_told_in_its_own_words(store: JobStore) -> None:
+def test_a_redis_that_is_full_is_reported_in_its_own_words(store: JobStore) -> None:
     store.client.config_set("maxmemory", 1)
     try:
         with pytest.raises(RedisAway) as raised:
@@ -51,7 +51,7 @@ def test_a_redis_that_is_full_is_told_in_its_own_words(store: JobStore) -> None:
     assert str(raised.value) == told
 
 
-def test_numbers_of_another_program_that_are_none_stop_nobody(store: JobStore) -> None:
+def test_invalid_numbers_of_another_program_stop_nobody(store: JobStore) -> None:
     job_id = made(store)
     store.client.hset(job_id, mapping={"claim": "other", "claim_until": "soon", "deaths": "many"})
     assert store.claim(job_id, "t", 60, 5).result is ClaimResult.CLAIMED

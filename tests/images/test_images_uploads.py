@@ -71,7 +71,7 @@ def test_within_the_grace_it_is_answered_again_and_the_first_answer_counts(
     assert api.bucket.kept == {"alice/a.png"}
 
 
-def test_a_bucket_that_is_away_is_told_once(instances: Callable[..., ImagesWorld]) -> None:
+def test_a_bucket_that_is_away_is_reported_once(instances: Callable[..., ImagesWorld]) -> None:
     api = instances(images=SHORT)
     api.parts.uploads.answered("alice", {"a.png": api.bucket.write("alice/a.png", PNG, ANY)})
     time.sleep(0.1)

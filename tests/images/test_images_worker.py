@@ -107,7 +107,7 @@ def test_a_job_of_another_worker_is_waited_for_and_not_dropped(world: WorkerWorl
     assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
 
 
-def test_a_worker_that_waits_for_another_one_stops_all_the_same(world: WorkerWorld) -> None:
+def test_a_worker_that_waits_for_another_one_stops_anyway(world: WorkerWorld) -> None:
     world.comfyui()
     job_id = world.job()
     world.store.claim(job_id, "another worker", 600, 5)

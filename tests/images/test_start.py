@@ -106,7 +106,7 @@ def test_a_service_that_comes_in_time_is_waited_for(
     services.close()
 
 
-def test_a_bucket_that_fails_for_good_is_told(service_world: ServiceWorld) -> None:
+def test_a_bucket_that_fails_for_good_is_reported(service_world: ServiceWorld) -> None:
     away = FailingBucket(service_world.bucket, Fault(times=1000))
     with pytest.raises(ServicesAway, match="the bucket"):
         check_services(service_world.services(bucket=away), FakeClock())

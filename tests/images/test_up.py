@@ -181,7 +181,7 @@ def test_a_signal_during_the_start_ends_everything(run: Callable[..., Running]) 
     eventually(lambda: not any(map(alive, family)))
 
 
-def test_a_port_that_is_taken_is_told_before_anything_is_started(run: Callable[..., Running]) -> None:
+def test_a_port_that_is_taken_is_reported_before_anything_is_started(run: Callable[..., Running]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         it = run("--port", str(port))
@@ -279,7 +279,7 @@ def test_all_missing_servers_are_named_at_once(tmp_path: Path) -> None:
     assert (raised.value.exit_code, len(str(raised.value).splitlines())) == (69, 1)
 
 
-def test_output_that_cannot_be_written_is_told_and_no_bug(tmp_path: Path) -> None:
+def test_output_that_cannot_be_written_is_reported_and_no_bug(tmp_path: Path) -> None:
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             [sys.executable, "-m", "retake", "images", "up", "--data", str(tmp_path / "dir"), "--port", "0"],

@@ -132,7 +132,7 @@ def test_a_child_with_wrong_settings_is_not_waited_for(tmp_path: Path, superviso
         supervisor.wait_until_ready(children, 1_000_000)
 
 
-def test_a_program_that_is_not_there_is_told_in_the_log(tmp_path: Path, supervisor: Supervisor) -> None:
+def test_a_missing_program_is_reported_in_the_log(tmp_path: Path, supervisor: Supervisor) -> None:
     environ = {"PATH": os.environ["PATH"]}
     command = ChildCommand("none", (tmp_path / "none",), tmp_path / "none.log", environ, ready=lambda: False)
     children = supervisor.start([command])

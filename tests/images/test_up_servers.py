@@ -46,7 +46,7 @@ def test_redis_keeps_what_it_answered_through_sigkill(redis_server: RunningServe
         }
 
 
-def test_redis_refuses_who_lacks_the_password(redis_server: RunningServer) -> None:
+def test_redis_refuses_clients_without_the_password(redis_server: RunningServer) -> None:
     address = redis_server.url.partition("@")[2]
     with redis.Redis.from_url(f"redis://{address}") as client, pytest.raises(redis.AuthenticationError):
         client.ping()
@@ -170,7 +170,7 @@ def test_the_pid_of_a_killed_postgres_may_be_that_of_another_one(tmp_path: Path)
             it.end()
 
 
-def test_data_of_postgres_that_are_not_whole_are_told(tmp_path: Path) -> None:
+def test_incomplete_data_of_postgres_are_reported(tmp_path: Path) -> None:
     with or_skipped():
         server = PostgresServer(DataFolder(tmp_path), Programs(os.environ), os.environ)
     data = tmp_path / "postgres/data"
@@ -221,14 +221,14 @@ def test_ports_and_secrets_are_the_same_the_next_time_and_private(tmp_path: Path
 
 
 @pytest.mark.parametrize("secret", [None, 5, "", "a b", "p@ss", "a/b", "ä", ["x"]])
-def test_a_secret_that_cannot_stand_in_a_url_is_told(tmp_path: Path, secret: Any) -> None:
+def test_a_secret_that_cannot_stand_in_a_url_is_reported(tmp_path: Path, secret: Any) -> None:
     (tmp_path / "secrets.json").write_text(json.dumps({"redis": secret}))
     with pytest.raises(StateError, match=r"secrets.json: redis must be a text of letters, digits, _ and -; correct it"):
         DataFolder(tmp_path).secret("redis")
 
 
 @pytest.mark.parametrize("port", [True, 0, -5, 99999, 1e30, None, "x"])
-def test_a_port_that_is_none_is_replaced(tmp_path: Path, port: Any) -> None:
+def test_an_invalid_port_is_replaced(tmp_path: Path, port: Any) -> None:
     (tmp_path / "ports.json").write_text(json.dumps({"redis": port}))
     assert 17_000 <= DataFolder(tmp_path).port("redis") < 25_000
 
@@ -251,5 +251,5 @@ def test_secrets_that_are_no_json_are_not_replaced(tmp_path: Path) -> None:
         ("15", "", False),
     ],
 )
-def test_data_of_another_major_version_are_told_from_a_minor_one(major: str, told: str, of_it: bool) -> None:
+def test_data_of_another_major_version_are_distinguished_from_a_minor_one(major: str, told: str, of_it: bool) -> None:
     assert is_of(major, told) is of_it

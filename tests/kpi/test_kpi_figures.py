@@ -32,7 +32,7 @@ def test_a_run_without_trouble(place: Place) -> None:
     assert steps_of(place) == {"content": (1, 0, 1, 0, 1.0, 0.0), "imagine": (1, 0, 1, 0, 1.0, 0.0)}
 
 
-def test_failed_tries_are_told_from_the_one_at_which_the_run_failed(place: Place) -> None:
+def test_failed_tries_are_distinguished_from_the_one_at_which_the_run_failed(place: Place) -> None:
     run = place.begun("a")
     place.done(run, "content")
     run = place.failed(run, "upscale")
@@ -221,7 +221,7 @@ def test_a_failure_whose_tries_are_out_of_the_window_makes_no_rate_negative() ->
     assert (it.steps[0].retry_rate, it.retry_rate) == (0.0, 0.0)
 
 
-def test_a_status_that_is_none_does_not_break_the_figures() -> None:
+def test_an_invalid_status_does_not_break_the_figures() -> None:
     [it] = pipeline_figures({("ended", "p", "vanished"): 2})
     assert it.runs[RunStatus.SUCCEEDED] == 0
 

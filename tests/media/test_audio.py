@@ -111,7 +111,7 @@ def test_a_list_of_files_to_concatenate_reads_none_of_them(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["nothing.wav", "."])
-def test_a_file_that_is_not_there_is_told(name: str, tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(name: str, tmp_path: Path) -> None:
     with pytest.raises(NotAudio, match="no audio file"):
         audio_facts(tmp_path / name, timeout_s=20)
 

@@ -15,14 +15,14 @@ def test_ffmpeg_is_found_and_runs() -> None:
     assert "Output #0" in ffmpeg.run(["-f", "lavfi", "-i", "color=d=0.1", "-f", "null", "-"], 20)
 
 
-def test_an_error_is_told_in_ffmpegs_words_without_paths_or_addresses(tmp_path: Path) -> None:
+def test_an_error_is_reported_in_ffmpegs_words_without_paths_or_addresses(tmp_path: Path) -> None:
     with pytest.raises(MediaError, match="No such file or directory") as caught:
         ffmpeg.run(["-i", "nothing.mp4", "-f", "null", "-"], 20, tmp_path)
     assert str(tmp_path) not in str(caught.value)
     assert "0x" not in str(caught.value)
 
 
-def test_no_ffmpeg_for_this_machine_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_ffmpeg_for_this_machine_is_reported_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     def none() -> str:
         raise RuntimeError("No ffmpeg exe could be found.")
 
@@ -32,13 +32,13 @@ def test_no_ffmpeg_for_this_machine_is_said_plainly(monkeypatch: pytest.MonkeyPa
     assert caught.value.exit_code == 75
 
 
-def test_a_name_that_leads_nowhere_is_said_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_leads_nowhere_is_reported_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", "/nowhere/ffmpeg")
     with pytest.raises(MediaError, match="IMAGEIO_FFMPEG_EXE"):
         ffmpeg.run([], 5)
 
 
-def test_a_program_of_another_machine_is_said_plainly(stand_in: Path) -> None:
+def test_a_program_of_another_machine_is_reported_plainly(stand_in: Path) -> None:
     stand_in.write_bytes(b"\x7fELF of some other machine")
     with pytest.raises(MediaError, match="could not be started"):
         ffmpeg.run([], 5)

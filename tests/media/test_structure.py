@@ -85,7 +85,7 @@ SIGNATURE, HEADER, END = PNG[:8], PNG[8:33], chunk(b"IEND")
     ],
     ids=map(str, range(12)),
 )
-def test_a_damaged_picture_is_told(damaged: bytes, what: str) -> None:
+def test_a_damaged_picture_is_reported(damaged: bytes, what: str) -> None:
     assert what in fault(png_fault, damaged)
 
 
@@ -108,7 +108,7 @@ def test_a_damaged_picture_is_told(damaged: bytes, what: str) -> None:
     ],
     ids=map(str, range(13)),
 )
-def test_a_damaged_video_is_told(damaged: bytes, what: str) -> None:
+def test_a_damaged_video_is_reported(damaged: bytes, what: str) -> None:
     assert what in fault(mp4_fault, damaged)
 
 

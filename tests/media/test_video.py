@@ -233,7 +233,7 @@ def test_a_video_without_a_length_is_refused() -> None:
         facts_in("Duration: N/A\nStream #0:0: Video: h264, yuv420p, 64x36, 24 fps")
 
 
-def test_a_broken_video_is_told_from_what_is_no_video_at_all() -> None:
+def test_a_broken_video_is_distinguished_from_what_is_no_video_at_all() -> None:
     assert is_video_file(b"\x00\x00\x00\x20ftypisom and then rubbish")
     assert not is_video_file(b"<!doctype html><title>404</title>")
     assert not is_video_file(b"")

@@ -105,7 +105,7 @@ def test_a_call_of_unknown_outcome_that_is_made_again_is_a_warning(rows: Rows) -
     assert found(rows) == {}
 
 
-def test_a_step_that_the_cap_holds_back_is_told_once_a_day(rows: Rows) -> None:
+def test_a_step_that_the_cap_holds_back_is_reported_once_a_day(rows: Rows) -> None:
     rows.create()
     rows.held_back()
     [(key, it)] = found(rows).items()
@@ -119,7 +119,7 @@ def test_a_step_that_the_cap_holds_back_is_told_once_a_day(rows: Rows) -> None:
     assert found(rows)[key].occurrence == "2026-11-23"
 
 
-def test_a_row_of_another_program_without_attempts_is_told_too() -> None:
+def test_a_row_of_another_program_without_attempts_is_reported_too() -> None:
     trouble = Trouble(7, "Paper Boats", "", "music-7", START, "", None)
     [it] = findings(Survey({}, failed=(trouble,)), {}, START).found
     assert (it.key, it.title, it.error_code) == ("generation_failed/unknown", "A pipeline failed", None)

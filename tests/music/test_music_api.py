@@ -332,7 +332,7 @@ def test_a_decision_ends_the_waiting(api: ApiWorld) -> None:
     ],
     ids=repr,
 )
-def test_a_decision_that_is_none_is_refused(api: ApiWorld, body: Any) -> None:
+def test_an_invalid_decision_is_refused(api: ApiWorld, body: Any) -> None:
     number = api.put("awaiting_manual")
     refused(api.post(f"{number}/resolve", body), 422)
     assert api.shown(number)["state"] == "awaiting_manual"

@@ -121,9 +121,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.search
 @pytest.mark.parametrize("step", STEPS)
-def test_whenever_the_service_dies_the_step_comes_to_its_end_and_nothing_is_paid_twice(
-    rig: MortalRig, step: str
-) -> None:
+def test_whenever_the_service_dies_the_step_ends_and_nothing_is_paid_twice(rig: MortalRig, step: str) -> None:
     rig.case(step)
     points = rig.fate.count
     assert points > 10

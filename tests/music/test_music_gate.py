@@ -45,7 +45,7 @@ def test_the_scheme_is_read_in_any_case(api: ApiWorld, anybody: httpx.Client) ->
     assert anybody.get(API, headers={"Authorization": f"bearer {KEY}"}).status_code == 200
 
 
-def test_what_is_not_there_is_said_in_the_same_form(api: ApiWorld) -> None:
+def test_what_is_not_there_is_reported_in_the_same_form(api: ApiWorld) -> None:
     for method, path, status in (
         ("GET", f"{API}/1/nothing", 404),
         ("GET", "/nothing", 404),

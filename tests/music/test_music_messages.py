@@ -16,7 +16,7 @@ from retake.music.tables import messages
 from retake.serving.loop import Loop
 
 
-def test_each_event_is_told_once_and_in_order(desk: Desk) -> None:
+def test_each_event_is_reported_once_and_in_order(desk: Desk) -> None:
     desk.rig.sandbox.order("chat#1-3=500")
     row = desk.rig.begun("meta")
     desk.rig.settle()
@@ -68,7 +68,7 @@ def test_while_another_process_sends_this_one_sends_nothing(desk: Desk) -> None:
     assert len(desk.phone.messages()) == 1
 
 
-def test_what_a_person_has_to_decide_is_told_without_buttons(desks: Callable[..., Desk]) -> None:
+def test_what_a_person_has_to_decide_is_reported_without_buttons(desks: Callable[..., Desk]) -> None:
     desk = desks(provider="legnext", workflow={"on_unknown_outcome": "hold"})
     desk.rig.sandbox.order("imagine#1=cut-after")
     row = desk.rig.create()
@@ -80,7 +80,7 @@ def test_what_a_person_has_to_decide_is_told_without_buttons(desks: Callable[...
     assert f"#{row.id}" in message["text"]
 
 
-def test_each_new_failure_is_told(desk: Desk) -> None:
+def test_each_new_failure_is_reported(desk: Desk) -> None:
     row = desk.failed()
     desk.rig.actions.retry(row.id)
     desk.rig.settle()

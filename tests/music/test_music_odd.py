@@ -124,7 +124,7 @@ def test_a_run_whose_last_number_is_none_is_named(worlds: Callable[[], World]) -
 
 
 @pytest.mark.parametrize("column", ["created_at", "updated_at"])
-def test_a_run_at_a_time_that_is_none_is_left_out_of_the_figures(worlds: Callable[[], World], column: str) -> None:
+def test_a_run_at_an_invalid_time_is_left_out_of_the_figures(worlds: Callable[[], World], column: str) -> None:
     world = worlds()
     other = world.database.ledger.create_for_task("shop", "shop/1", actor="me")
     assert world.write("task_runs", column, "yesterday")
@@ -135,7 +135,7 @@ def test_a_run_at_a_time_that_is_none_is_left_out_of_the_figures(worlds: Callabl
 
 
 @pytest.mark.parametrize("until", ["yesterday", "2027-01-01T00:00:00.000000Z"])
-def test_a_lease_that_makes_no_sense_is_taken_over(worlds: Callable[[], World], until: str) -> None:
+def test_an_invalid_lease_is_taken_over(worlds: Callable[[], World], until: str) -> None:
     """The clock of the machine that wrote it was ahead, or somebody has edited it."""
     world = worlds()
     assert take_lease(world.database, "telegram messages", "another", 60)

@@ -79,7 +79,7 @@ def test_very_many_that_wait_are_a_bounded_list(sqlite: Rows) -> None:
     assert needs[-1] == "5 more wait for you: retake music list"
 
 
-def test_a_database_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+def test_a_database_that_cannot_be_read_is_reported(tmp_path: Path) -> None:
     (tmp_path / "music.db").write_text("no database at all, but long enough to be taken for a header of one")
     rows = Rows(f"sqlite:{tmp_path}/other.db")
     rows.settings = rows.settings._replace(music=rows.settings.music._replace(database=f"sqlite:{tmp_path}/music.db"))

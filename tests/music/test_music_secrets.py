@@ -168,7 +168,7 @@ def check_everything(rig: Rig, log: io.StringIO, tmp_path: Path, *more: str) -> 
     assert len(log.getvalue()) > 1000
 
 
-def test_whatever_fails_no_secret_is_told(rigs: Rigs, log: io.StringIO, tmp_path: Path) -> None:
+def test_whatever_fails_no_secret_is_revealed(rigs: Rigs, log: io.StringIO, tmp_path: Path) -> None:
     rig = rigs(keys=KEYS, step_max_retries=0, upload_resumes=0, publish_look_seconds=0)
     for step, kinds in CALLS.items():
         for kind in kinds:

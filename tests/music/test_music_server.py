@@ -89,7 +89,7 @@ def test_it_says_where_it_listens_and_a_signal_ends_it(
     assert "Traceback" not in log
 
 
-def test_a_port_that_is_taken_is_said_in_one_line(running: subprocess.Popen[str], folder: Path) -> None:
+def test_a_port_that_is_taken_is_reported_in_one_line(running: subprocess.Popen[str], folder: Path) -> None:
     port = address(running).rpartition(":")[2]
     code, log = ended(folder, "--port", port, environ=KEYS)
     assert code == 75
@@ -121,7 +121,7 @@ def test_settings_that_cannot_be_are_refused(folder: Path, document: dict[str, A
     assert (code, word in log) == (78, True), log
 
 
-def test_a_host_of_the_command_line_is_told_as_one(folder: Path) -> None:
+def test_a_host_of_the_command_line_is_reported_as_one(folder: Path) -> None:
     code, log = ended(folder, "--host", "no.such.host.invalid", environ=KEYS)
     assert (code, "--host: no.such.host.invalid is not a name or address of this machine" in log) == (78, True), log
 

@@ -41,7 +41,7 @@ def test_sections_of_other_pipelines_are_left_unread(tmp_path: Path) -> None:
         ("work_ers", 2),
     ],
 )
-def test_a_setting_that_makes_no_sense_is_named(tmp_path: Path, setting: str, value: object) -> None:
+def test_an_invalid_setting_is_named(tmp_path: Path, setting: str, value: object) -> None:
     with pytest.raises(SettingsError, match="MUSIC"):
         load(tmp_path, **{setting: value})
 

@@ -132,7 +132,7 @@ def test_a_track_that_cannot_be_used_fails_at_once(rig: Rig, audio: Callable[[Ri
     assert (rig.get(row).failed_reason or "").startswith("video: ")
 
 
-def test_no_cover_is_paid_for_while_its_track_is_missing_and_the_nearest_names_are_told(rig: Rig) -> None:
+def test_no_cover_is_paid_for_while_its_track_is_missing_and_the_nearest_names_are_reported(rig: Rig) -> None:
     row = rig.create(audio="Dmo.wav")
     rig.settle()
     assert rig.attempts(row) == [(1, "failed", "ERR_BUSINESS_MISSING")]

@@ -121,7 +121,7 @@ def test_a_stranger_changes_nothing(desk: Desk) -> None:
     assert desk.phone.unconfirmed() == []
 
 
-def test_where_nobody_is_allowed_nobody_is(desk: Desk) -> None:
+def test_without_allowed_users_everyone_is_refused(desk: Desk) -> None:
     row = desk.failed()
     desk.phone.tap(f"ytpub_retry_{row.id}")
     TelegramInbox(desk.rig.actions, desk.bot, []).take(desk.phone.unconfirmed()[0])

@@ -147,7 +147,7 @@ def test_its_runs_say_at_which_attempt_the_item_is() -> None:
     assert runs.list_runs(operations, RunFilter(code="RATE_LIMIT"), 20).runs == []
 
 
-def test_its_history_and_its_incident_are_told() -> None:
+def test_its_history_and_its_incident_are_reported() -> None:
     operations, songs = operated()
     recorded(operations, songs)
     assert history(operations, "song-1").document()["paid_usd"] == 0.25

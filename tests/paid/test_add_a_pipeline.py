@@ -229,7 +229,7 @@ def check_bill(studio: Studio, plan: tuple[str, ...], where: object) -> None:
     assert studio.cost <= studio.booked <= round(studio.cost + doubtful, 6), (plan, where)
 
 
-def test_a_call_that_nobody_can_tell_of_is_held_for_the_operator(song: ModuleType) -> None:
+def test_a_call_of_unknown_outcome_is_held_for_the_operator(song: ModuleType) -> None:
     studio = Studio(song, Shop("dropped", findable=False), on_unknown=HOLD)
     for _ in range(5):
         assert studio.tick().exit_code == 75
@@ -362,7 +362,7 @@ def test_the_vendors_of_the_page_speak_http(song: ModuleType) -> None:
         server.shutdown()
 
 
-def test_a_call_that_nobody_can_tell_of_is_made_again_and_marked(song: ModuleType) -> None:
+def test_a_call_of_unknown_outcome_is_repeated_and_marked(song: ModuleType) -> None:
     studio = Studio(song, Shop("cut", findable=False), on_unknown=RETRY)
     assert studio.to_its_end().ended == "done"
     assert [call.get("possible_duplicate") for call in studio.state["paid_calls"]] == [True, None, None]
@@ -398,7 +398,7 @@ def test_a_vendor_that_keeps_failing_is_left_alone(song: ModuleType) -> None:
     assert studio.to_its_end().ended == "done"
 
 
-def test_a_document_that_was_damaged_is_told_and_left_as_it_is(song: ModuleType) -> None:
+def test_a_document_that_was_damaged_is_reported_and_left_as_it_is(song: ModuleType) -> None:
     studio = Studio(song, Shop())
     studio.bucket.write("song.json", b'{"results": ', ABSENT)
     with pytest.raises(StateError, match=r"song.json: .* Mend it"):

@@ -164,7 +164,7 @@ def test_a_reservation_costs_few_operations_however_many_days_are_on_record() ->
 # --- days and clocks ------------------------------------------------------------------------------------------------
 
 
-def test_a_clock_that_is_set_back_counts_on_the_latest_day_and_is_told() -> None:
+def test_a_clock_that_is_set_back_counts_on_the_latest_day_and_is_reported() -> None:
     bucket, clock = MemoryBucket(), FakeClock()
     assert pay(caps(bucket, clock), "story", 0.5) == 2
     for days in (-1, 0, -400):
@@ -398,7 +398,7 @@ def test_a_payment_whose_reservation_cannot_be_written_is_not_made() -> None:
 
 
 @pytest.mark.parametrize("data", [b"{", b"[]", b'{"pipelines": 7}'])
-def test_a_book_that_makes_no_sense_stops_payments_and_is_named(data: bytes) -> None:
+def test_an_invalid_book_stops_payments_and_is_named(data: bytes) -> None:
     bucket = MemoryBucket()
     bucket.write(f"caps/{TODAY}.json", data, ANY)
     with pytest.raises(StateError, match=rf"caps/{TODAY}\.json"):
@@ -406,7 +406,7 @@ def test_a_book_that_makes_no_sense_stops_payments_and_is_named(data: bytes) -> 
     assert bucket.read(f"caps/{TODAY}.json")[0] == data
 
 
-def test_without_a_cap_a_book_that_makes_no_sense_stops_payments_only_when_its_day_is_over() -> None:
+def test_without_a_cap_an_invalid_book_stops_payments_only_when_its_day_is_over() -> None:
     bucket, clock = MemoryBucket(), FakeClock()
     uncapped = caps(bucket, clock, cap=None)
     first = uncapped.defer("story", 0.3, Known("a"))

@@ -121,7 +121,7 @@ def test_taking_in_another_book_loses_nothing_and_happens_once(book: DayBook, ot
         ({"pipelines": {}, "moved": {"to": "2026-02-01", "nonce": "1f"}}, "moved.to"),
     ],
 )
-def test_a_book_that_makes_no_sense_is_refused_by_its_field(raw: dict[str, object], field: str) -> None:
+def test_an_invalid_book_is_refused_by_its_field(raw: dict[str, object], field: str) -> None:
     with pytest.raises(ValueError, match=rf"^{field}: "):
         decoded(DAY, raw)
 

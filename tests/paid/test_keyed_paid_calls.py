@@ -386,7 +386,7 @@ def test_one_process_at_a_time() -> None:
         b'{"account": "a", "reservation": {"name": "a/b", "day": "../x", "fate": "billed"}}',
     ],
 )
-def test_a_document_without_sense_is_left_as_it_is_and_nothing_is_paid_for(data: bytes) -> None:
+def test_an_invalid_document_is_left_as_it_is_and_nothing_is_paid_for(data: bytes) -> None:
     program = Program(Vendor())
     program.bucket.write("paid/posters/state.json", data, ANY)
     with pytest.raises(StateError, match=r"paid/posters/state\.json"):

@@ -95,7 +95,7 @@ def test_a_stop_and_a_kill_lose_no_message(begun: Began, place: Place, server: R
     assert password not in "".join(lines)
 
 
-def test_a_server_that_is_not_there_is_told_with_its_place() -> None:
+def test_a_missing_server_is_reported_with_its_place() -> None:
     port = free_port()
     broker = Broker(f"amqp://ann:secret@127.0.0.1:{port}/", Topology(), name="test", timeout_s=20.0)
     broker.start()
@@ -135,7 +135,7 @@ def test_where_the_process_stands_still_an_answer_is_late(begun: Began, place: P
     goes_on.set()
 
 
-def test_a_name_that_nobody_knows_is_told() -> None:
+def test_a_name_that_nobody_knows_is_reported() -> None:
     broker = Broker("amqp://rabbit.invalid/", Topology(), name="test", timeout_s=20.0)
     broker.start()
     with pytest.raises(BrokerAway, match=r"there is no host with this name|no answer within"):

@@ -51,7 +51,7 @@ def test_what_no_queue_takes_is_an_error(begun: Began, place: Place) -> None:
     broker.publish(place.exchange, "key", b"two")  # it goes on
 
 
-def test_an_exchange_that_is_not_there_ends_that_message_alone(begun: Began, place: Place) -> None:
+def test_a_missing_exchange_ends_that_message_alone(begun: Began, place: Place) -> None:
     broker = begun()
     with pytest.raises(BrokerAway, match="NOT_FOUND"):
         broker.publish("nowhere", "key", b"one")

@@ -16,7 +16,7 @@ from retake.rabbit.broker import Broker, BrokerAway, BrokerRefused
 from retake.rabbit.topology import Queue, Topology
 
 
-def test_a_queue_that_is_not_there_has_no_depth(begun: Began) -> None:
+def test_a_missing_queue_has_no_depth(begun: Began) -> None:
     broker = begun()
     with pytest.raises(BrokerAway, match="NOT_FOUND"):
         broker.depth("nowhere")
@@ -154,7 +154,9 @@ def test_what_cannot_be_moved_stays(begun: Began, place: Place) -> None:
     eventually(lambda: broker.depth(place.queue) == 1)
 
 
-def test_a_queue_with_other_arguments_is_told_with_what_to_do(begun: Began, place: Place, server: RabbitServer) -> None:
+def test_a_queue_with_other_arguments_is_reported_with_what_to_do(
+    begun: Began, place: Place, server: RabbitServer
+) -> None:
     begun()
     other = Topology(queues=(Queue(place.queue, {**QUORUM, "x-max-length": 3}),))
     broker = Broker(server.url, other, name="test")
@@ -168,7 +170,7 @@ def test_a_queue_with_other_arguments_is_told_with_what_to_do(begun: Began, plac
     assert not broker.connected
 
 
-def test_a_wrong_password_is_told_at_once(server: RabbitServer) -> None:
+def test_a_wrong_password_is_reported_at_once(server: RabbitServer) -> None:
     broker = Broker(f"amqp://retake:secret@127.0.0.1:{server.port}/", Topology(), name="test")
     broker.start()
     try:
@@ -179,7 +181,7 @@ def test_a_wrong_password_is_told_at_once(server: RabbitServer) -> None:
         broker.close()
 
 
-def test_a_virtual_host_that_is_not_there_is_told(server: RabbitServer) -> None:
+def test_a_missing_virtual_host_is_reported(server: RabbitServer) -> None:
     broker = Broker(f"{server.root_url}nowhere", Topology(), name="test", timeout_s=20.0)
     broker.start()
     try:

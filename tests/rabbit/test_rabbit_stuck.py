@@ -93,7 +93,7 @@ def test_a_queue_is_consumed_after_an_answer_is_missing(begun: Began, place: Pla
         assert delivery.ack()
 
 
-def test_a_queue_that_never_answers_is_told_once(begun: Began, place: Place, server: RabbitServer) -> None:
+def test_a_queue_that_never_answers_is_reported_once(begun: Began, place: Place, server: RabbitServer) -> None:
     begun()
     with (
         logged() as lines,

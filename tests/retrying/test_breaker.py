@@ -247,7 +247,7 @@ def test_no_document_and_an_empty_one_are_a_closed_breaker() -> None:
         ({"probe_ordered": "yes"}, "probe_ordered: is neither true nor false"),
     ],
 )
-def test_a_document_that_makes_no_sense_is_told_by_its_field(document: dict[str, object], fault: str) -> None:
+def test_an_invalid_document_is_reported_by_its_field(document: dict[str, object], fault: str) -> None:
     with pytest.raises(ValueError) as raised:
         decoded(document)
     assert str(raised.value) == fault

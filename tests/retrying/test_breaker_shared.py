@@ -92,7 +92,7 @@ def test_after_a_minute_one_call_is_made_and_opens_it_again(scene: Scene) -> Non
     assert scene.here().state().opened_at == scene.clock.now() - timedelta(seconds=60)
 
 
-def test_one_that_a_clock_far_ahead_opened_is_tried_all_the_same(scene: Scene) -> None:
+def test_one_that_a_clock_far_ahead_opened_is_tried_anyway(scene: Scene) -> None:
     scene.clock.sleep(365 * 24 * 3600)
     scene.open()
     scene.clock.moment -= timedelta(days=364)
@@ -249,7 +249,7 @@ def test_a_probe_that_could_not_be_noted_is_not_made(scene: Scene, after: bool) 
     assert scene.here().call(works) == "done", "it does not keep others from trying"
 
 
-def test_a_document_that_makes_no_sense_is_told_before_anything_is_called(scene: Scene) -> None:
+def test_an_invalid_document_is_reported_before_anything_is_called(scene: Scene) -> None:
     MemoryBucket(scene.store).write(KEY, b'{"open_until": "tomorrow"}', ANY)
     for work in (lambda: scene.here().call(fails), scene.here().probe, scene.here().state):
         with pytest.raises(
@@ -259,7 +259,7 @@ def test_a_document_that_makes_no_sense_is_told_before_anything_is_called(scene:
     assert MemoryBucket(scene.store).read(KEY)[0] == b'{"open_until": "tomorrow"}'
 
 
-def test_who_dies_at_any_point_holds_nobody_up_for_good(scene: Scene) -> None:
+def test_a_death_at_any_point_holds_nobody_up_for_good(scene: Scene) -> None:
     """Wherever a probe dies, once its time has run out somebody calls and the breaker closes."""
     for number in (1, 2, 3, 4, 5, 6):
         for after in (False, True):

@@ -129,7 +129,7 @@ def test_the_name_of_a_file_leads_nowhere_else(scene: Scene, name: str) -> None:
     assert scene.keys == before
 
 
-def test_a_letter_that_is_not_there_is_told(scene: Scene) -> None:
+def test_a_missing_letter_is_reported(scene: Scene) -> None:
     with pytest.raises(NoSuchLetter, match=r"there is no dead letter dead_letters/event\. Nothing was changed"):
         scene.letters().show("event")
     with pytest.raises(NoSuchLetter, match="no file x"):

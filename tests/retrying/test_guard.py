@@ -77,7 +77,7 @@ def test_once_every_repeat_is_used_up_the_last_error_is_raised(clock: SleepyCloc
     assert len(work.calls) == 4
 
 
-def test_how_it_ended_is_told_in_full(clock: SleepyClock) -> None:
+def test_how_it_ended_is_reported_in_full(clock: SleepyClock) -> None:
     outcome = Guard(ROBOT_1, clock, middle).outcome(Work(clock, *[A] * 5))
     assert outcome.end is End.USED_UP
     assert str(outcome.error) == "number 3"
@@ -264,7 +264,7 @@ def test_of_several_refusals_the_last_one_is_the_error(clock: SleepyClock) -> No
     assert (outcome.end, outcome.error) == (End.DEADLINE, refusals[1])
 
 
-def test_where_attempts_were_made_their_error_is_told_and_not_the_breakers(clock: SleepyClock) -> None:
+def test_where_attempts_were_made_their_error_is_reported_and_not_the_breakers(clock: SleepyClock) -> None:
     breaker = broken(clock, BreakerPolicy(failures=1))
     outcome = Guard(ROBOT_1, clock, middle, breaker=breaker, deadline_s=10).outcome(Work(clock, A))
     assert (outcome.end, outcome.attempts) == (End.DEADLINE, 1)

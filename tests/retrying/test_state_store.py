@@ -110,7 +110,7 @@ def test_a_state_is_a_document_that_a_person_can_read() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'"x"', b"[" * 5000, b"\xff"])
-def test_a_document_that_is_no_object_is_told_and_never_overwritten(data: bytes) -> None:
+def test_a_document_that_is_no_object_is_reported_and_never_overwritten(data: bytes) -> None:
     bucket = MemoryBucket()
     bucket.write("states/a.json", data, ANY)
     states = BucketStateStore(bucket, "states/", FakeClock())
@@ -120,7 +120,7 @@ def test_a_document_that_is_no_object_is_told_and_never_overwritten(data: bytes)
     assert bucket.read("states/a.json")[0] == data
 
 
-def test_a_field_that_makes_no_sense_is_told_and_nothing_overwritten() -> None:
+def test_an_invalid_field_is_reported_and_nothing_overwritten() -> None:
     bucket = MemoryBucket()
     bucket.write("states/a.json", b'{"count": "many"}', ANY)
     cell = StateCell(BucketStateStore(bucket, "states/", FakeClock()), "a", counted, lambda count: {"count": count})
@@ -184,7 +184,7 @@ def test_others_who_are_always_faster_are_given_way_to_after_two_seconds_and_a_h
     assert rival.read("a") == {"count": 12}
 
 
-def test_a_store_that_is_away_is_told() -> None:
+def test_a_store_that_is_away_is_reported() -> None:
     bucket = FailingBucket(MemoryBucket(), Fault(times=99))
     with pytest.raises(StorageError, match="failed on demand"):
         BucketStateStore(bucket, "states/", FakeClock()).change("a", add_one)

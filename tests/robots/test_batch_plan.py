@@ -140,7 +140,7 @@ def test_an_items_own_repeats_are_counted_from_the_first_answer_however_often_th
     assert load_of(plan) == BatchLoad(("a",), at(6), 2, alone=True, retries=2)
 
 
-def test_what_has_passed_its_deadline_is_not_repeated_neither_whole_nor_alone() -> None:
+def test_nothing_is_repeated_after_its_deadline_whole_or_alone() -> None:
     """The deadline counts from the beginning of the batch."""
     without_end = RetryPolicy(None, Fixed(1.0), deadline_s=10.0)
     plan: BatchPlan[str] = begun(BatchPolicy(without_end, without_end), ("a", "b"), NOW)
@@ -250,7 +250,7 @@ def test_what_was_there_before_is_not_rolled_back_but_counts_as_no_failure() -> 
     assert (next_step(plan), plan.of(ItemFate.ROLLED_BACK), plan.of(ItemFate.EXISTING)) == (None, ("b",), ("a",))
 
 
-def test_what_cannot_be_rolled_back_stays_created_and_is_said() -> None:
+def test_what_cannot_be_rolled_back_stays_created_and_is_reported() -> None:
     plan = looked(answer(start(("a", "b", "c")), {"a": B, "b": B, "c": Made("c")}), {})
     plan = undone(plan, "c", A)
     assert (next_step(plan), plan.ended["c"].fate, plan.ended["c"].error) == (None, ItemFate.CREATED, A)

@@ -68,7 +68,7 @@ def test_any_text_is_a_key(opened: Open, clock: FakeClock, key: str) -> None:
     assert cache.get(key) == (1, 0)
 
 
-def test_a_document_without_sense_is_told(clock: FakeClock) -> None:
+def test_an_invalid_document_is_reported(clock: FakeClock) -> None:
     states = MemoryStateStore()
     states.change("cache.a", lambda _: ({"value": 1, "at": "noon"}, None))
     with pytest.raises(StateError, match="left as it is"):
@@ -84,7 +84,7 @@ def fetching(states: StateStore, clock: FakeClock, code: str | None, robot: str 
     return shop, shop.robot.run(work, correlation_id="one", cache_key="document-7")
 
 
-def test_a_result_takes_the_place_of_one_that_is_not_to_be_had_and_the_failure_is_told(
+def test_a_cached_result_replaces_an_unavailable_one_and_the_failure_is_reported(
     opened: Open, clock: FakeClock
 ) -> None:
     """A cached result is used, for reading only, while the service is away (docs/protocol.md, NR.NSI.2)."""

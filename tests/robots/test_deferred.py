@@ -215,7 +215,7 @@ class FullStateStore(MemoryStateStore):
 
 
 @pytest.mark.parametrize(("states", "data"), [(FullStateStore(), {}), (MemoryStateStore(), {"event": object()})])
-def test_what_cannot_be_kept_is_handed_in_all_the_same(states: StateStore, data: Mapping[str, Any]) -> None:
+def test_what_cannot_be_kept_is_handed_in_anyway(states: StateStore, data: Mapping[str, Any]) -> None:
     shop = Workshop(POLICIES["NR.NSI.2"]._replace(breaker=None), states=states)
     shop.robot.run(shop.failing(SLOW), correlation_id="doc-7", input_data=data)
     assert shop.sink.done == [Do.DEFERRED_RETRY, Do.JOURNAL, Do.INCIDENT]

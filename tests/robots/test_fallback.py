@@ -166,7 +166,7 @@ def test_a_store_alone_has_the_buffer_to_fall_back_on(clock: FakeClock) -> None:
         over([], MemoryStateStore(), clock)
 
 
-def test_a_buffer_that_is_away_is_told_before_a_lower_store_is_tried(clock: FakeClock) -> None:
+def test_a_buffer_that_is_away_is_reported_before_a_lower_store_is_tried(clock: FakeClock) -> None:
     class Full(MemoryStateStore):
         def change(self, name: str, change: Any) -> Any:
             raise StorageError("the buffer is full")

@@ -252,7 +252,7 @@ def test_who_died_with_it_has_it_at_once_and_then_it_is_free(
         assert passed(clock) == 0
 
 
-def test_what_happens_inside_is_told_and_the_lock_is_free_again(clock: FakeClock) -> None:
+def test_what_happens_inside_is_reported_and_the_lock_is_free_again(clock: FakeClock) -> None:
     locks = Locks(MemoryStateStore(), clock)
     for error in (ZeroDivisionError, KeyboardInterrupt):
         with pytest.raises(error), locks.write("length", "a"):
@@ -291,7 +291,7 @@ def test_any_text_can_be_the_name(opened: Open, clock: FakeClock, name: str) -> 
         hold(locks, "read", name, "b")
 
 
-def test_a_document_without_sense_is_told_and_left_as_it_is(clock: FakeClock) -> None:
+def test_an_invalid_document_is_reported_and_left_as_it_is(clock: FakeClock) -> None:
     states = MemoryStateStore()
     for raw in ({"writers": []}, {"writers": {}, "readers": {"a": {"owner": "x", "since": "noon"}}, "version": 1}):
         states.change("lock.length", lambda _, raw=raw: (raw, None))

@@ -117,7 +117,7 @@ def test_any_text_is_an_id(opened: Open, clock: FakeClock) -> None:
     assert sent == list(range(len(ids)))
 
 
-def test_what_makes_no_sense_is_told_and_left_as_it_is(clock: FakeClock) -> None:
+def test_what_makes_no_sense_is_reported_and_left_as_it_is(clock: FakeClock) -> None:
     for name, raw in (
         ("outbox", {"waiting": {"a": "first"}}),
         ("outbox", {}),

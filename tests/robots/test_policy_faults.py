@@ -289,7 +289,7 @@ def test_a_date_that_stands_for_a_number_is_shown() -> None:
     assert faults(document, "NR.NSI.6") == ['locks.wait_s: found "2026-01-01 00:00:00", allowed: number, 0 to 31536000']
 
 
-def test_a_file_under_another_robots_name_is_found_out() -> None:
+def test_a_file_under_another_robots_name_is_detected() -> None:
     assert faults(document_of("NR.NSI.1"), "NR.NSI.2") == [
         'id: found "NR.NSI.1", allowed: "NR.NSI.2", as the file is named'
     ]
@@ -312,7 +312,7 @@ def replace(file: Path, old: str, new: str) -> None:
     file.write_text(text.replace(old, new), "utf-8")
 
 
-def test_the_faults_of_several_files_are_told_together(folder: Path) -> None:
+def test_the_faults_of_several_files_are_reported_together(folder: Path) -> None:
     replace(folder / "NR.NSI.1.toml", "max_retries = 3", "max_retires = 3")
     replace(folder / "NR.NSI.6.toml", "wait_s = 60", "wait_s = -60")
     replace(folder / "NR.NSI.6.toml", 'break_for = "reads"', "")
@@ -356,7 +356,7 @@ def test_a_file_that_cannot_be_read_is_named(folder: Path) -> None:
         load_policies(folder)
 
 
-def test_a_folder_that_is_not_there_lacks_every_robot(tmp_path: Path) -> None:
+def test_a_missing_folder_lacks_every_robot(tmp_path: Path) -> None:
     with pytest.raises(PolicyError) as caught:
         load_policies(tmp_path / "nowhere")
     assert [line.split(": ")[1] for line in str(caught.value).split("\n")] == list(ROBOTS)

@@ -124,7 +124,7 @@ def test_the_tenth_failure_opens_the_breaker_and_a_probe_closes_it(robot: str, c
     assert it.ended == "done"
 
 
-def test_deferred_work_is_taken_up_again_after_thirty_minutes() -> None:
+def test_deferred_work_is_resumed_after_thirty_minutes() -> None:
     it = played("NR.NSI.2", "API_TIMEOUTx6")
     (deferred,) = (event for event in it.timeline if event.action == "deferred_retry")
     (again,) = (event for event in it.timeline if event.what == "takes up the deferred work-1 again")
@@ -229,7 +229,7 @@ def test_orders_are_read() -> None:
         *("A" * 10_000, "DB_CONFLICT@item", "DB_CONFLICTx-1", "DB_CONFLICT x3", "DB_CONFLICT\x1b[31m", "\ud800"),
     ],
 )
-def test_an_order_that_makes_no_sense_is_refused_in_one_short_line(order: str) -> None:
+def test_an_invalid_order_is_refused_in_one_short_line(order: str) -> None:
     with pytest.raises(ValueError, match=r"use CODE or CODExN|order fewer|no such place") as caught:
         read_failures([order], POLICIES["NR.NSI.4"])
     assert str(caught.value).isprintable()

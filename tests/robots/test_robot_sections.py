@@ -133,7 +133,7 @@ def test_robot_7_is_strict_unless_told_otherwise_and_liberal_means_two_percent()
     assert set(ValidationMode) == {"strict", "liberal", "emergency"}
 
 
-def test_robot_7_has_three_who_hear_of_it() -> None:
+def test_robot_7_notifies_three_recipients() -> None:
     """The operator is warned, the shift supervisor notified, and critical violations stop the production line."""
     escalation = POLICIES["NR.NSI.7"].escalation
     assert escalation is not None
@@ -216,7 +216,7 @@ def test_setup_scripts_run_only_where_the_operator_allows_it() -> None:
 
 
 @pytest.mark.parametrize("do", Do)
-def test_each_action_is_told_in_words_also_with_the_least_that_its_keys_may_have(do: Do) -> None:
+def test_each_action_is_reported_in_words_also_with_the_least_that_its_keys_may_have(do: Do) -> None:
     least: dict[str, Any] = {"after_s": 0, "failures_in_a_row": 1, "channel": Channel.SMS, "level": Level.ERROR}
     least |= {"recipient": "operator", "what": "links"}
     action = FollowUp(do, **{name: least[name] for name in FIELDS_OF[do] if name in least})

@@ -148,7 +148,7 @@ def test_an_error_that_the_action_leaves_out_does_not_end_creation_either() -> N
     assert shop.sink.done[-1] is Do.READ_ONLY
 
 
-def test_that_nothing_is_created_any_more_is_not_told_again_where_an_item_cannot_be_looked_for() -> None:
+def test_read_only_mode_is_not_reported_again_if_an_item_cannot_be_looked_up() -> None:
     shop, erp = Workshop("NR.NSI.4"), Erp(*[CONFLICT] * 1000)
     for number in range(5):
         shop.robot.create(erp.parts, {"length": number}, correlation_id=str(number))
@@ -322,7 +322,7 @@ def test_robot_6_takes_back_what_it_set_up_in_part_before_anything_else(partly: 
 
 
 @pytest.mark.parametrize("error", [RobotError("ERR_TEMPORARY_X", "it does not answer"), ConnectionError("cut")])
-def test_work_of_which_it_cannot_be_told_whether_it_is_partly_done_is_taken_back(error: Exception) -> None:
+def test_work_that_may_be_partly_done_is_rolled_back(error: Exception) -> None:
     """The system that has just failed may have to be asked for that. The actions after the failure still follow."""
     shop = Workshop("NR.NSI.6")
 
@@ -402,7 +402,7 @@ def test_an_action_that_cannot_be_carried_out_keeps_no_other_from_being_handed_i
     assert shop.robot.run(shop.failing(AWAY, times=0), correlation_id="event-2").value == "result"
 
 
-def test_a_call_of_which_nobody_knows_the_outcome_is_not_made_again() -> None:
+def test_a_call_of_unknown_outcome_is_not_repeated() -> None:
     shop = Workshop("NR.NSI.1")
 
     def work(call: Call) -> None:

@@ -83,7 +83,7 @@ def test_an_error_of_the_first_step_leaves_nothing_to_undo(clock: FakeClock, lin
     assert links.take_log() == ["do a"]
 
 
-def test_a_step_of_which_nobody_knows_whether_it_was_done_is_undone_too(clock: FakeClock, links: Links) -> None:
+def test_a_step_of_unknown_outcome_is_undone_too(clock: FakeClock, links: Links) -> None:
     links.errors = {"do b": [OutcomeUnknown(Code.TIMEOUT, "no answer")]}
     with pytest.raises(OutcomeUnknown):
         Saga(MemoryStateStore(), clock).run("link-7", links.steps)
@@ -107,7 +107,7 @@ def test_undoing_that_fails_goes_on_there_the_next_time_and_the_first_error_is_r
     assert links.take_log() == ["do a", "do b", "do c"]
 
 
-def test_a_bug_that_was_undone_by_another_process_is_told_as_one(clock: FakeClock, links: Links) -> None:
+def test_a_bug_that_was_undone_by_another_process_is_reported_as_one(clock: FakeClock, links: Links) -> None:
     states = MemoryStateStore()
     links.errors = {"do b": [ValueError("https://example.org/?signature=1")], "undo a": [KeyboardInterrupt()]}
     with pytest.raises(KeyboardInterrupt):
@@ -218,7 +218,7 @@ def test_steps_that_do_not_fit_what_is_on_record_are_refused(clock: FakeClock, l
         {"phase": "undoing", "done": ["a", "a"], "under_way": None, "code": None, "message": None},
     ],
 )
-def test_progress_that_makes_no_sense_is_told_and_left_as_it_is(clock: FakeClock, links: Links, raw: Any) -> None:
+def test_progress_that_makes_no_sense_is_reported_and_left_as_it_is(clock: FakeClock, links: Links, raw: Any) -> None:
     states = MemoryStateStore()
     states.change("saga.link-7", lambda _: (raw, None))
     with pytest.raises(StateError, match="left as it is"):

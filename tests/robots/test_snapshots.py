@@ -141,7 +141,7 @@ def test_none_is_not_said_of_a_bucket_that_could_not_be_asked(clock: FakeClock, 
         Snapshots(away, "kpi/", clock, replicas=[MemoryBucket()]).restore()
 
 
-def test_that_no_bucket_takes_it_is_told_and_it_is_due_at_once(clock: FakeClock) -> None:
+def test_that_no_bucket_takes_it_is_reported_and_it_is_due_at_once(clock: FakeClock) -> None:
     bucket = MemoryBucket()
     away = FailingBucket(bucket, Fault(operation="write", times=2))
     snapshots = Snapshots(away, "kpi/", clock, replicas=[away])

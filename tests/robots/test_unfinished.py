@@ -65,7 +65,7 @@ def test_what_could_not_be_finished_is_marked_as_incorrect_and_stays_in_doubt(fi
     assert [(doubt.key, doubt.code) for doubt in finishing.creator.unconfirmed.all()] == [(KEY, CONFLICT)]
 
 
-def test_what_cannot_even_be_marked_is_told_by_the_error_that_came_first(finishing: Scene) -> None:
+def test_what_cannot_even_be_marked_is_reported_by_the_error_that_came_first(finishing: Scene) -> None:
     finishing.there.finishing = [CONFLICT] * 5
 
     def fails(item: Item, error: CodedError) -> None:
@@ -261,7 +261,7 @@ def test_read_only_an_item_that_is_not_finished_is_not_returned_and_a_probe_fini
     assert (finishing.creator.mode(), finishing.creator.unconfirmed.all()) == (CreationMode(), [])
 
 
-def test_who_dies_between_making_and_finishing_is_found_out() -> None:
+def test_who_dies_between_making_and_finishing_is_detected() -> None:
     """After a death at any access to the states a second request creates it only once, finishes it, and leaves no
     doubt."""
 

@@ -147,7 +147,7 @@ class LedgerContract(ValuesContract):
 
     # --- what is not there --------------------------------------------------------------------------------------
 
-    def test_a_run_that_is_not_there_is_unknown_to_everything(self, ledger: Ledger, clock: FakeClock) -> None:
+    def test_a_missing_run_is_unknown_to_everything(self, ledger: Ledger, clock: FakeClock) -> None:
         ledger.create_for_task("t", "t#1", actor="cron")
         now = clock.now()
         stranger = Run("run-0", "s", 1, "s#1", RunStatus.RUNNING, now, now)

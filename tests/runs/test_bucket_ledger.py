@@ -88,7 +88,7 @@ def test_keys_that_nobody_knows_stay(ledger: BucketLedger, bucket: MemoryBucket)
         ("segments", ["../../config"]),
     ],
 )
-def test_a_document_without_sense_is_named_and_left_as_it_is(
+def test_an_invalid_document_is_named_and_left_as_it_is(
     ledger: BucketLedger, bucket: MemoryBucket, field: str, value: object
 ) -> None:
     run = ledger.create_for_task("t", "t#1", actor="cron")
@@ -156,7 +156,7 @@ def retried(ledger: BucketLedger, clock: FakeClock, times: int, notes: int = 0) 
     return run
 
 
-def test_older_events_move_into_segments_and_all_of_them_are_told(bucket: MemoryBucket, clock: FakeClock) -> None:
+def test_older_events_move_into_segments_and_all_of_them_are_reported(bucket: MemoryBucket, clock: FakeClock) -> None:
     ledger = BucketLedger(bucket, clock, max_events=8)
     run = retried(ledger, clock, times=10, notes=1)
     *segments, last = documents_of(bucket, run)
@@ -202,7 +202,7 @@ def test_a_segment_that_is_gone_is_named_and_the_run_can_still_be_worked_on(
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b'{"run_id": "run-0123456789abcdef", "events": []}', b'{"events": 3}'])
-def test_a_segment_without_sense_is_named(bucket: MemoryBucket, clock: FakeClock, data: bytes) -> None:
+def test_an_invalid_segment_is_named(bucket: MemoryBucket, clock: FakeClock, data: bytes) -> None:
     ledger = BucketLedger(bucket, clock, max_events=8)
     run = retried(ledger, clock, times=10)
     (first, *_) = json.loads(bucket.read(key_of(run))[0])["segments"]
@@ -449,7 +449,7 @@ def test_a_clock_that_was_set_back_loses_nobody(bucket: MemoryBucket, clock: Fak
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b'{"open_segment": 3, "closed_segments": {}}', b"[1]", b'"x"'])
-def test_a_tally_without_sense_is_counted_anew(bucket: MemoryBucket, clock: FakeClock, data: bytes) -> None:
+def test_an_invalid_tally_is_counted_anew(bucket: MemoryBucket, clock: FakeClock, data: bytes) -> None:
     ledger = BucketLedger(bucket, clock)
     for number in range(3):
         clock.sleep(24 * 3600)

@@ -227,24 +227,24 @@ def test_who_reads_only_sees_everything_and_changes_nothing(url: str, opening: O
 # --- PostgreSQL ----------------------------------------------------------------------------------------------------
 
 
-def test_a_server_that_is_not_there_is_an_error_of_the_store(clock: FakeClock) -> None:
+def test_a_missing_server_is_an_error_of_the_store(clock: FakeClock) -> None:
     refusal = r"postgresql://me@127\.0\.0\.1:\d+/runs: .*Check that the server is running"
     with closed_port() as port, pytest.raises(StorageError, match=refusal):
         open_sql_ledger(f"postgresql://me@127.0.0.1:{port}/runs", clock)
 
 
-def test_an_option_that_nobody_knows_is_no_server_that_is_away(clock: FakeClock) -> None:
+def test_an_unknown_option_is_not_an_absent_server(clock: FakeClock) -> None:
     with pytest.raises(StorageError, match=r'option "zz"\. Correct or leave out what stands after the \? in MY_LEDGER'):
         open_sql_ledger("postgresql://u@127.0.0.1:1/d?zz=1", clock, setting="MY_LEDGER")
 
 
-def test_a_database_that_is_not_there_is_named(postgres: str, clock: FakeClock) -> None:
+def test_a_missing_database_is_named(postgres: str, clock: FakeClock) -> None:
     with pytest.raises(StorageError, match=r'database "nothing" does not exist. Create it \(createdb'):
         open_sql_ledger(f"{postgres}nothing", clock)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-def test_a_table_that_somebody_has_removed_is_not_to_be_made_by_createdb(
+def test_a_removed_table_is_not_blamed_on_a_missing_database(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, opening: Open
 ) -> None:
     postgres = kind == "postgres"
@@ -342,7 +342,7 @@ def test_the_password_comes_from_the_environment(
     assert opening(guarded).runs() == []
 
 
-def test_an_error_of_the_driver_is_told_without_its_secrets() -> None:
+def test_an_error_of_the_driver_is_reported_without_its_secrets() -> None:
     error = in_words(sqlite3.OperationalError("could not reach postgresql://me:s3cret@host/runs\n  at all"), "x")
     assert "s3cret" not in str(error)
     assert "\n" not in str(error)

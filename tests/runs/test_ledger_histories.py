@@ -194,7 +194,7 @@ def play(begin: Callable[[], Connect], clock: FakeClock, *, phases: Iterable[Pha
     run_state_machine_as_test(lambda: History(begin(), clock), settings=limits)  # type: ignore[no-untyped-call]
 
 
-def test_every_history_in_a_bucket_is_that_of_the_model() -> None:
+def test_every_history_in_a_bucket_matches_the_model() -> None:
     clock = FakeClock()
 
     def begin() -> Connect:
@@ -204,7 +204,7 @@ def test_every_history_in_a_bucket_is_that_of_the_model() -> None:
     play(begin, clock)
 
 
-def test_every_history_in_sqlite_is_that_of_the_model(tmp_path: Path, opened: list[SqlLedger]) -> None:
+def test_every_history_in_sqlite_matches_the_model(tmp_path: Path, opened: list[SqlLedger]) -> None:
     clock = FakeClock()
     opened += [open_sql_ledger(f"sqlite:{tmp_path}/runs.db", clock) for _ in range(2)]
 
@@ -217,7 +217,7 @@ def test_every_history_in_sqlite_is_that_of_the_model(tmp_path: Path, opened: li
     play(begin, clock)
 
 
-def test_every_history_in_postgres_is_that_of_the_model(shared_database: str, opened: list[SqlLedger]) -> None:
+def test_every_history_in_postgres_matches_the_model(shared_database: str, opened: list[SqlLedger]) -> None:
     clock = FakeClock()
     opened += [open_sql_ledger(shared_database, clock) for _ in range(2)]
 

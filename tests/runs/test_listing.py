@@ -149,7 +149,7 @@ def test_a_page_lists_only_the_segments_that_it_is_in() -> None:
         assert bucket.counts["list"] - before <= 2, "there are 20 segments"
 
 
-def test_a_document_that_makes_no_sense_does_not_hide_the_others() -> None:
+def test_an_invalid_document_does_not_hide_the_others() -> None:
     clock, bucket = FakeClock(), MemoryBucket()
     ledger = open_ledger(None, bucket, clock)
     good, bad = (ledger.create_for_task(name, name, actor="cron", pipeline="story") for name in ("good", "bad"))

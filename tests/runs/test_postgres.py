@@ -18,7 +18,7 @@ def test_a_folder_that_is_named_is_the_one(tmp_path: Path) -> None:
     assert programs({"RETAKE_POSTGRES": str(tmp_path), "PATH": os.environ["PATH"]}) == tmp_path
 
 
-def test_a_folder_without_the_programs_is_none() -> None:
+def test_a_folder_without_the_programs_is_ignored() -> None:
     with pytest.raises(NoServer, match="sudo apt install postgresql"):
         programs({"RETAKE_POSTGRES": "none"})
 

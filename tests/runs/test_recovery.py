@@ -102,7 +102,7 @@ def test_who_gives_a_sign_of_life_while_others_are_interrupted_is_left_alone(
     assert ledger.get(alive.run_id).status is RunStatus.RUNNING
 
 
-def test_who_died_with_a_clock_far_ahead_is_found_out(connect: Connect, clock: FakeClock) -> None:
+def test_who_died_with_a_clock_far_ahead_is_detected(connect: Connect, clock: FakeClock) -> None:
     ledger, recovery = connect(), Recovery(connect(), clock)
     clock.sleep(365 * 24 * 3600)
     run = begun(ledger)

@@ -98,7 +98,7 @@ def test_notes_the_transition_and_the_error_are_numbered_in_this_order() -> None
     st.lists(st.sampled_from(Trigger), max_size=30),
     st.booleans(),
 )
-def test_no_history_leads_to_a_run_that_makes_no_sense(triggers: list[Trigger], fails: bool) -> None:
+def test_no_history_leads_to_an_invalid_run(triggers: list[Trigger], fails: bool) -> None:
     run = a_run()
     for number, trigger in enumerate(triggers, 2):
         due = LATER if trigger is Trigger.RETRYABLE_ERROR else None

@@ -228,14 +228,14 @@ def test_a_result_that_cannot_be_stored_is_in_the_record_as_far_as_it_can(world:
     assert context["result"] == {"picture": "https://files/1.png", "size": "{1, 2}", "n": "nan"}
 
 
-def test_an_error_whose_code_no_store_takes_is_on_record_all_the_same(world: World) -> None:
+def test_an_error_whose_code_no_store_takes_is_on_record_anyway(world: World) -> None:
     run = world.queue()
     world.worker(raising(CodedError("ERR_BUSINESS_\0", "odd"))).work_once()
     after = world.ledger.get(run.run_id)
     assert (after.status, after.error_code) == (RunStatus.FAILED, r"'ERR_BUSINESS_\x00'")
 
 
-def test_a_late_result_that_cannot_be_stored_is_noted_all_the_same(world: World) -> None:
+def test_a_late_result_that_cannot_be_stored_is_noted_anyway(world: World) -> None:
     run = world.queue()
 
     def job(handle: RunHandle) -> Mapping[str, Any]:
@@ -401,7 +401,7 @@ def test_an_end_that_could_not_be_saved_at_once_is_saved_a_moment_later(world: W
     assert world.kinds(run) == ["queued", "running", "succeeded"]
 
 
-def test_an_end_whose_answer_got_lost_is_looked_for_until_the_ledger_is_back(world: World) -> None:
+def test_an_end_whose_answer_was_lost_is_looked_for_until_the_ledger_is_back(world: World) -> None:
     """It was saved; the next try finds that, but the ledger is away when it looks whose move that was."""
     run = world.queue()
     lost = document_writes(2, after=True)(run)

@@ -69,7 +69,7 @@ def kinds(ledger: BucketLedger, run_id: str) -> list[str]:
     return [event.payload.get("status", event.kind) for event in ledger.events(run_id)]
 
 
-def test_a_job_that_hangs_fails_for_nobody_knows_what_it_has_paid_for(ledger: BucketLedger, job: SlowJob) -> None:
+def test_a_job_that_hangs_fails_because_its_payments_are_unknown(ledger: BucketLedger, job: SlowJob) -> None:
     run = ledger.create_for_task("t", "t#1", actor="cron")
     worker = Worker(ledger, job, RetryPolicy(5, Fixed(0.0), timeout_s=LIMIT_S), FakeClock(), name="host:1")
     assert worker.work(until_idle=True) == 1

@@ -149,7 +149,7 @@ def test_an_order_is_what_it_says(kind: str, fault: str) -> None:
     "text",
     ["", "b2-upload", "b2-upload=", "upload=500", "b2-list=200", "b2-list=quota", "b2-list=no-id", "b2-list#0=503"],
 )
-def test_what_is_no_order_is_said_with_what_is_possible(text: str) -> None:
+def test_what_is_no_order_is_reported_with_what_is_possible(text: str) -> None:
     with pytest.raises(ValueError, match=r"b2-upload|call number"):
         parse_order(text)
 
@@ -171,7 +171,7 @@ def test_it_can_be_started_alone_and_says_how_to_point_at_it() -> None:
         process.communicate(timeout=60)
 
 
-def test_a_wrong_order_and_a_taken_port_are_said() -> None:
+def test_a_wrong_order_and_a_taken_port_are_reported() -> None:
     command = [sys.executable, "-m", "retake.sandbox.b2"]
     wrong = subprocess.run([*command, "--order", "nonsense"], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (wrong.returncode, "is not a kind of call" in wrong.stderr) == (2, True)

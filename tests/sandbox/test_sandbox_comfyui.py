@@ -123,7 +123,7 @@ def test_the_same_id_twice_is_executed_twice(comfy: ComfySandbox, caller: Caller
         ({"prompt": {"9": GRAPH["9"]}}, "prompt_outputs_failed_validation"),
     ],
 )
-def test_a_prompt_that_is_none_is_refused(comfy: ComfySandbox, caller: Caller, body: Any, kind: str) -> None:
+def test_an_invalid_prompt_is_refused(comfy: ComfySandbox, caller: Caller, body: Any, kind: str) -> None:
     reply = caller.post("/prompt", body)
     assert (reply.status_code, reply.json()["error"]["type"]) == (400, kind)
     assert ("9" in reply.json()["node_errors"]) == (kind == "prompt_outputs_failed_validation")
@@ -297,7 +297,7 @@ def test_the_command_serves_shows_the_calls_and_ends_with_ctrl_c(session: reques
     assert (process.returncode, prompt_id in rest, "Traceback" in rest) == (0, False, False)
 
 
-def test_a_bad_order_or_a_port_that_is_taken_is_said_in_one_line() -> None:
+def test_a_bad_order_or_a_port_that_is_taken_is_reported_in_one_line() -> None:
     with socket.socket() as squatter:
         squatter.bind(("127.0.0.1", 0))
         squatter.listen()

@@ -43,7 +43,7 @@ def test_it_says_how_to_use_it_shows_the_calls_and_ends_with_ctrl_c(tmp_path: Pa
     assert "my-own-key" not in line + rest
 
 
-def test_a_port_that_is_taken_is_said_in_one_line() -> None:
+def test_a_port_that_is_taken_is_reported_in_one_line() -> None:
     with socket.socket() as squatter:
         squatter.bind(("127.0.0.1", 0))
         squatter.listen()
@@ -54,7 +54,7 @@ def test_a_port_that_is_taken_is_said_in_one_line() -> None:
     assert "Traceback" not in said
 
 
-def test_a_bad_order_is_said_before_anything_starts() -> None:
+def test_a_bad_order_is_reported_before_anything_starts() -> None:
     with _start("--order", "upscael=500") as process:
         said, _ = process.communicate(timeout=60)
     assert process.returncode == 2

@@ -98,7 +98,7 @@ def test_a_download_can_fail(sandbox: Sandbox, customer: Customer) -> None:
 
 
 @pytest.mark.parametrize(("kind", "status"), [("imagine", 402), ("runway", 402), ("chat", 429)])
-def test_an_empty_account_is_told_in_the_vendors_way(sandbox, customer: Customer, kind: str, status: int) -> None:
+def test_an_empty_account_is_reported_in_the_vendors_way(sandbox, customer: Customer, kind: str, status: int) -> None:
     sandbox.order(f"{kind}=quota")
     paths = {"imagine": "/piapi/api/v1/task", "runway": "/runway/v1/image_to_video"}
     reply = customer.chat(JSON) if kind == "chat" else customer.post(paths[kind], {})

@@ -164,7 +164,7 @@ def test_a_pace_is_read_from_text(text: str, pace: Pace) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1,2", "fast", "-1", "nan", "inf"])
-def test_a_pace_that_makes_no_sense_is_refused(text: str) -> None:
+def test_an_invalid_pace_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="pace"):
         Pace.of(text)
 

@@ -99,7 +99,7 @@ def test_a_document_that_quotes_a_prompt_is_named_without_it() -> None:
     assert "lighthouse" not in kept(world)
 
 
-def test_settings_that_are_wrong_are_told_until_they_are_right() -> None:
+def test_settings_that_are_wrong_are_reported_until_they_are_right() -> None:
     world = WatchedWorld()
     keys, world.keys = world.keys, world.keys._replace(openai=None)
     with pytest.raises(SettingsError):

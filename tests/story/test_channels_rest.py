@@ -86,7 +86,7 @@ def test_the_requests_of_waiting_channels_are_those_that_are_stated(worlds: Worl
 
 
 @pytest.mark.parametrize("kind", ["b2", "s3"])
-def test_what_lies_in_archives_is_not_listed(worlds: Worlds, kind: str) -> None:
+def test_what_is_in_archives_is_not_listed(worlds: Worlds, kind: str) -> None:
     world = worlds(kind, 2)
     old = {f"archive/2010{n:04d}-0000.json": b"" for n in range(2500)}
     world.fill(lambda number: idle(number) | old)

@@ -71,7 +71,7 @@ def test_without_a_key_nothing_was_asked_and_nothing_counts() -> None:
     assert settled(world) == pytest.approx(sum(PRICE.values()))
 
 
-def test_one_in_which_the_script_dies_counts_for_nobody_knows() -> None:
+def test_a_call_whose_script_dies_counts_because_its_outcome_is_unknown() -> None:
     world = choosing()
     world.vendors.plan("choose", "dies")
     world.ticks(3)

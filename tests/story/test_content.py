@@ -109,7 +109,7 @@ def test_keys_that_the_writer_adds_are_ignored() -> None:
     assert "extra" not in world.json(FILE)
 
 
-def test_a_text_that_cannot_be_encoded_is_saved_all_the_same() -> None:
+def test_a_text_that_cannot_be_encoded_is_saved_anyway() -> None:
     world = writing()
     world.vendors.answer = {**CONTENT, "text": "half a pair: \ud800", "topic": "\udfff"}
     write(world)

@@ -82,7 +82,7 @@ def test_after_each_tick_the_book_says_what_the_document_says(kind: str, outcome
 
 
 @pytest.mark.parametrize("number", range(1, 12))
-def test_a_tick_that_dies_before_it_has_told_the_book_is_made_up_for(number: int) -> None:
+def test_the_next_tick_updates_the_book_for_one_that_died(number: int) -> None:
     world = World()
     store = world.bucket
     world.bucket = FailingBucket(store, Fault(operation="write", key=MIDJOURNEY, number=number, times=99))  # type: ignore[assignment]
@@ -94,7 +94,7 @@ def test_a_tick_that_dies_before_it_has_told_the_book_is_made_up_for(number: int
     assert (sums(world).settled, sums(world).reserved) == (pytest.approx(told.settled), pytest.approx(told.reserved))
 
 
-def test_a_book_that_could_not_be_written_is_told_by_the_next_tick_that_pays() -> None:
+def test_a_book_that_could_not_be_written_is_reported_by_the_next_tick_that_pays() -> None:
     world = World()
     store = world.bucket
     world.vendors.plan("fetch", "running")
@@ -106,7 +106,7 @@ def test_a_book_that_could_not_be_written_is_told_by_the_next_tick_that_pays() -
     assert (sums(world).settled, sums(world).open) == (ALL, {})
 
 
-def test_a_tick_that_a_read_has_ended_has_told_the_book_all_the_same() -> None:
+def test_a_tick_that_a_failed_read_ended_has_updated_the_book_anyway() -> None:
     """Nothing has to be paid first, and no further tick is needed."""
     undisturbed, paid = World(), 0
     undisturbed.bucket = counting = FailingBucket(undisturbed.bucket)  # type: ignore[assignment]
@@ -124,7 +124,7 @@ def test_a_tick_that_a_read_has_ended_has_told_the_book_all_the_same() -> None:
     assert paid > 10
 
 
-def test_a_flag_that_is_lowered_by_hand_has_told_the_book_too() -> None:
+def test_lowering_a_flag_by_hand_updates_the_book_too() -> None:
     """The next tick does the same when it finds the flag of one that died."""
     world = World()
     store = world.bucket
@@ -249,7 +249,7 @@ def test_a_reservation_on_what_is_no_day_says_nothing(cap: float | None, day: st
 
 
 @pytest.mark.parametrize("billed", [None, "x", 10**400], ids=str)
-def test_an_amount_that_is_none_ends_no_tick(billed: object) -> None:
+def test_an_invalid_amount_ends_no_tick(billed: object) -> None:
     """A crash at each save of the document is followed by an edit of the reservation's billed amount."""
     edited = 0
     for number in range(1, 12):

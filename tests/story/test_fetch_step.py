@@ -103,7 +103,7 @@ def test_a_task_that_does_not_say_when_it_was_ordered_times_out_in_the_end() -> 
     assert world.bucket.read("666/20260101-0000.mp4")[0] == b"MOCK"
 
 
-def test_each_new_refusal_of_a_key_that_was_mended_in_between_is_told() -> None:
+def test_each_new_refusal_of_a_key_that_was_mended_in_between_is_reported() -> None:
     world = flying("imagine", "key", "key", "running", "key")
     with Heard() as log:
         for _ in range(4):

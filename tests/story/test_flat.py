@@ -118,7 +118,7 @@ def life(bucket: Any, counts: Callable[[], Counter[str]]) -> list[Counter[str]]:
     return costs
 
 
-def test_a_tick_costs_the_same_whatever_lies_in_the_archive() -> None:
+def test_a_tick_costs_the_same_whatever_is_in_the_archive() -> None:
     def costs(generations: int) -> list[Counter[str]]:
         bucket = Costs(Crowded(generations))
         return life(bucket, lambda: bucket.counts)

@@ -142,7 +142,7 @@ def test_a_document_without_paid_work_is_not_kept(status: str | None) -> None:
     assert world.keys_of("dead_letters/") == []
 
 
-def test_a_generation_that_lies_among_the_dead_letters_is_not_kept_there_twice() -> None:
+def test_a_generation_that_is_among_the_dead_letters_is_not_kept_there_twice() -> None:
     world = World()
     world.vendors.plan("upscale", *["rejected"])
     world.tick()

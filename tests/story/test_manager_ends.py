@@ -90,7 +90,7 @@ def test_a_task_that_is_accepted_and_then_always_fails_is_not_paid_for_without_e
         assert world.vendors.billed[step] == 4
 
 
-def test_a_failure_is_told_with_its_step_its_attempts_and_its_reason() -> None:
+def test_a_failure_is_reported_with_its_step_its_attempts_and_its_reason() -> None:
     world = Scripted(max_retries=1)
     world.vendors.plan("upscale", *["refused"] * 99)
     with Heard() as log:
@@ -101,7 +101,7 @@ def test_a_failure_is_told_with_its_step_its_attempts_and_its_reason() -> None:
     assert vars(told)["step"] == "upscale"
 
 
-def test_a_failure_whose_reason_is_a_whole_sentence_is_told_with_one_full_stop_after_it() -> None:
+def test_a_failure_whose_reason_is_a_whole_sentence_is_reported_with_one_full_stop_after_it() -> None:
     world = Scripted(max_retries=0)
 
     def refuse(*_: object, **__: object) -> str:
@@ -136,7 +136,7 @@ def test_after_three_failed_generations_none_is_begun_until_the_operator_says_go
     assert world.documents.gen.failed_in_a_row == 0
 
 
-def test_a_limit_that_was_lowered_while_the_last_generation_was_under_way_is_told_too() -> None:
+def test_a_limit_that_was_lowered_while_the_last_generation_was_under_way_is_reported_too() -> None:
     world = failing(2)
     world.ticks(2)
     world.vendors.plan("fetch", "running", "failed_b")
@@ -335,7 +335,7 @@ def test_paid_work_without_a_generation_is_kept_before_a_new_one_begins() -> Non
     assert world.vendors.asked["fetch"] == 2, "nobody asked for the old task"
 
 
-def test_the_documents_of_an_earlier_program_are_gone_on_with() -> None:
+def test_the_documents_of_an_earlier_program_are_continued() -> None:
     world = Scripted()
     world.put(GEN, {"generation_id": ID})
     world.put(PUBLIC, {"processing_lock": False, "generation_id": [], "empty": []})
@@ -447,7 +447,7 @@ def test_a_dry_run_says_that_there_is_no_room() -> None:
     assert world.manager().dry_run()[-1] == "666/ holds a ready group: would begin nothing"
 
 
-def test_a_dry_run_names_a_document_that_makes_no_sense_and_copies_nothing() -> None:
+def test_a_dry_run_names_an_invalid_document_and_copies_nothing() -> None:
     world = Scripted()
     world.put(GEN, b"{")
     before = world.everything()

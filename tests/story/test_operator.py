@@ -378,7 +378,7 @@ def test_what_is_retried_or_skipped_goes_on_as_the_same_run(name: str, verb: Ver
 WAITING = (RunStatus.QUEUED, RunStatus.RETRY_SCHEDULED)
 
 
-def test_what_is_taken_up_again_is_a_run_of_its_own_with_the_next_attempt() -> None:
+def test_what_is_resumed_is_a_run_of_its_own_with_the_next_attempt() -> None:
     world = STATES["dead_lettered"]()
     operator(world).requeue(ID)
     first, second = runs(world)
@@ -390,7 +390,7 @@ def test_what_is_taken_up_again_is_a_run_of_its_own_with_the_next_attempt() -> N
     assert transitions(world, second)[1] == ("running", "cron"), "the next tick claims it"
 
 
-def test_a_generation_taken_up_again_and_cancelled_at_once_was_never_running() -> None:
+def test_a_generation_resumed_and_cancelled_at_once_was_never_running() -> None:
     world = STATES["dead_lettered"]()
     operator(world).requeue(ID)
     carried_out(world, Verb.CANCEL)

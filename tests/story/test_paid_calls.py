@@ -180,7 +180,7 @@ def test_of_texts_and_films_no_vendor_can_tell(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", BEFORE)
-def test_a_script_that_dies_in_a_paid_call_is_found_out_about_before_anything_is_asked_again(kind: str) -> None:
+def test_a_script_that_dies_in_a_paid_call_is_looked_into_before_anything_is_asked_again(kind: str) -> None:
     world = before(kind)
     world.vendors.plan(kind, "dies")
     died = world.tick()
@@ -361,7 +361,7 @@ def test_a_lease_that_is_lost_between_intent_and_call_stops_the_payment(kind: st
 
 
 @pytest.mark.parametrize("kind", BEFORE)
-def test_a_refused_key_is_told_once_and_asked_again_once_an_hour(kind: str) -> None:
+def test_a_refused_key_is_reported_once_and_asked_again_once_an_hour(kind: str) -> None:
     world = before(kind)
     world.vendors.plan(kind, *["key"] * 99)
     with Heard() as log:

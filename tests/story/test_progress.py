@@ -64,19 +64,19 @@ def action(act: Act, step: Step = Step.UPSCALE, why: str = "because") -> Action:
 
 
 @pytest.mark.parametrize("act", Act)
-def test_every_action_is_told_in_words_or_not_at_all(act: Act) -> None:
+def test_every_action_is_reported_in_words_or_not_at_all(act: Act) -> None:
     for step in Step:
         what = told(shaped(), action(act, step))
         assert what is None or what.strip() == what != ""
 
 
-def test_a_retry_is_told_with_its_reason() -> None:
+def test_a_retry_is_reported_with_its_reason() -> None:
     documents = shaped(last_error={"message": "HTTP 500"})
     what = told(documents, action(Act.RETRY, why="attempt 1/3 for status upscale_trigger_failed"))
     assert what == "upscale failed: HTTP 500\nattempt 1/3 for status upscale_trigger_failed: retried"
 
 
-def test_a_retry_that_may_pay_twice_is_told_as_such() -> None:
+def test_a_retry_that_may_pay_twice_is_reported_as_such() -> None:
     asked = {"step": "runway", "outcome": "unknown", "possible_duplicate": True}
     documents = shaped(last_error={"message": "cut"}, paid_calls=[asked])
     assert str(told(documents, action(Act.RETRY, Step.RUNWAY))).endswith("because: retried, perhaps paid for twice")
@@ -84,7 +84,7 @@ def test_a_retry_that_may_pay_twice_is_told_as_such() -> None:
     assert "twice" not in str(told(later, action(Act.RETRY, Step.RUNWAY_POLL)))
 
 
-def test_giving_up_is_told_with_its_reason() -> None:
+def test_giving_up_is_reported_with_its_reason() -> None:
     documents = shaped(last_error={"message": "HTTP 500"})
     for act in (Act.FAIL, Act.SUBSTITUTE, Act.TIME_OUT):
         assert told(documents, action(act)) == f"{act}: because\nHTTP 500"
@@ -96,7 +96,7 @@ def test_everyday_actions_are_not_told() -> None:
         assert told(shaped(), action(act)) is None
 
 
-def test_what_has_been_reached_is_told_once_and_not_at_each_retry() -> None:
+def test_what_has_been_reached_is_reported_once_and_not_at_each_retry() -> None:
     for act, step in (
         (Act.ORDER_IMAGINE, Step.IMAGINE),
         (Act.ORDER_UPSCALE, Step.UPSCALE),
@@ -152,7 +152,7 @@ def test_the_account_of_nothing() -> None:
     assert "Files" not in account
 
 
-def test_texts_that_look_like_markup_are_told_as_they_are() -> None:
+def test_texts_that_look_like_markup_are_reported_as_they_are() -> None:
     world = World()
     world.vendors.plan("upscale", "refused")
     watch, _ = watched(world, 1)

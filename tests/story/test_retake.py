@@ -59,7 +59,7 @@ def test_only_the_failed_step_is_taken_again(kind: str, outcome: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "outcome"), [("fetch", "error"), ("poll", "running")])
-def test_a_paid_task_is_asked_for_however_late_it_is_taken_up_again(kind: str, outcome: str) -> None:
+def test_a_paid_task_is_asked_for_however_late_it_is_resumed(kind: str, outcome: str) -> None:
     world = World()
     generation_id = failed_at(kind, outcome, world)
     billed = world.vendors.billed.copy()
@@ -86,7 +86,7 @@ def test_it_has_its_attempts_anew() -> None:
     assert world.ended == ["failed", "done"]
 
 
-def test_a_dead_letter_that_is_not_there_is_said_and_nothing_changes() -> None:
+def test_a_missing_dead_letter_is_reported_and_nothing_changes() -> None:
     world = World()
     with pytest.raises(StateError, match="no dead letter"):
         world.tick(Orders(retake="20200101-0000"))

@@ -126,7 +126,7 @@ def test_what_was_made_is_kept_and_what_was_paid_stays_on_record(name: str, step
 
 
 @pytest.mark.parametrize(("name", "step"), DONE)
-def test_the_next_tick_takes_the_step_again_and_the_generation_comes_to_its_end(name: str, step: str) -> None:
+def test_the_next_tick_takes_the_step_again_and_the_generation_ends(name: str, step: str) -> None:
     world = WORLDS[name]()
     rolled_back(world, step)
     paid = world.vendors.billed.copy()

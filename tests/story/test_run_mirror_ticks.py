@@ -38,7 +38,7 @@ def all_told(world: World) -> list[str]:
     return told(world, run.task_id)
 
 
-def test_a_generation_without_a_fault_is_told_from_its_beginning_to_its_end() -> None:
+def test_a_generation_without_a_fault_is_reported_from_beginning_to_end() -> None:
     world = World()
     assert world.tick().ended == "done"
     assert all_told(world) == CLEAN
@@ -47,7 +47,7 @@ def test_a_generation_without_a_fault_is_told_from_its_beginning_to_its_end() ->
     assert run.idempotency_key == f"{run.task_id}#1"
 
 
-def test_over_many_ticks_the_same_is_told() -> None:
+def test_over_many_ticks_the_same_is_reported() -> None:
     world = World()
     world.vendors.plan("fetch", "running", "ok", "running")
     world.vendors.plan("poll", "running")
@@ -123,7 +123,7 @@ def test_what_a_person_must_mend_is_scheduled_until_it_is_tried_again() -> None:
     assert all_told(world)[3:6] == ["retry_scheduled cron", "run.error: ERR_CRITICAL_UNAUTHORIZED", "running cron"]
 
 
-def test_a_mock_for_used_up_attempts_is_told_and_the_run_succeeds() -> None:
+def test_a_mock_for_used_up_attempts_is_reported_and_the_run_succeeds() -> None:
     world = World(max_retries=0, on_exhausted="mock")
     world.vendors.plan("imagine", "refused")
     while not world.ended:
@@ -135,7 +135,7 @@ def test_a_mock_for_used_up_attempts_is_told_and_the_run_succeeds() -> None:
     ]
 
 
-def test_a_call_that_may_have_been_billed_twice_is_told() -> None:
+def test_a_call_that_may_have_been_billed_twice_is_reported() -> None:
     world = World()
     world.vendors.plan("create", "unknown")
     while not world.ended:
@@ -248,7 +248,7 @@ def test_the_run_of_a_generation_whose_documents_were_removed_is_given_up_when_t
     assert_whole(world, but={"day-sum-wrong"})  # the record of what was paid is gone with the documents
 
 
-def test_a_step_that_failed_again_by_hand_is_told_though_it_stays_scheduled() -> None:
+def test_a_step_that_failed_again_by_hand_is_reported_though_it_stays_scheduled() -> None:
     world = World()
     world.vendors.plan("upscale", "refused")
     world.tick()

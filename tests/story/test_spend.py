@@ -290,7 +290,7 @@ def test_a_tick_that_pays_nothing_does_not_look_into_the_book() -> None:
     assert not [it for it in asked if "caps" in it or it.startswith("now")]
 
 
-def test_without_a_cap_a_book_is_kept_all_the_same() -> None:
+def test_without_a_cap_a_book_is_kept_anyway() -> None:
     world = World()
     world.tick()
     assert world.json("caps/2026-01-01.json")["pipelines"]["story"]["settled_usd"] == pytest.approx(sum(PRICE.values()))

@@ -50,7 +50,7 @@ def test_an_empty_bucket_reads_as_nothing_under_way() -> None:
     assert (documents.public.raw, documents.gen.raw, documents.midjourney.raw, documents.files) == ({}, {}, {}, set())
 
 
-def test_the_files_of_the_generation_under_way_are_told_by_suffix() -> None:
+def test_the_files_of_the_generation_under_way_are_reported_by_suffix() -> None:
     bucket = MemoryBucket()
     put(bucket, GEN, {"generation_id": "a"})
     for name in ("666/a.json", "666/a.png", "666/a.txt", "666/ab.mp4", "666/a.b.mp4", "555/a.mp4"):

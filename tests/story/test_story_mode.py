@@ -269,7 +269,7 @@ def test_a_copy_of_the_mode_without_sense_keeps_no_alert_from_being_raised(copy:
 
 
 @pytest.mark.parametrize("share", [10**400, float("nan"), 1.5, -1])
-def test_a_share_that_is_none_is_an_invalid_mode_and_no_bug(share: float) -> None:
+def test_an_invalid_share_is_an_invalid_mode_and_no_bug(share: float) -> None:
     mode = {"auto": {"mode": REDUCED, "since": None, "error_share": share, "tries": 20}}
     world = WatchedWorld(modes={"auto": True})
     world.put("alerts/state.json", json.dumps({"mode": mode}).encode())
@@ -321,7 +321,7 @@ def test_whatever_else_is_wrong_with_it_the_tick_goes_on(broken: dict[str, Any])
         {"hand": [1]},
     ],
 )
-def test_a_mode_that_makes_no_sense_is_named_and_left_as_it_is(raw: dict[str, Any]) -> None:
+def test_an_invalid_mode_is_named_and_left_as_it_is(raw: dict[str, Any]) -> None:
     world = WatchedWorld()
     world.put("mode/state.json", raw)
     if raw == {"auto": []}:  # as good as none
@@ -375,7 +375,7 @@ def test_a_dry_run_goes_by_the_mode_that_a_tick_reads_before_it_pays(state: str)
 
 
 @pytest.mark.parametrize("alert", [{"code": "breaker_open", "seen": 5}, {"code": ["breaker_open"], "seen": {"": "x"}}])
-def test_an_alert_that_makes_no_sense_is_no_bug_in_an_idle_tick(alert: dict[str, Any]) -> None:
+def test_an_invalid_alert_is_no_bug_in_an_idle_tick(alert: dict[str, Any]) -> None:
     world = WatchedWorld()
     world.panel.set(MINIMAL, None, "")
     board = world.json("alerts/state.json")

@@ -138,7 +138,7 @@ def test_a_published_group_goes_to_the_archive_from_wherever_it_lies(folder: str
     assert found.empty == FOLDERS.staged
 
 
-def test_a_published_group_that_lies_in_the_archive_is_only_taken_off_the_list() -> None:
+def test_a_published_group_that_is_in_the_archive_is_only_taken_off_the_list() -> None:
     found = planned(bucket_of({"archive/a": WHOLE}), published=["a"])
     assert (found.moves, found.archived) == ((), ("a",))
 
@@ -184,7 +184,7 @@ def test_the_rest_of_an_incomplete_group_follows_when_it_turns_up() -> None:
 
 
 @pytest.mark.parametrize("copied", [["json"], ["json", "png"], WHOLE])
-def test_a_move_that_was_cut_short_while_copying_comes_to_its_end(copied: list[str]) -> None:
+def test_a_move_that_was_cut_short_while_copying_ends(copied: list[str]) -> None:
     bucket = bucket_of({"666/a": WHOLE, "555/a": copied})
     tidied(bucket)
     assert [key for key in keys(bucket) if key.startswith("666/")] == []
@@ -192,7 +192,7 @@ def test_a_move_that_was_cut_short_while_copying_comes_to_its_end(copied: list[s
 
 
 @pytest.mark.parametrize("left", [["png", "mp4"], ["mp4"]])
-def test_a_move_that_was_cut_short_while_deleting_comes_to_its_end(left: list[str]) -> None:
+def test_a_move_that_was_cut_short_while_deleting_ends(left: list[str]) -> None:
     bucket = bucket_of({"666/a": left, "555/a": WHOLE})
     tidied(bucket)
     assert [key for key in keys(bucket) if key.startswith("666/")] == []

@@ -278,7 +278,7 @@ def test_an_ordered_film_is_in_flight_since_it_was_asked_for() -> None:
     assert after.paid_calls[0]["task_id"] == "r1"
 
 
-def test_a_call_found_again_that_does_not_say_when_it_was_made_is_in_flight_all_the_same() -> None:
+def test_a_call_found_again_that_does_not_say_when_it_was_made_is_in_flight_anyway() -> None:
     lost = doc(pending_call={"step": "upscale"}, midjourney_results=PICTURES)
     after = transitions.picture_ordered(lost, "t2")
     assert after.task is not None

@@ -219,7 +219,7 @@ SubprocessScripts = Told
 
 
 @pytest.mark.parametrize("work", ["work = None", "def work(arguments): pass"], ids=["by its command", "a fork"])
-def test_a_machine_that_allows_no_other_process_is_told_in_plain_words(tmp_path: Path, work: str) -> None:
+def test_a_machine_that_allows_no_other_process_is_reported_in_plain_words(tmp_path: Path, work: str) -> None:
     code = f"""
 import subprocess
 
@@ -233,7 +233,7 @@ os.fork = subprocess.Popen = full
     assert (error["code"], error["left"]) == (75, 0)
 
 
-def test_a_machine_without_a_temporary_folder_is_told_in_plain_words(tmp_path: Path) -> None:
+def test_a_machine_without_a_temporary_folder_is_reported_in_plain_words(tmp_path: Path) -> None:
     """A container whose disk is read-only except for its bucket has none."""
     code = """
 import tempfile

@@ -72,7 +72,7 @@ def test_the_third_idle_tick_rests_and_so_do_those_after_it(world: World) -> Non
     assert world.bucket.asked == 4, "the first lists nothing"
 
 
-def test_a_change_wakes_it_up_and_what_lies_beside_does_not(world: World) -> None:
+def test_a_change_wakes_it_up_and_what_is_beside_does_not(world: World) -> None:
     assert [world.tick() for _ in range(3)][-1]
     world.bucket.found["archive/y.json"] = "1"
     assert world.tick()

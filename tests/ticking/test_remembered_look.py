@@ -183,7 +183,7 @@ def test_no_two_projects_share_a_file(tmp_path: Path) -> None:
         ({}, None),
     ],
 )
-def test_it_lies_in_the_users_cache(environ: dict[str, str], folder: str | None) -> None:
+def test_it_is_in_the_users_cache(environ: dict[str, str], folder: str | None) -> None:
     found = look_file(environ, "x")
     assert (os.path.dirname(found.path) if found else None) == folder
 

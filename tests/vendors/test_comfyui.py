@@ -442,7 +442,7 @@ def test_a_websocket_that_is_not_opened_is_none(vendor: ScriptedVendor, act: Act
 
 
 @pytest.mark.parametrize("url", ["nowhere", "http://[", "http://127.0.0.1:99999999", "https://127.0.0.1:1", ""])
-def test_an_address_that_is_none_opens_nothing(url: str) -> None:
+def test_an_invalid_address_opens_nothing(url: str) -> None:
     assert opened(url, CLIENT, 0.5) is None
 
 

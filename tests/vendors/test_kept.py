@@ -168,7 +168,7 @@ def test_an_answer_that_breaks_off_leaves_no_traceback_in_the_log(answer: bytes)
     ],
     ids=["too large", "compressed", "cut off", "too many headers", "no HTTP"],
 )
-def test_what_is_no_whole_answer_is_told(kept: KeptConnections, answer: bytes, code: Code) -> None:
+def test_what_is_no_whole_answer_is_reported(kept: KeptConnections, answer: bytes, code: Code) -> None:
     with closing(Vendor(answering(answer, stays=False))) as vendor:
         with pytest.raises(NoReply) as caught:
             ask(kept, vendor)
@@ -179,7 +179,7 @@ def test_what_is_no_whole_answer_is_told(kept: KeptConnections, answer: bytes, c
 
 
 @pytest.mark.parametrize("url", ["http://[::1", "http://vendor.example:99999", "http://ven dor.example", "http://%zz"])
-def test_an_address_that_is_none_is_a_setting_to_correct(kept: KeptConnections, url: str) -> None:
+def test_an_invalid_address_is_a_setting_to_correct(kept: KeptConnections, url: str) -> None:
     runway = Runway(url, "key", model="gen4_turbo", ratio="1280:720", duration_s=5.0, timeout_s=60.0, kept=kept)
     with pytest.raises(PollFailed) as caught:
         runway.poll("t")

@@ -47,7 +47,7 @@ def came(client: str, url: str, timeout_s: float = 60.0) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_fault_is_told_as_by_requests(fault: str, vendor: ScriptedVendor) -> None:
+def test_a_fault_is_reported_as_by_requests(fault: str, vendor: ScriptedVendor) -> None:
     vendor.script = [FAULTS[fault], FAULTS[fault]]
     url = vendor.url + ("/large" if fault == "too large" else "/x")
     seconds = 1.5 if fault == "drips" else 5.0

@@ -29,7 +29,7 @@ def test_a_download_takes_as_much_memory_whatever_its_size(vendor: ScriptedVendo
     assert peak(40 * MB) < peak(MB) + 2 * MB
 
 
-def test_a_full_disk_is_told_as_such(vendor: ScriptedVendor) -> None:
+def test_a_full_disk_is_reported_as_such(vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, bytes(MB), Content_Type="video/mp4")]
     with open("/dev/full", "wb", buffering=0) as full, pytest.raises(PollFailed, match="No space left") as caught:
         HttpDownloader(5.0).save(vendor.url, full)
@@ -44,7 +44,7 @@ def test_an_error_page_does_not_get_into_the_file(vendor: ScriptedVendor) -> Non
     assert file.getvalue() == b""
 
 
-def test_a_downloader_that_cannot_save_is_used_all_the_same() -> None:
+def test_a_downloader_that_cannot_save_is_used_anyway() -> None:
     class Plain:
         def download(self, url: str, max_bytes: int | None = None) -> bytes:
             return f"{url} {max_bytes}".encode()

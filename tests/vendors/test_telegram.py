@@ -260,7 +260,7 @@ def test_an_address_where_nobody_is(deaf_url: str) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "two words", "1:a/b", "1:a?b", "lïne", "1:a\n"])
-def test_a_token_that_cannot_be_one_is_said_at_once(token: str) -> None:
+def test_a_token_that_cannot_be_one_is_reported_at_once(token: str) -> None:
     with pytest.raises(SettingsError, match="TELEGRAM_BOT_TOKEN") as caught:
         TelegramBot(token, None, 1.0)
     assert not token or token not in str(caught.value)

@@ -114,7 +114,7 @@ def test_a_model_that_the_api_does_not_list_is_doubted(sandbox: Sandbox) -> None
     assert health.doubts == ("it lists no model gpt-9: check API_KEYS.openai.model",)
 
 
-def test_a_compatible_server_without_a_list_of_models_is_well_all_the_same(sandbox: Sandbox) -> None:
+def test_a_compatible_server_without_a_list_of_models_is_well_anyway(sandbox: Sandbox) -> None:
     sandbox.order("models=404")
     assert client(sandbox, "chat").health() == Health("it answers, but lists no models")
 

@@ -78,7 +78,7 @@ def test_of_an_answer_with_an_unusable_body_status_and_headers_are_kept(vendor: 
     assert (head.status, head.headers["Retry-After"], head.body) == (503, "7", b"")
 
 
-def test_a_proxy_that_is_not_there_means_that_nothing_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_proxy_means_that_nothing_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "")
     monkeypatch.setenv("HTTP_PROXY", closed_port())
     with pytest.raises(Refused) as caught:

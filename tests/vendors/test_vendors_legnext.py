@@ -51,7 +51,7 @@ def test_upscale_counts_the_pictures_from_0(vendor: ScriptedVendor) -> None:
         ("a cat --fast", {"process_mode": "turbo"}, "a cat --fast --seed 77 --ar 16:9"),
     ],
 )
-def test_each_flag_is_said_once_and_the_prompts_own_is_kept(
+def test_each_flag_is_given_once_and_the_prompts_own_is_kept(
     prompt: str, settings: dict[str, str], text: str, vendor: ScriptedVendor
 ) -> None:
     vendor.script = [says(200, job("pending"))]

@@ -69,7 +69,7 @@ def test_a_seed_of_the_prompt_is_kept(prompt: str, vendor: ScriptedVendor) -> No
 @pytest.mark.parametrize(
     ("prompt", "aspect_ratio"), [("a cat --ar 1:1", "16:9"), ("a --aspect 1:1 b", "16:9"), ("c", "")]
 )
-def test_an_aspect_ratio_is_said_once_or_not_at_all(prompt: str, aspect_ratio: str, vendor: ScriptedVendor) -> None:
+def test_an_aspect_ratio_is_given_once_or_not_at_all(prompt: str, aspect_ratio: str, vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, {"task_id": "t"})]
     client(vendor.url, aspect_ratio=aspect_ratio).imagine(prompt, 77)
     assert "aspect_ratio" not in vendor.seen[0].json["input"]

@@ -140,7 +140,7 @@ def test_a_success_without_a_video_is_no_answer(vendor: ScriptedVendor) -> None:
         client(vendor.url).poll("r-1")
 
 
-def test_the_issues_of_a_refusal_are_told(vendor: ScriptedVendor) -> None:
+def test_the_issues_of_a_refusal_are_reported(vendor: ScriptedVendor) -> None:
     issues = [{"code": "custom", "path": ["ratio"], "message": "must be one of …"}]
     vendor.script = [says(400, {"error": "Validation of body failed", "issues": issues})]
     with pytest.raises(Refused, match="Validation of body failed; ratio: must be one of"):
@@ -163,7 +163,7 @@ def test_the_real_address_does_not_come_from_the_environment(
 
 
 @pytest.mark.parametrize("url", ["http://[::1", "nowhere", "ftp://x"])
-def test_an_address_that_is_none_is_a_setting_to_mend(url: str) -> None:
+def test_an_invalid_address_is_a_setting_to_mend(url: str) -> None:
     with pytest.raises(Refused) as caught:
         client(url).create(IMAGE, "x")
     assert caught.value.code is Code.CONFIGURATION

@@ -81,7 +81,7 @@ def test_a_token_that_no_header_can_hold_is_a_bad_answer(vendor: ScriptedVendor,
 
 
 @pytest.mark.parametrize("lifetime", ["soon", -1, 10**400, {}])
-def test_a_lifetime_that_is_none_is_a_bad_answer_or_ignored(vendor: ScriptedVendor, lifetime: object) -> None:
+def test_an_invalid_lifetime_is_a_bad_answer_or_ignored(vendor: ScriptedVendor, lifetime: object) -> None:
     vendor.script = [says(200, {"access_token": "access-token-1", "expires_in": lifetime}), cut]
     with pytest.raises(PollFailed):
         scripted(vendor).find("x")
@@ -195,7 +195,7 @@ def test_an_answer_is_bounded_in_size(vendor: ScriptedVendor) -> None:
 
 
 @pytest.mark.parametrize("body", ["[]", "5", '"text"', "[" * 100_000])
-def test_a_list_that_is_none_is_a_bad_answer(vendor: ScriptedVendor, body: str) -> None:
+def test_an_invalid_list_is_a_bad_answer(vendor: ScriptedVendor, body: str) -> None:
     vendor.script = [TOKEN, says(200, body)]
     with pytest.raises(PollFailed) as caught:
         scripted(vendor).find("x")

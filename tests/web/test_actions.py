@@ -363,7 +363,7 @@ def test_a_worker_run_that_is_retried_twice_at_once_is_queued_once() -> None:
     assert len(runs(world, "cover-7")) == 2
 
 
-def test_what_was_done_is_told_once() -> None:
+def test_what_was_done_is_reported_once() -> None:
     with dashboard(STATES["pictures failed"]()) as site:
         what = done(site.press("retry", id=ID))
         other_tab = site.browser.get("/", headers={**PAGE, "HX-Request": "true"})  # it updates its parts
@@ -372,7 +372,7 @@ def test_what_was_done_is_told_once() -> None:
         assert "Done:" not in site.browser.get("/", headers=PAGE).text
 
 
-def test_an_alert_that_is_acknowledged_twice_is_told_once() -> None:
+def test_an_alert_that_is_acknowledged_twice_is_reported_once() -> None:
     world = alerted()
     with dashboard(world) as site:
         first = site.order("acknowledge", id=ALERT).json()

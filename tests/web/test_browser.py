@@ -201,7 +201,7 @@ def test_a_page_tells_that_its_document_is_invalid_and_shows_it_once_that_is_fix
     expect(page.locator("#parts")).not_to_contain_text("not JSON")
 
 
-def test_a_dashboard_that_is_gone_is_told_and_one_that_is_back_too(
+def test_a_dashboard_that_is_gone_is_reported_and_one_that_is_back_too(
     context: BrowserContext, page: Page, board: Dashboard
 ) -> None:
     signed_in(page, board)

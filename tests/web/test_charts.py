@@ -25,7 +25,7 @@ def test_a_line_goes_through_what_is_known() -> None:
     assert found.path == " ".join(f"{it.x},{it.y}" for it in found.dots)
 
 
-def test_nothing_is_told_as_nothing() -> None:
+def test_nothing_is_reported_as_nothing() -> None:
     assert bar_chart("Paid", [], [], Axis(1.0)).description == "nothing is on record"
     assert line_chart("Success", ["a"], [None], Axis(1.0)).description == "no data"
 

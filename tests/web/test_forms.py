@@ -136,7 +136,7 @@ def test_a_get_never_changes_anything() -> None:
 # --- forms of all sorts -------------------------------------------------------------------------------------------
 
 
-def test_nonsense_is_told_and_never_a_bug() -> None:
+def test_nonsense_is_reported_and_never_a_bug() -> None:
     world = STATES["pictures failed"]()
     with dashboard(world) as site:
         assert site.order("explode", id=ID).status_code == 404

@@ -101,7 +101,7 @@ def test_nobody_looks_while_nobody_watches() -> None:
     asyncio.run(play())
 
 
-def test_a_bucket_that_goes_away_is_told_and_that_it_is_back() -> None:
+def test_a_bucket_that_goes_away_is_reported_and_that_it_is_back() -> None:
     eyes = Eyes()
     live = Live(eyes.look, 0.01, eyes.changed)
 

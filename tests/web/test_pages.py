@@ -326,7 +326,7 @@ def test_texts_from_outside_are_shown_and_never_obeyed() -> None:
 
 
 @pytest.mark.parametrize("price", [10**400, 1e308, float("nan"), -1, True, "x"], ids=str)
-def test_a_price_that_is_none_ends_no_page(price: object) -> None:
+def test_an_invalid_price_ends_no_page(price: object) -> None:
     world = busy_world()
     record = world.json("spend/20260101-0001.json")
     record["paid_calls"] = [{**call, "price_usd": price} for call in record["paid_calls"]]
@@ -406,7 +406,7 @@ def test_an_empty_bucket_has_empty_pages() -> None:
 @pytest.mark.parametrize(
     "key", ["config/config_midjourney.json", "caps/2026-01-01.json", "alerts/state.json", "modes.json"]
 )
-def test_a_document_that_makes_no_sense_breaks_no_page(key: str) -> None:
+def test_an_invalid_document_breaks_no_page(key: str) -> None:
     world = busy_world()
     world.put(key, b"{")
     with Board(world).serving() as board:
@@ -427,7 +427,7 @@ def test_what_all_channels_need_is_shown_once_and_they_stay_in_the_table() -> No
     assert "needs a person" in table
 
 
-def test_a_run_that_makes_no_sense_is_named_beside_the_others() -> None:
+def test_an_invalid_run_is_named_beside_the_others() -> None:
     world = busy_world()
     first, *others = BucketLedger(world.bucket, world.clock).runs()
     world.put(f"runs/{first.run_id}.json", b"{<b>")

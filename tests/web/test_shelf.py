@@ -69,7 +69,9 @@ def test_an_error_is_raised_and_not_kept(shelf: Shelf) -> None:
     assert shelf.get("a", read) == "there"
 
 
-def test_a_read_that_hangs_is_told_and_its_result_is_found_later(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_read_that_hangs_is_reported_and_its_result_is_found_later(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "READ_S", 0.05)
     release = threading.Event()
     with pytest.raises(BucketSilent):
