@@ -58,7 +58,7 @@ def test_a_server_that_asks_for_more_time_than_is_left_ends_it() -> None:
     assert (lasts, slept) == ([True], [])
 
 
-def test_who_was_told_that_it_is_not_the_last_attempt_gets_another_one() -> None:
+def test_whoever_was_told_that_it_is_not_the_last_attempt_gets_another_one() -> None:
     """The time may run out just afterwards, because of another thread or a slow answer."""
     clock, made = FakeClock(), 0
     for attempt in attempts(repeating(1.0), clock.sleep, left=countdown(5.0, clock)):

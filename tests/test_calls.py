@@ -26,7 +26,7 @@ def test_any_text_is_an_order_or_none_or_a_value_error(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "job", "job=", "=timeout", "job#1", "two words=timeout"])
-def test_what_has_another_form_is_none(text: str) -> None:
+def test_a_value_of_another_form_is_ignored(text: str) -> None:
     assert parse_parts(text) is None
 
 

@@ -76,7 +76,7 @@ def test_every_command_has_a_schema_of_its_answer_and_every_schema_a_command() -
     assert named == {name for name in SCHEMAS if name.startswith("answer_")}
 
 
-def test_statuses_and_steps_are_those_of_the_code() -> None:
+def test_statuses_and_steps_match_the_code() -> None:
     keys = SCHEMAS["config_midjourney"]["properties"]
     assert keys["status"]["enum"] == [*Status, "", None]
     assert keys["failed_step"]["enum"] == [*Step, "", None]

@@ -164,7 +164,7 @@ def test_credentials_and_signatures_are_cut_out(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "why? because", "https://host/path", "key_frame", "API key missing", "а как же? https://хост/путь"]
 )
-def test_what_is_no_credential_stays(text: str) -> None:
+def test_what_is_not_a_credential_stays(text: str) -> None:
     assert redact(text) == text
 
 
@@ -203,7 +203,7 @@ def test_redact_hides_no_less_and_no_more(text: str, expected: str) -> None:
     assert redact(text) == expected
 
 
-def test_of_another_librarys_error_only_the_type_is_shown() -> None:
+def test_only_the_type_of_another_librarys_error_is_shown() -> None:
     assert in_words(OSError("https://hooks.example/T0/secret")) == "OSError"
     assert in_words(StorageError("https://bucket.example/a?token=1 is away")) == redact(
         "https://bucket.example/a?token=1 is away"

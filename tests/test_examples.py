@@ -122,7 +122,7 @@ def test_the_service_runs_one_tick_as_its_own_user() -> None:
     assert (ROOT / script).is_file()
 
 
-def test_what_is_tried_again_by_the_next_tick_is_no_failure_of_the_service() -> None:
+def test_what_is_tried_again_by_the_next_tick_is_not_a_failure_of_the_service() -> None:
     assert unit("retake.service")["Service"]["SuccessExitStatus"] == str(errors.StorageError.exit_code)
 
 

@@ -39,7 +39,7 @@ def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return extra
 
 
-def test_what_is_installed_is_no_error() -> None:
+def test_what_is_installed_is_not_an_error() -> None:
     for extra in EXTRAS:
         require(extra, "a test")
 

@@ -239,7 +239,7 @@ def test_a_worker_that_is_killed_again_and_again_makes_each_poster_once(between:
     assert begun["aurora: done"] == 1 or between
 
 
-def test_of_two_workers_one_is_killed_and_the_other_makes_the_rest(tmp_path: Path) -> None:
+def test_one_of_two_workers_is_killed_and_the_other_makes_the_rest(tmp_path: Path) -> None:
     with start(["sqlite_worker.py", "--step-s", "60"], tmp_path) as doomed:
         said_until(doomed, "aurora: sketch begins")
         with start(["sqlite_worker.py"], tmp_path) as other:
@@ -249,7 +249,7 @@ def test_of_two_workers_one_is_killed_and_the_other_makes_the_rest(tmp_path: Pat
     check_posters(tmp_path)
 
 
-def test_of_more_posters_than_a_list_shows_none_is_forgotten(tmp_path: Path) -> None:
+def test_more_posters_than_a_list_shows_are_all_made(tmp_path: Path) -> None:
     with start(["sqlite_worker.py", "--step-s", "60", "aurora"], tmp_path) as process:
         said_until(process, "aurora: sketch begins")
         process.kill()

@@ -245,7 +245,7 @@ def test_short_values_and_other_variables_are_not_masked(stream: io.StringIO) ->
     assert record(stream)["message"] == "abc /bin/bash"
 
 
-def test_of_two_secrets_one_in_the_other_nothing_is_left() -> None:
+def test_two_secrets_one_within_the_other_are_masked_completely() -> None:
     stream = io.StringIO()
     setup_logging(
         stream, human=False, environ={"A_KEY": "secret", "B_TOKEN": "secret-and-more", "C_KEY_ID": " padded\n"}
@@ -493,7 +493,7 @@ def test_a_program_pays_for_no_line_that_it_does_not_write_and_for_no_encoder(le
     assert (ran.returncode, ran.stdout.strip(), ran.stderr.count("\n")) == (0, "", lines)
 
 
-def test_a_formatter_that_is_no_file_is_imported(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_formatter_that_is_not_a_file_is_imported(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.machinery.PathFinder.find_spec", lambda name: None)
     monkeypatch.setattr("retake.logs._json_logger", _json_logger.__wrapped__)
     log.info("x")

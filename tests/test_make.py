@@ -226,7 +226,7 @@ def test_who_may_use_sudo_without_a_password_gets_the_servers_too(checkout: Path
 
 
 @pytest.mark.parametrize("user", [0, 1000])
-def test_who_cannot_install_the_servers_is_told_in_one_line_and_goes_on(
+def test_whoever_cannot_install_the_servers_is_told_in_one_line_and_goes_on(
     checkout: Path, tmp_path: Path, user: int
 ) -> None:
     done = servers(checkout, tmp_path, user, **{"apt-get": "echo no network >&2; exit 100"})

@@ -48,7 +48,7 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
 
 
 @pytest.mark.parametrize(("text", "file"), sorted({*shown(PROBLEMS[0]), *shown(PROBLEMS[1])}))
-def test_the_test_that_shows_it_is_there(text: str, file: str) -> None:
+def test_the_named_test_exists(text: str, file: str) -> None:
     assert f"def test_{text.replace(' ', '_')}(" in (ROOT / file).read_text(encoding="utf-8")
 
 
@@ -128,7 +128,7 @@ def test_the_commands_of_a_page_are_accepted(page: Path) -> None:
                 raise AssertionError(f"{' '.join(words)}: {told}") from error
 
 
-def test_the_layout_it_draws_is_that_of_the_package() -> None:
+def test_the_layout_it_draws_matches_the_package() -> None:
     drawing = README.partition("## Layout")[2].partition("```\n\n")[0]
     folders = {path.name for path in (ROOT / "retake").iterdir() if path.is_dir() and path.name != "__pycache__"}
     assert set(re.findall(r"^  ([a-z]+)/", drawing, flags=re.MULTILINE)) == folders

@@ -175,7 +175,7 @@ def test_no_extra_is_taken_for_another_that_shares_a_library() -> None:
         assert all(names(OPTIONAL[extra]) <= names(OPTIONAL[other]) for other in also), extra
 
 
-def test_who_installs_the_package_is_told_of_every_extra() -> None:
+def test_whoever_installs_the_package_is_told_of_every_extra() -> None:
     [told] = re.findall(r"^The extras are .*?;", (ROOT / "docs/running.md").read_text(), re.MULTILINE | re.DOTALL)
     assert {*re.findall(r"`(\w+)`", told)} == OPTIONAL.keys() - {"dev"}
 

@@ -100,7 +100,7 @@ OLDER_FILE = {
 }
 
 
-def test_a_byte_order_mark_is_no_part_of_a_file(load: Load) -> None:
+def test_a_byte_order_mark_is_not_part_of_a_file(load: Load) -> None:
     assert load(b"\xef\xbb\xbf{}") == load("{}")
 
 
@@ -141,7 +141,7 @@ def test_null_means_the_default(load: Load, document: Any) -> None:
     assert settings == Settings(source=settings.source)
 
 
-def test_a_byte_order_mark_is_no_fault(load: Load) -> None:
+def test_a_byte_order_mark_is_not_a_fault(load: Load) -> None:
     assert load(b'\xef\xbb\xbf{"WORKFLOW": {"max_retries": 5}}').workflow.max_retries == 5
 
 
@@ -380,7 +380,7 @@ def test_a_secret_in_a_list_is_found_too(load: Load) -> None:
 
 
 @pytest.mark.parametrize("value", [None, "", "  ", 150, True])
-def test_a_secrets_name_without_a_value_is_no_secret(load: Load, value: Any) -> None:
+def test_a_secrets_name_without_a_value_is_not_a_secret(load: Load, value: Any) -> None:
     assert load({"CONTENT": {"api_key": value}})
 
 
@@ -403,7 +403,7 @@ def test_a_secret_in_the_wrong_place_is_not_repeated(load: Load) -> None:
         ("[" * 100_000, "the settings file is invalid"),
     ],
 )
-def test_what_is_no_settings_file_is_reported_with_its_name(load: Load, content: str | bytes, told: str) -> None:
+def test_what_is_not_a_settings_file_is_reported_with_its_name(load: Load, content: str | bytes, told: str) -> None:
     with pytest.raises(SettingsError, match=r"settings\.json") as caught:
         load(content)
     assert told in str(caught.value)

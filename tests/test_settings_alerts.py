@@ -25,7 +25,7 @@ def channel(**keys: Any) -> dict[str, Any]:
     return {"channels": {"it": keys}}
 
 
-def test_the_defaults_are_those_of_the_documentation(tmp_path: Path) -> None:
+def test_the_defaults_match_the_documentation(tmp_path: Path) -> None:
     alerts, modes = load(tmp_path).alerts, load(tmp_path).modes
     assert alerts._asdict() == {
         "group_seconds": 300,
@@ -215,7 +215,7 @@ def test_what_is_right_is_taken(tmp_path: Path) -> None:
     assert (settings.modes.schedule[0].hours.days, settings.modes.schedule[0].mode) == ("mon-sun", 2)
 
 
-def test_a_missing_secret_is_no_fault_and_is_named(tmp_path: Path) -> None:
+def test_a_missing_secret_is_not_a_fault_and_is_named(tmp_path: Path) -> None:
     alerts = {"channels": {"team": {"kind": "slack"}, "mail": MAIL, "boss": {**SMS, "env": "BOSS"}}}
     settings = load(tmp_path, {"BOSS": " "}, ALERTS=alerts)
     assert settings.missing_secrets == (("team", "SLACK_WEBHOOK_URL"), ("boss", "BOSS"))

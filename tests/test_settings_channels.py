@@ -22,7 +22,7 @@ def test_channels_are_a_list_of_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["north", ["a", "a"], ["a/b"], [""], [".."], [1], {"a": 1}])
-def test_what_is_no_list_of_channels_is_an_error(tmp_path: Path, value: Any) -> None:
+def test_what_is_not_a_list_of_channels_is_an_error(tmp_path: Path, value: Any) -> None:
     with pytest.raises(SettingsError, match=r"CHANNELS: found .*, allowed: list"):
         load(tmp_path, {"CHANNELS": value})
 

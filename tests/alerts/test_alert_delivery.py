@@ -345,7 +345,7 @@ def directory(tmp_path: Path) -> Callable[[], Bucket]:
 
 
 @pytest.mark.parametrize("place", [memory, directory])
-def test_of_several_machines_one_sends(place: Callable[[Path], Callable[[], Bucket]], tmp_path: Path) -> None:
+def test_one_of_several_machines_sends(place: Callable[[Path], Callable[[], Bucket]], tmp_path: Path) -> None:
     send_once(place(tmp_path))
 
 

@@ -89,7 +89,7 @@ def test_an_invalid_document_of_a_day_keeps_the_alerts_of_other_days_from_nothin
     [("id", float("nan")), ("id", []), ("at", None), ("subject_id", 7), ("title", None), ("text", {})],
     ids=str,
 )
-def test_a_message_with_a_field_that_is_no_text_is_sent_to_nobody_and_named(field: str, value: object) -> None:
+def test_a_message_with_a_field_that_is_not_text_is_sent_to_nobody_and_named(field: str, value: object) -> None:
     world = DeliveryWorld()
     world.look(failing())
     board = json.loads(world.bucket.read("alerts/state.json")[0])

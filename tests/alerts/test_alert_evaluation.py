@@ -12,7 +12,7 @@ from retake.clock import stamp
 FAILING = condition()
 
 
-def test_what_is_new_is_reported_and_what_is_gone_is_closed_and_told() -> None:
+def test_what_is_new_is_sent_and_what_is_gone_is_closed_and_sent() -> None:
     world = AlertWorld()
     world.look(FAILING)
     assert (world.alert.state, world.alert.occurrences, world.alert.pipelines) == (OPEN, 1, ["story"])
@@ -79,7 +79,7 @@ def test_a_condition_that_is_ending_keeps_an_alert_open_and_raises_none() -> Non
     assert (world.alert.state, world.sent()) == (RESOLVED, [])
 
 
-def test_what_is_acknowledged_is_not_told_again_unless_it_grows_worse() -> None:
+def test_what_is_acknowledged_is_not_sent_again_unless_it_grows_worse() -> None:
     world = AlertWorld().look(FAILING)
     world.acknowledge()
     assert (world.alert.state, world.alert.acknowledged_by) == (ACKNOWLEDGED, "ann")
@@ -92,7 +92,7 @@ def test_what_is_acknowledged_is_not_told_again_unless_it_grows_worse() -> None:
     assert (world.sent(), world.alert.level) == ([], "warning")
 
 
-def test_what_is_acknowledged_before_it_is_reported_again_is_not_told() -> None:
+def test_what_is_acknowledged_before_its_repeat_is_not_sent_again() -> None:
     world = AlertWorld().look(condition())
     world.after(60).look()
     assert world.sent() == ["trigger", "resolve"]
@@ -229,7 +229,7 @@ def test_one_that_is_over_leaves_the_board_for_the_document_of_its_day() -> None
     assert [it.key for it in world.board.ended] == ["step_failing/imagine"]
 
 
-def test_an_end_is_not_told_where_the_beginning_was_not() -> None:
+def test_an_end_is_not_sent_if_the_beginning_was_not() -> None:
     world = AlertWorld(channels={"sms": {"kind": "sms", "account": "A", "from": "1", "to": ["2"]}}).look(FAILING)
     assert world.sent("sms") == ["trigger"]  # no channel takes a warning, so all do
     world.look()

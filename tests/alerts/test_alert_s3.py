@@ -12,5 +12,5 @@ def url(s3_endpoint: str, s3_keys: None) -> str:
     return new_bucket(s3_endpoint)
 
 
-def test_of_several_machines_one_sends(url: str) -> None:
+def test_one_of_several_machines_sends(url: str) -> None:
     send_once(lambda: open_bucket(url))

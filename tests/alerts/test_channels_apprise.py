@@ -134,7 +134,7 @@ def test_apprise_logs_nothing(service: ScriptedVendor) -> None:
     assert len(service.seen) == 3
 
 
-def test_the_text_is_no_markup_for_a_service_that_takes_html(service: ScriptedVendor) -> None:
+def test_the_text_is_not_markup_for_a_service_that_takes_html(service: ScriptedVendor) -> None:
     service.script = [says(200)]
     sent(f"{url_of(service)}?format=html", MESSAGE._replace(text="a <b> & c"))
     assert service.seen[0].json["message"] == "a&nbsp;&lt;b&gt;&nbsp;&amp;&nbsp;c"

@@ -272,7 +272,7 @@ def test_what_a_reply_means(replies: dict[str, Reply], how: Ending, why: str) ->
     assert (outcome.how, outcome.why) == (how, why)
 
 
-def test_who_is_refused_does_not_keep_the_others_from_being_told() -> None:
+def test_whoever_is_refused_does_not_keep_the_others_from_being_told() -> None:
     with MailServer({f"RCPT TO:<{BEN}>": "550 5.1.1 no such user"}) as server:
         outcome = send(mailing(server), "", MESSAGE, 10.0)
     assert outcome == Sent(Ending.DELIVERED, "1 of 2 recipients refused: 550: 5.1.1 no such user")

@@ -128,7 +128,7 @@ def test_a_head_byte_by_byte_has_an_end(service: ScriptedVendor, kind: str) -> N
 
 @pytest.mark.parametrize(("status", "how"), [(200, Ending.DELIVERED), (503, Ending.FAILED), (404, Ending.REFUSED)])
 @every_kind
-def test_of_a_giant_answer_the_status_counts(service: ScriptedVendor, kind: str, status: int, how: Ending) -> None:
+def test_only_the_status_of_a_giant_answer_counts(service: ScriptedVendor, kind: str, status: int, how: Ending) -> None:
     service.script = [says(status, b"x" * 300_000, Retry_After="7")]
     outcome = sent(kind, service.url)
     assert outcome.how is how
@@ -283,7 +283,7 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize("secret", IMPOSSIBLE)
 @pytest.mark.parametrize("kind", ["slack", "webhook"])
-def test_a_secret_that_is_no_url(kind: str, secret: str) -> None:
+def test_a_secret_that_is_not_a_url(kind: str, secret: str) -> None:
     found = channel(kind)
     outcome = send(found, secret, MESSAGE, 1.0)
     assert outcome == Sent(Ending.REFUSED, f"{found.env} does not make a valid URL")
@@ -305,7 +305,7 @@ def test_a_secret_that_no_url_or_header_can_hold(service: ScriptedVendor, kind: 
 
 
 @every_kind
-def test_a_newline_at_the_end_of_the_variable_is_no_part_of_the_secret(service: ScriptedVendor, kind: str) -> None:
+def test_a_newline_at_the_end_of_the_variable_is_not_part_of_the_secret(service: ScriptedVendor, kind: str) -> None:
     service.script = [says(200, {}), says(200, {})]
     found, secret = KINDS[kind](service.url)
     send(found, secret, MESSAGE, 5.0)
@@ -315,7 +315,7 @@ def test_a_newline_at_the_end_of_the_variable_is_no_part_of_the_secret(service: 
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("webhook",)])
-def test_an_endpoint_of_the_settings_that_is_no_url(kind: str) -> None:
+def test_an_endpoint_of_the_settings_that_is_not_a_url(kind: str) -> None:
     found, secret = KINDS[kind]("http://127.0.0.1:9")
     if "endpoint" not in found.options:
         return

@@ -249,7 +249,7 @@ def test_a_link_that_the_text_has_is_not_sent_twice() -> None:
     assert sms.body_of(MESSAGE._replace(text=late)).endswith(LINK)
 
 
-def test_who_has_an_sms_is_not_sent_it_again(service: ScriptedVendor) -> None:
+def test_whoever_has_an_sms_is_not_sent_it_again(service: ScriptedVendor) -> None:
     found = texting(service, ANN, BEN, CAT)
     service.script = [says(201, {"sid": "SM1"}), says(500), says(201, {"sid": "SM3"})]
     first = send(found, "t0k3n", MESSAGE, 10.0)
@@ -284,7 +284,7 @@ def test_recipients_share_the_time(service: ScriptedVendor) -> None:
     assert recipients(service) == [ANN]
 
 
-def test_an_account_that_is_no_part_of_a_path_is_quoted(service: ScriptedVendor) -> None:
+def test_an_account_that_is_not_part_of_a_path_is_quoted(service: ScriptedVendor) -> None:
     found = channel("sms", endpoint=service.url, account="A/../C ?", **{"from": "+1", "to": [ANN]})
     assert sent(service, found, "t0k3n").target == "/2010-04-01/Accounts/A%2F..%2FC%20%3F/Messages.json"
 

@@ -223,7 +223,7 @@ def test_early_hints_are_passed_over(call: Call, hostile: Callable[..., Hostile]
     assert outcome(call, hinted.url, 5.0).came == outcome(call, plain.url, 5.0).came
 
 
-def test_what_is_no_websocket_is_not_read_on(hostile: Callable[..., Hostile]) -> None:
+def test_what_is_not_a_websocket_is_not_read_on(hostile: Callable[..., Hostile]) -> None:
     poured = 0
 
     def pours_and_counts(connection: socket.socket, stop: threading.Event) -> None:

@@ -171,7 +171,7 @@ class BucketContract(FileContract):
     # --- keys ---------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("key", NO_KEYS)
-    def test_what_is_no_key_is_refused_by_everything(self, bucket: Bucket, key: str) -> None:
+    def test_what_is_not_a_key_is_refused_by_everything(self, bucket: Bucket, key: str) -> None:
         bucket.write("good", b"", ABSENT)
         for call in (
             lambda: bucket.read(key),
@@ -192,7 +192,7 @@ class BucketContract(FileContract):
         assert [entry.key for entry in bucket.list("")] == ["good"]
 
     @pytest.mark.parametrize("prefix", ["/", "../", "a//", "..//", "a/../"])
-    def test_what_no_key_begins_with_is_no_prefix(self, bucket: Bucket, prefix: str) -> None:
+    def test_what_no_key_begins_with_is_not_a_prefix(self, bucket: Bucket, prefix: str) -> None:
         with pytest.raises(ValueError):
             bucket.list(prefix)
 
@@ -351,7 +351,7 @@ class BucketContract(FileContract):
 
     # --- the lease ----------------------------------------------------------------------------------------------
 
-    def test_who_reads_and_writes_alone_needs_no_second_try(self, connect: Connect) -> None:
+    def test_whoever_reads_and_writes_alone_needs_no_second_try(self, connect: Connect) -> None:
         """Not even if the store compares and writes in two steps."""
         connect().write("count", b"0", ANY)
 
@@ -389,7 +389,7 @@ class BucketContract(FileContract):
         assert all(type(token) is int and token > 0 for token in tokens)
         assert tokens == sorted(set(tokens))
 
-    def test_who_holds_a_lease_is_told_without_taking_it(self, connect: Connect) -> None:
+    def test_the_holder_of_a_lease_is_reported_without_taking_it(self, connect: Connect) -> None:
         assert connect().holder("story") is None
         lease = connect().lease("story", "host-a:17")
         holder = connect().holder("story")

@@ -89,7 +89,7 @@ class FileContract:
         assert [entry.key for entry in bucket.list("")] == ["index/ended/a"]
 
     @pytest.mark.parametrize("keys", [("a/../b", None), ("a", "../b")])
-    def test_what_is_no_key_is_no_mark(self, bucket: Bucket, keys: tuple[str, str | None]) -> None:
+    def test_what_is_not_a_key_is_not_a_mark(self, bucket: Bucket, keys: tuple[str, str | None]) -> None:
         with pytest.raises(ValueError):
             mark(bucket, *keys)
 

@@ -354,7 +354,7 @@ def test_old_versions_of_ours_do_not_disturb_a_replace(
 # --- fencing ----------------------------------------------------------------------------------------------------
 
 
-def test_a_zombies_late_upload_is_never_read_and_is_told_of(
+def test_a_zombies_late_upload_is_reported_and_never_read(
     bucket: B2Bucket, program: Plain, caplog_lines: list[str]
 ) -> None:
     lease = bucket.lease("story", "me")

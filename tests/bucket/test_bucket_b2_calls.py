@@ -167,7 +167,7 @@ def test_a_refused_key_is_reported_at_once(sandbox: B2Sandbox, clock: FakeClock)
     assert "wrong" not in str(caught.value).replace("secret key is wrong", "")
 
 
-def test_a_missing_bucket_is_no_empty_one(sandbox: B2Sandbox, clock: FakeClock) -> None:
+def test_a_missing_bucket_is_not_an_empty_one(sandbox: B2Sandbox, clock: FakeClock) -> None:
     bucket = open_b2("b2://nothing" + sandbox.storage_url().removeprefix("b2://retake"), environ=sandbox.environment())
     with pytest.raises(StorageError, match="there is no bucket nothing"):
         bucket.list("")

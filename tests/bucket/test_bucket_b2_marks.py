@@ -62,12 +62,12 @@ def test_another_programs_version_is_never_unread(versions: list[Version]) -> No
         assert state.present in (None, *unread)
 
 
-def test_of_ours_the_highest_token_then_the_highest_sequence_counts() -> None:
+def test_our_version_with_the_highest_token_and_sequence_counts() -> None:
     state = state_of([ours(1, 9, stamp=9), ours(2, 1), ours(2, 2)])
     assert state.present == ours(2, 2)
 
 
-def test_a_former_holders_late_version_is_never_read_and_is_told_of() -> None:
+def test_a_former_holders_late_version_is_reported_and_never_read() -> None:
     late = ours(1, 9, stamp=9)
     state = state_of([late, ours(2, 1, stamp=5), ours(1, 8, stamp=4)])
     assert state.present == ours(2, 1, stamp=5)
@@ -85,7 +85,7 @@ def test_news_is_read_before_ours_also_if_it_seems_older() -> None:
     assert state.present == theirs("f", 3)
 
 
-def test_what_ours_has_replaced_is_no_news() -> None:
+def test_what_ours_has_replaced_is_not_news() -> None:
     top = ours(1, 2, over=("f",))
     state = state_of([top, theirs("f", 99)])
     assert (state.present, state.superseded) == (top, (theirs("f", 99),))
@@ -115,11 +115,11 @@ def test_a_copy_of_our_file_by_another_program_is_another_programs(mark: Mark) -
 
 
 @given(info=st.dictionaries(st.sampled_from(["retake", "retake-over", "x"]), st.text(max_size=20)))
-def test_nonsense_in_file_info_is_no_mark(info: dict[str, str]) -> None:
+def test_nonsense_in_file_info_is_not_a_mark(info: dict[str, str]) -> None:
     assert mark_of(NAME, info) is None
 
 
-def test_an_unfinished_upload_is_no_version() -> None:
+def test_an_unfinished_upload_is_not_a_version() -> None:
     assert version_of({"action": "start", "fileName": NAME, "fileId": "1", "uploadTimestamp": 1}) is None
 
 

@@ -70,7 +70,7 @@ def test_writers_of_several_processes_without_a_lease_lose_no_change(sandbox: B2
     assert bucket.read("count")[0] == b"16"
 
 
-def test_of_five_contending_processes_one_holds_the_lease_at_a_time(sandbox: B2Sandbox, url: str) -> None:
+def test_one_of_five_contending_processes_holds_the_lease_at_a_time(sandbox: B2Sandbox, url: str) -> None:
     ended_well([start(sandbox, "hold", url, f"host:{number}", 3) for number in range(5)])
     bucket = open_b2(url, environ=sandbox.environment())
     tokens = [entry.key for entry in bucket.list("tokens/")]

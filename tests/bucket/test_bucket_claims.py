@@ -276,7 +276,7 @@ def test_a_claim_that_is_removed_ends_the_lease_at_its_next_renewal(world: World
         lease.check()
 
 
-def test_what_is_no_claim_is_an_error_that_names_it(world: World) -> None:
+def test_what_is_not_a_claim_is_an_error_that_names_it(world: World) -> None:
     world.store.objects["leases/story/notes.txt"] = [(world.store.now, "")]
     with pytest.raises(StorageError, match=r"leases/story/notes\.txt"):
         world.take()
@@ -287,7 +287,7 @@ def test_a_folder_marker_is_nothing(world: World) -> None:
     world.take().check()
 
 
-def test_of_two_at_the_same_moment_the_lower_waits_and_the_other_gives_way() -> None:
+def test_of_two_simultaneous_claims_the_lower_waits_and_the_other_withdraws() -> None:
     world = World()
     rival = f"leases/story/000000000001.{nonce_of(b'zzzzzzzz', 'host-b')}.0000"
     lists = 0

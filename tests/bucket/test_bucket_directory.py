@@ -261,7 +261,7 @@ def test_no_reader_sees_half_a_write(root: Path, bucket: DirectoryBucket) -> Non
     assert list((root / ".retake/tmp").iterdir()) == []
 
 
-def test_a_frozen_writer_is_told_of_after_a_minute(root: Path, bucket: DirectoryBucket) -> None:
+def test_a_frozen_writer_is_reported_after_a_minute(root: Path, bucket: DirectoryBucket) -> None:
     import fcntl
 
     bucket.write("a", b"1", ABSENT)

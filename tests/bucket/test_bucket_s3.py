@@ -431,7 +431,7 @@ def test_a_store_that_ignores_ranges_gives_the_same_parts(bucket: S3Bucket, prox
     assert parts == [b"0123", b"4567", b"89", b""]
 
 
-def test_what_is_no_key_is_not_part_of_the_bucket(bucket: S3Bucket, url: str) -> None:
+def test_what_is_not_a_key_is_not_part_of_the_bucket(bucket: S3Bucket, url: str) -> None:
     client, place = connect(parse_url(url), connect_s=5, read_s=5), parse_url(url)
     for key in ("some/place/", "some/place/a//b", "some/place/.retake/leases/x", "some/placeless", "other"):
         client.put_object(Bucket=place.bucket, Key=key, Body=b"")

@@ -69,7 +69,7 @@ def test_a_call_that_a_person_must_decide_about_is_reported(name: str) -> None:
     assert report.looked_at["paid_calls"] == 1
 
 
-def test_a_key_called_state_is_no_state(bucket: MemoryBucket) -> None:
+def test_a_key_called_state_is_not_a_state(bucket: MemoryBucket) -> None:
     with shop(bucket) as paid:
         paid.call("state", "poster", lambda: "poster-3")
     report = checked(bucket)

@@ -57,7 +57,7 @@ def test_what_is_left_in_a_directory(row: Damage, tmp_path: Path) -> None:
     assert_found(row, Site(busy_world(), DirectoryBucket(str(tmp_path / "bucket"))))
 
 
-def test_what_a_living_process_may_hold_is_neither_told_nor_touched(tmp_path: Path) -> None:
+def test_what_a_living_process_may_hold_is_neither_reported_nor_touched(tmp_path: Path) -> None:
     site = Site(busy_world(), DirectoryBucket(str(tmp_path / "bucket")))
     lease = site.bucket.lease("other", "somebody:1")
     room = site.bucket.set_aside("666/a.json", 100)
@@ -112,7 +112,7 @@ def test_an_upload_to_b2_that_was_never_finished(key: str, b2: LateB2) -> None:
     assert_found(Damage("an upload", died, "draft-left", key, repaired=True), Site(busy_world(), b2.bucket()))
 
 
-def test_an_upload_to_b2_that_may_still_go_on_is_neither_told_nor_touched(b2: LateB2) -> None:
+def test_an_upload_to_b2_that_may_still_go_on_is_neither_reported_nor_touched(b2: LateB2) -> None:
     site = Site(busy_world(), b2.bucket())
     begin_upload(b2, "666/20260101-0000.mp4", hours_ago=23)
     assert not [it for it in site.check(repair=True).findings if it.code == "draft-left"]

@@ -297,7 +297,7 @@ def test_after_each_tick_and_each_end_nothing_is_found() -> None:
     assert {"done", "failed"} <= {*world.ended}
 
 
-def test_a_flag_that_a_tick_holds_up_is_no_finding(world: World) -> None:
+def test_a_flag_that_a_tick_holds_up_is_not_a_finding(world: World) -> None:
     site = Site(copy_of(world))
     edit(site, PUBLIC, processing_lock=True)
     lease = site.bucket.lease(LEASE, "somebody")

@@ -21,7 +21,7 @@ def asked(command: Any, site: Site, **options: Any) -> dict[str, Any]:
     return dict(answer.document)
 
 
-def test_a_pipeline_at_the_root_is_told_of_once_there_are_channels() -> None:
+def test_a_pipeline_at_the_root_is_reported_once_there_are_channels() -> None:
     site = Site(resting_world())
     assert asked(status, site)["pipelines"][0]["notes"] == []
     site.settings = site.settings._replace(channels=("en", "de"))

@@ -115,7 +115,7 @@ def failed_for_good(machine: BucketMachine) -> None:
 
 
 @everywhere
-def test_a_failed_generation_is_taken_up_and_ends(machine: BucketMachine) -> None:
+def test_a_failed_generation_is_resumed_and_ends(machine: BucketMachine) -> None:
     failed_for_good(machine)
     assert console(machine, "cancel", ID, "--yes").exit_code == 65
     [letter] = console(machine, "dead-letters", "list", "--json").json["dead_letters"]

@@ -172,7 +172,7 @@ def test_a_day_to_come_or_with_nothing_after_it_is_refused(text: str, why: str) 
 
 
 @pytest.mark.parametrize("text", ["2026-13-45", "yesterday", ""])
-def test_what_is_no_day_is_reported_without_a_pattern(text: str) -> None:
+def test_what_is_not_a_day_is_reported_without_a_pattern(text: str) -> None:
     with pytest.raises(click.BadParameter, match=f"^'{text}' is not a day; write it like 2026-01-31.$"):
         read_day(None, None, text)
 

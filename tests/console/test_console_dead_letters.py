@@ -144,7 +144,7 @@ def test_what_it_says_requeue_would_do_is_what_happens(name: str) -> None:
     assert foretold == {"possible": True, "then": f"possible; {answer.document['next_tick']}"}
 
 
-def test_of_a_cancelled_one_it_says_by_whom_and_what_is_in_flight() -> None:
+def test_a_cancelled_one_shows_by_whom_and_what_is_in_flight() -> None:
     text = papers(act(show_letter, cancelled("video awaited"), letter_id=ID))
     assert "operator" in text
     assert "create-1" in text
@@ -152,7 +152,7 @@ def test_of_a_cancelled_one_it_says_by_whom_and_what_is_in_flight() -> None:
 
 @pytest.mark.parametrize("command", [show_letter, requeue_letter, drop_letter])
 @pytest.mark.parametrize("name", ["20200101-0000", "", "..", "a/b", "../config", "x" * 300, "é", "run-1"])
-def test_what_is_no_dead_letter_is_reported(command: Any, name: str) -> None:
+def test_what_is_not_a_dead_letter_is_reported(command: Any, name: str) -> None:
     world = STATES["dead_lettered"]()
     before = world.everything()
     with pytest.raises(Refusal, match=r"no dead letter '.*'; dead-letters list"):
@@ -163,7 +163,7 @@ def test_what_is_no_dead_letter_is_reported(command: Any, name: str) -> None:
 # --- requeue ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_generation_is_taken_up_at_its_failed_step_with_everything_before_it_kept() -> None:
+def test_a_generation_is_resumed_at_its_failed_step_with_everything_before_it_kept() -> None:
     world = STATES["dead_lettered"]()
     answer = act(requeue_letter, world, letter_id=ID)
     assert (answer.document["done"], answer.document["run"]) == ("requeue", runs(world)[-1].run_id)
@@ -180,7 +180,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_no_generation_is_not_requeued(name: str) -> None:
+def test_what_is_not_a_generation_is_not_requeued(name: str) -> None:
     world = with_others()
     before = world.everything()
     with pytest.raises(Refusal, match=REFUSED[name]):
@@ -284,7 +284,7 @@ def test_while_a_tick_is_at_work_nothing_is_done(command: Any) -> None:
     lease.release()
 
 
-def test_a_run_of_another_pipeline_is_no_dead_letter() -> None:
+def test_a_run_of_another_pipeline_is_not_a_dead_letter() -> None:
     world = STATES["no generation"]()
     run = failed_run(world)
     with pytest.raises(Refusal, match="no dead letter"):

@@ -219,7 +219,7 @@ def test_clocks_that_are_apart_are_reported(ahead_s: int, verdict: str) -> None:
     assert found(examined(world), "clock")[0] == verdict
 
 
-def test_who_is_at_work_is_told_and_not_disturbed() -> None:
+def test_the_lease_holder_is_reported_and_not_disturbed() -> None:
     world = agreed(World())
     lease = world.bucket.lease("story", "host-a:17")
     assert found(examined(world), "at work")[0] == "ok"

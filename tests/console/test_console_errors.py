@@ -88,7 +88,7 @@ def test_the_runs_of_workers_are_among_them() -> None:
 
 
 @pytest.mark.parametrize("url", [None, "sqlite:{}"])
-def test_of_many_runs_the_errors_of_the_last_days_are_found(
+def test_the_errors_of_the_last_days_are_found_among_many_runs(
     url: str | None, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from retake.runs import open_ledger
@@ -170,7 +170,7 @@ def test_an_invalid_limit_is_a_usage_error(limit: str) -> None:
     assert CliRunner().invoke(errors, ["--limit", limit]).exit_code == 2
 
 
-def test_of_several_channels_one_can_be_named() -> None:
+def test_one_of_several_channels_can_be_named() -> None:
     world = World()
     world.settings = world.settings._replace(channels=("en", "fr"))
     for channel in ("en", "fr"):

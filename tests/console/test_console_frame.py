@@ -135,7 +135,7 @@ def test_a_bug_keeps_its_traceback_and_ends_with_70(capsys: pytest.CaptureFixtur
     assert "ZeroDivisionError" in capsys.readouterr().err
 
 
-def test_what_nobody_reads_any_more_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_nobody_reads_any_more_is_not_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone(StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError

@@ -136,7 +136,7 @@ def test_a_picture_of_figures_is_named_as_what_it_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [["status", "--watch"], ["tick", "--until-done", "--interval"]])
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf"])
-def test_what_is_no_number_of_seconds_is_refused(words: list[str], value: str, tmp_path: Path) -> None:
+def test_what_is_not_a_number_of_seconds_is_refused(words: list[str], value: str, tmp_path: Path) -> None:
     result = call(*words, value, storage=tmp_path)
     assert (result.exit_code, result.stdout) == (2, "")
 

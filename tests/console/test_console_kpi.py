@@ -257,7 +257,7 @@ class WatchedBucket(Wrapper):
 
 
 @pytest.mark.parametrize("window", ["", "0s", "-1h", "yesterday", "24", "2026-01-01", "3651d", "999999w", "1.5h"])
-def test_a_window_that_is_no_length_is_a_usage_error(window: str) -> None:
+def test_a_window_that_is_not_a_length_is_a_usage_error(window: str) -> None:
     result = CliRunner().invoke(main, ["kpi", "--window", window, "--json"])
     assert result.exit_code == 2
     document = json.loads(result.stdout)

@@ -89,7 +89,7 @@ def test_no_word_is_broken_beside_a_sign_of_two_columns() -> None:
     assert fold("🎵 Bad #4: the cover is ready", 13) == ["🎵 Bad #4:", "the cover is", "ready"]
 
 
-def test_a_table_without_room_is_none() -> None:
+def test_a_table_without_room_becomes_blocks() -> None:
     assert widths([["when", "2026-01-31 12:00:00"], ["what", "a b c"]], 40) == [19, 5]
     assert widths([["when", "2026-01-31 12:00:00"], ["what", "x" * 60]], 40) == [19, 19]
     assert widths([["when", "2026-01-31 12:00:00"], ["what", "x" * 60]], 30) is None

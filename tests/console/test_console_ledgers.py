@@ -104,7 +104,7 @@ def context(world: World, channel: str | None = None) -> CommandContext:
     return CommandContext({}, channel=channel, clock=world.clock, bucket=world.bucket, settings=world.settings)
 
 
-def test_of_several_channels_one_is_to_be_named_where_each_has_that_generation() -> None:
+def test_a_channel_must_be_named_if_several_have_that_generation() -> None:
     world = with_channels("a", "b")
     work = retry.callback.__wrapped__  # type: ignore[union-attr]
     with pytest.raises(RunError, match="several channels: a, b; name the --channel"):

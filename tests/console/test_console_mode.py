@@ -55,7 +55,7 @@ def test_the_document_has_exactly_these_keys() -> None:
 
 
 @pytest.mark.parametrize("arguments", [["set", "4"], ["set", "-1"], ["set", "x"], ["set"], ["set", "1", "--for", "x"]])
-def test_what_is_no_mode_is_refused(arguments: list[str], tmp_path: Path) -> None:
+def test_what_is_not_a_mode_is_refused(arguments: list[str], tmp_path: Path) -> None:
     done = CliRunner().invoke(main, ["mode", *arguments], env={"RETAKE_STORAGE_URL": f"file:{tmp_path}/bucket"})
     assert done.exit_code == 2
 

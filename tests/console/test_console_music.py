@@ -130,7 +130,7 @@ def test_a_decision_is_a_video_or_another_try(both: Both) -> None:
 
 
 @pytest.mark.parametrize("name", ["seven", "music-", "-1", "9" * 50, "٧"])
-def test_what_is_no_id_is_refused(both: Both, name: str) -> None:
+def test_what_is_not_an_id_is_refused(both: Both, name: str) -> None:
     with pytest.raises(Refusal, match="names no pipeline"):
         both.ask(music.show_pipeline, pipeline_id=name)
 

@@ -110,7 +110,7 @@ def test_without_colours_a_terminal_gets_none(machine: Machine) -> None:
         assert "runway" in seen
 
 
-def test_a_stream_that_is_not_utf8_is_no_reason_to_fail(machine: Machine) -> None:
+def test_a_stream_that_is_not_utf8_is_not_a_reason_to_fail(machine: Machine) -> None:
     for encoding, commands in (("ascii", every(machine)), ("cp1251", every(machine)[-1:])):
         env = {**machine.env, "PYTHONIOENCODING": encoding}
         for words in commands:
@@ -121,7 +121,7 @@ def test_a_stream_that_is_not_utf8_is_no_reason_to_fail(machine: Machine) -> Non
         assert json.loads(document.decode(encoding))
 
 
-def test_a_reader_that_leaves_is_no_bug(machine: Machine) -> None:
+def test_a_reader_that_leaves_is_not_a_bug(machine: Machine) -> None:
     process = subprocess.Popen(
         command_line("show", generation(machine, "failed")),
         env=machine.env,

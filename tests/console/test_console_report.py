@@ -98,7 +98,7 @@ def test_the_result_of_a_later_step_says_that_the_one_before_works_again() -> No
     assert outage["recovered"]
 
 
-def test_a_mock_in_the_place_of_a_video_is_no_recovery_of_the_video() -> None:
+def test_a_mock_in_the_place_of_a_video_is_not_a_recovery_of_the_video() -> None:
     told = Tale().fails(step="runway").does("mock").moves(Trigger.COMPLETED).told()
     assert told["outages"][0]["recovered"] is None
     assert told["mttr_s"] is None
@@ -125,7 +125,7 @@ def test_the_cause_is_the_first_failure_of_the_step_that_failed() -> None:
     assert told["cause"]["message"] == "cause"
 
 
-def test_of_a_run_that_recovered_the_cause_is_that_of_the_step_that_failed_most() -> None:
+def test_the_cause_for_a_recovered_run_is_the_step_that_failed_most() -> None:
     told = Tale().fails(step="imagine").fails(message="cause").fails().moves(Trigger.COMPLETED).told()
     assert (told["failed_step"], told["cause"]["message"]) == ("upscale", "cause")
 
@@ -174,7 +174,7 @@ def test_a_transition_from_no_status_at_all_is_reported_as_it_stands() -> None:
     assert "['queued'] → running" in [it["what"] for it in tale.told()["timeline"]]
 
 
-def test_of_two_failures_at_the_moment_of_a_transition_both_are_reported() -> None:
+def test_both_of_two_failures_at_the_moment_of_a_transition_are_reported() -> None:
     tale = Tale().fails(message="first")
     event = next(it for it in tale.ledger.events(tale.run.run_id) if it.kind == ERROR)
     events = [*tale.ledger.events(tale.run.run_id), event._replace(payload=failure(Code.NETWORK, message="second"))]

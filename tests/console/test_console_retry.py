@@ -63,7 +63,7 @@ def test_what_nobody_knows_is_stated(text: str) -> None:
     assert world.everything() == before
 
 
-def test_of_several_that_may_be_meant_the_candidates_are_named() -> None:
+def test_the_candidates_for_an_ambiguous_name_are_listed() -> None:
     world = STATES["dead_lettered"]()
     failed = [failed_run(world), *runs(world)]
     with pytest.raises(RunError, match="may mean several") as told:

@@ -206,7 +206,7 @@ def test_an_invalid_file_is_refused_line_by_line(tmp_path: Path, content: bytes)
     assert summary.endswith(" in 1 of 1 files.")
 
 
-def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for name, why in (("folder", "Is a directory"), ("pipe", "not a regular file"), ("none", "missing")):
@@ -226,7 +226,7 @@ def test_a_tenth_robot_is_listed_shown_and_played(tmp_path: Path) -> None:
     assert (document["ended"], document["timeline"][-2]["action"]) == ("failed", "dead_letter")
 
 
-def test_a_command_that_fails_by_its_own_usage_error_is_no_bug() -> None:
+def test_a_command_that_fails_by_its_own_usage_error_is_not_a_bug() -> None:
     result = CliRunner().invoke(main, ["music", "list", "--state", "nonsense"])
     assert (result.exit_code, "Error: There is no state 'nonsense'." in result.stderr) == (2, True)
 

@@ -80,7 +80,7 @@ def test_an_empty_ledger_says_so() -> None:
     assert shown(none) == "There is no such run on record.\n"
 
 
-def test_who_has_no_checkout_is_told_of_no_script_and_no_make(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whoever_has_no_checkout_is_told_of_no_script_and_no_make(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("retake.console.runs.checkout", lambda: None)
     told = shown(ask(runs, World(), statuses=(), limit=20, pipeline=None))
     assert "retake tick" in told
@@ -154,7 +154,7 @@ def test_a_time_is_read_as_people_type_it(text: str, meant: object) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "d", "-2d", "2026-13-01", "0001-01-01T00:00+14:00"])
-def test_what_is_no_time_is_a_usage_error_that_says_what_is(text: str) -> None:
+def test_what_is_not_a_time_is_a_usage_error_that_says_what_is(text: str) -> None:
     with pytest.raises(click.BadParameter, match="30m, 2h, 2d"):
         read_since(None, None, text)
 
@@ -170,14 +170,14 @@ def test_a_run_is_found_by_its_id_its_beginning_and_its_generation() -> None:
         assert ask(show, world, run=text).document["runs"][0]["run_id"] == run_id
 
 
-def test_what_is_not_there_is_reported_as_that() -> None:
+def test_something_missing_is_reported_as_missing() -> None:
     for text in ("run-0000000000000000", "run-", "20250101-0000", "run-é", "../x", "run-/", ""):
         with pytest.raises(UnknownRun, match="there is no run"):
             ask(show, World(), run=text)
 
 
 @pytest.mark.parametrize("text", ["run-\n", f"run-{'a' * 2000}", "run-\ud800", "run-..", "run-/x", "run-é"])
-def test_what_no_id_begins_with_is_reported_as_that(text: str) -> None:
+def test_a_prefix_of_no_id_is_reported_as_such(text: str) -> None:
     with pytest.raises(UnknownRun, match="there is no run"):
         ask(show, eventful(), run=text)
 
@@ -230,7 +230,7 @@ def test_it_says_where_the_files_lie() -> None:
     assert "spend/20260101-0005.json" in files
 
 
-def test_of_a_generation_under_way_the_calls_so_far_are_reported() -> None:
+def test_the_calls_so_far_of_a_generation_under_way_are_reported() -> None:
     document = ask(show, eventful(), run="20260101-0006").document
     assert [call["step"] for call in document["paid_calls"]] == ["content"]
     assert document["files"][0]["key"] == "666/20260101-0006.json"
@@ -251,7 +251,7 @@ def test_a_generation_that_was_resumed_is_reported_as_one_story() -> None:
     assert len(shown(ask(show, world, run="20260101-0005")).splitlines()) > 10
 
 
-def test_a_run_that_is_no_generation_is_reported_without_files() -> None:
+def test_a_run_that_is_not_a_generation_is_reported_without_files() -> None:
     world = World()
     on_ledger(world, "../../etc/passwd")
     document = ask(show, world, run="../../etc/passwd").document

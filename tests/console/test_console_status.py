@@ -303,7 +303,7 @@ def channels(world: World, number: int) -> list[str]:
     return names
 
 
-def test_of_many_channels_each_has_a_row() -> None:
+def test_each_of_many_channels_has_a_row() -> None:
     world = World()
     names = channels(world, 3)
     world.put(f"{names[1]}/config/config_gen.json", {"generation_id": "20260101-0930"})

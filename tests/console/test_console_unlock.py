@@ -95,7 +95,7 @@ def test_a_broken_lease_fences_its_holder_off_and_the_pipeline_goes_on() -> None
     assert [run.task_id for run in runs(world)] == [ID]
 
 
-def test_who_has_taken_the_lease_since_it_was_shown_keeps_it() -> None:
+def test_whoever_has_taken_the_lease_since_it_was_shown_keeps_it() -> None:
     world = claimed()
     dead = world.bucket.lease("story", "host-a:17")
     plan = plan_unlock(context_of(world).pipeline, world.clock)
@@ -237,7 +237,7 @@ def test_a_script_of_a_killed_manager_is_distinguished_from_the_manager(
     assert answer.document["flag_lowered"]
 
 
-def test_who_just_looks_at_the_lock_does_not_hold_it(kept: Kept) -> None:
+def test_whoever_just_looks_at_the_lock_does_not_hold_it(kept: Kept) -> None:
     kept.bucket.lease("story", "me").release()
     path = kept.path / ".retake" / "leases" / "story.lock"
     with path.open("rb"):

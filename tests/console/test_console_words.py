@@ -43,7 +43,7 @@ def test_a_moment_of_today_is_a_time_of_day() -> None:
     assert moment(NOW - timedelta(days=1), NOW) == "2026-02-06 12:00:00"
 
 
-def test_what_is_to_come_is_reported_as_that() -> None:
+def test_a_future_time_is_shown_as_such() -> None:
     assert ago(NOW - timedelta(minutes=4), NOW) == "4 min ago"
     assert ago(NOW + timedelta(minutes=4), NOW) == "in 4 min"
     assert when_due(NOW + timedelta(minutes=4), NOW) == "in 4 min"

@@ -79,7 +79,7 @@ def test_a_mended_document_is_all_it_takes(machine: Machine) -> None:
     assert len(machine.files("unreadable")) == 1
 
 
-def test_a_text_that_is_no_json_is_named(machine: Machine) -> None:
+def test_a_text_that_is_not_json_is_named(machine: Machine) -> None:
     machine.plant("imagine")
     machine.put(f"666/{ID}.json", b"{")
     tick = machine.tick()
@@ -121,7 +121,7 @@ def test_settings_that_cannot_be_used_are_named(machine: Machine, settings: obje
 
 @pytest.mark.parametrize("content", [None, b"", b"{", b"[]", b"\xff\xff"])
 @pytest.mark.parametrize("script", [(MANAGER,), ("fetch_media.py",)])
-def test_a_settings_file_that_is_none_is_named(machine: Machine, script: tuple[str], content: bytes | None) -> None:
+def test_an_invalid_settings_file_is_named(machine: Machine, script: tuple[str], content: bytes | None) -> None:
     machine.settings_file.unlink()
     if content is not None:
         machine.settings_file.write_bytes(content)

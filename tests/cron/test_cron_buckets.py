@@ -106,7 +106,7 @@ def test_a_tick_goes_on_where_the_last_one_ended(machine: BucketMachine) -> None
 
 
 @everywhere
-def test_of_ten_managers_at_once_one_works_and_nothing_is_paid_twice(machine: BucketMachine) -> None:
+def test_one_of_ten_managers_at_once_works_and_nothing_is_paid_twice(machine: BucketMachine) -> None:
     others_are_gone = threading.Event()
     machine.set(WORKFLOW={"call_timeout_seconds": 90})
     machine.plant("imagine")

@@ -177,7 +177,7 @@ def test_a_script_that_dies_has_failed_at_its_step_and_the_log_says_so(patient: 
     assert run.said("exit code -9")
 
 
-def test_a_script_that_dies_in_a_paid_call_is_told_of_too(patient: Machine) -> None:
+def test_a_script_that_dies_in_a_paid_call_is_reported_too(patient: Machine) -> None:
     patient.plant("runway")
     patient.order("runway#1=slow=5")
     manager = patient.start(MANAGER)

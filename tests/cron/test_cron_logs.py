@@ -33,7 +33,7 @@ def test_each_line_of_a_generation_names_it_and_its_step(machine: Machine) -> No
     assert [tick.out for tick in ticks] == [""] * 3
 
 
-def test_neither_keys_nor_signatures_are_told_or_kept(machine: Machine) -> None:
+def test_neither_keys_nor_signatures_are_shown_or_kept(machine: Machine) -> None:
     """The link has a signature, and cannot be downloaded."""
     machine.plant("download")
     doc = machine.doc

@@ -245,7 +245,7 @@ def test_a_file_that_cannot_be_deleted_keeps_no_other_job(world: ServiceWorld, m
     assert set(world.files()) == {f"jobs/{jobs[0]}/output.png", "jobs/1/x.png"}
 
 
-def test_what_is_no_job(world: ServiceWorld) -> None:
+def test_what_is_not_a_job(world: ServiceWorld) -> None:
     clean = CleanUp(world.store, world.bucket, world.table).clean
     for it in ("", "x", "../../etc", "jobs:status:pending", str(uuid4())):
         clean(it)

@@ -46,7 +46,7 @@ def test_a_pass_that_ends_early_after_the_clock_was_set_is_made_up_for(
     assert world.status(job_id) == "ready"
 
 
-def test_what_is_no_job_holds_up_no_clean_up_after_a_step(service_world: ServiceWorld) -> None:
+def test_what_is_not_a_job_holds_up_no_clean_up_after_a_step(service_world: ServiceWorld) -> None:
     world, sweeper = service_world, service_world.sweeper()
     world.store.client.rpush("a list", "x")
     world.store.client.sadd(scripts.READY, "a list", "nothing")

@@ -86,7 +86,7 @@ def test_the_one_to_be_avoided_is_better_than_none(fleet: Fleet) -> None:
     assert found.url == A
 
 
-def test_one_missed_check_is_no_absence(fleet: Fleet) -> None:
+def test_one_missed_check_is_not_an_absence(fleet: Fleet) -> None:
     servers = ComfyServers([A], client=fleet.client)
     servers.check()
     fleet.away = {A}

@@ -16,7 +16,7 @@ from retake.rabbit.broker import Broker
 from retake.rabbit.browsing import held
 
 
-def test_of_two_commands_at_once_each_finds_its_message(service_world: ServiceWorld) -> None:
+def test_two_simultaneous_commands_each_find_their_message(service_world: ServiceWorld) -> None:
     world, second = service_world, Broker(service_world.places.rabbitmq, TOPOLOGY, name="second")
     jobs = [world.failed("no luck") for _ in range(12)]
     for it in jobs:

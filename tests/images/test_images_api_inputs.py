@@ -234,7 +234,7 @@ def test_fields_of_forms_are_checked(api: ImagesWorld) -> None:
     assert api.bucket.kept == set()
 
 
-def test_what_is_no_picture_is_415(api: ImagesWorld) -> None:
+def test_what_is_not_a_picture_is_415(api: ImagesWorld) -> None:
     for data in (b"", b"GIF89a", b"\x89PNG", b"RIFF0000WAVE", b"<svg/>", b"%PDF", b"\xff\xd8", b"BM"):
         for answer in (
             api.outfit(person=data),
@@ -255,7 +255,7 @@ NAMES = [
 ]
 
 
-def test_of_a_name_the_last_part_counts(api: ImagesWorld) -> None:
+def test_the_last_part_of_a_name_counts(api: ImagesWorld) -> None:
     for name, kept in NAMES:
         answer = api.upload((name, WEBP))
         assert answer.status_code == 201, answer.text

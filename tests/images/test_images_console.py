@@ -331,7 +331,7 @@ def test_one_that_fails_anew_while_all_are_requeued_is_left(
     wait_for_dead(world, 1)
 
 
-def test_of_all_one_that_is_refused_keeps_no_other_from_it(table_world: ServiceWorld) -> None:
+def test_one_refusal_does_not_stop_the_others(table_world: ServiceWorld) -> None:
     world = table_world
     of_table, other = failed_of_table(world), world.failed()
     dead(world, other)

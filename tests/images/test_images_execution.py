@@ -148,7 +148,7 @@ def test_repeats_wait_longer_each_time(world: WorkerWorld) -> None:
     assert policy.max_retries == 2
 
 
-def test_what_is_no_picture_is_no_output(world: WorkerWorld) -> None:
+def test_what_is_not_a_picture_is_not_an_output(world: WorkerWorld) -> None:
     comfy, gifs = world.comfyui(), [b"GIF89a..."]
 
     class Odd(ComfyUI):

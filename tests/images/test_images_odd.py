@@ -71,7 +71,7 @@ def test_a_key_that_is_not_a_job_holds_up_neither_worker_nor_operator(world: Wor
     assert dead.drop_gone() == [odd]
 
 
-def test_a_key_that_is_no_job_is_unknown_to_the_api(api: ImagesWorld) -> None:
+def test_a_key_that_is_not_a_job_is_unknown_to_the_api(api: ImagesWorld) -> None:
     odd = str(uuid4())
     api.redis.set(odd, "not a hash")
     assert api.result(odd).status_code == 404

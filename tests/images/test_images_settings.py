@@ -111,7 +111,7 @@ def test_the_comfyui_servers_of_the_environment_stand_instead(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("user", ["", "jobs", "a" * 65, "a b", "é", "a/b", "*", "a\n"])
-def test_what_is_no_user(user: str) -> None:
+def test_what_is_not_a_user(user: str) -> None:
     with pytest.raises(ValueError, match="userId"):
         check_user(user)
 

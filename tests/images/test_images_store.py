@@ -140,7 +140,7 @@ def test_either_the_worker_or_the_one_who_withdraws_has_the_job(store: JobStore)
         "\ud800",
     ],
 )
-def test_what_is_no_id_is_no_job(store: JobStore, text: str) -> None:
+def test_what_is_not_an_id_is_not_a_job(store: JobStore, text: str) -> None:
     made(store)
     assert not is_job_id(text)
     assert store.get(text) is None
@@ -152,14 +152,14 @@ def test_what_is_no_id_is_no_job(store: JobStore, text: str) -> None:
 # --- claims ---------------------------------------------------------------------------------------------------------
 
 
-def test_of_many_workers_one_has_the_job(store: JobStore) -> None:
+def test_one_of_many_workers_has_the_job(store: JobStore) -> None:
     job_id = made(store)
     taken = at_once([lambda n=n: store.claim(job_id, f"t{n}", 60, 5) for n in range(12)])
     assert sorted(it.result for it in taken) == [ClaimResult.CLAIMED] + [ClaimResult.HELD] * 11
     assert all(30 < it.held_s <= 60 for it in taken if it.result is ClaimResult.HELD)
 
 
-def test_of_many_workers_that_wait_for_a_dead_one_one_has_the_job(store: JobStore) -> None:
+def test_one_of_many_workers_that_wait_for_a_dead_one_gets_the_job(store: JobStore) -> None:
     job_id = made(store)
     store.claim(job_id, "dead", 60, 5)
     expired(store, job_id)
@@ -168,7 +168,7 @@ def test_of_many_workers_that_wait_for_a_dead_one_one_has_the_job(store: JobStor
     assert store.fields(job_id)["deaths"] == "1"
 
 
-def test_a_claim_with_the_same_token_is_renewed_and_is_no_death(store: JobStore) -> None:
+def test_a_claim_with_the_same_token_is_renewed_and_is_not_a_death(store: JobStore) -> None:
     job_id = made(store)
     for _ in range(3):
         assert store.claim(job_id, "t", 60, 1).result is ClaimResult.CLAIMED
@@ -187,7 +187,7 @@ def test_the_last_death_that_is_allowed_exhausts_the_job(store: JobStore) -> Non
     assert sets_of(store, job_id) == ["failed"]
 
 
-def test_what_is_given_back_is_no_death(store: JobStore) -> None:
+def test_what_is_given_back_is_not_a_death(store: JobStore) -> None:
     job_id = made(store)
     for number in range(5):
         assert store.claim(job_id, f"t{number}", 60, 1).result is ClaimResult.CLAIMED
@@ -260,7 +260,7 @@ def test_a_job_is_in_one_set_whatever_happens_at_once(store: JobStore) -> None:
 # --- sweeping -------------------------------------------------------------------------------------------------------
 
 
-def test_of_several_that_touch_a_job_one_does(store: JobStore) -> None:
+def test_one_of_several_that_touch_a_job_does(store: JobStore) -> None:
     job_id = made(store)
     [summary] = store.members(scripts.PENDING)
     store.clock.sleep(1)

@@ -121,7 +121,7 @@ TOUCHED = ["", "yesterday", "9" * 400, "0001-01-01T00:00:00+14:00", "2026-12-31T
 
 
 @pytest.mark.parametrize("stamp", TOUCHED)
-def test_a_job_whose_last_change_cannot_be_told_is_touched_now(service_world: ServiceWorld, stamp: str) -> None:
+def test_a_job_whose_last_change_is_unknown_is_touched_now(service_world: ServiceWorld, stamp: str) -> None:
     world = service_world
     pending, ready = world.job(), world.ready()
     for job_id in (pending, ready):

@@ -255,7 +255,7 @@ def test_rows_of_other_programs_are_brought_in_too(table: JobTable, database_url
     assert brought[0].job_id == job_id
 
 
-def test_of_several_at_once_one_brings_in(table: JobTable) -> None:
+def test_one_of_several_sweepers_brings_it_in(table: JobTable) -> None:
     job_id = table.add(new_job())
     inside, go = threading.Event(), threading.Event()
     results: list[bool] = []

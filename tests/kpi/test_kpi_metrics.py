@@ -109,7 +109,7 @@ def test_spending_is_in_usd_and_zero_where_nothing_was_spent() -> None:
     assert story == Sample(SPEND, {"pipeline": "story"}, 0)
 
 
-def test_an_error_of_no_step_is_no_try_of_one() -> None:
+def test_an_error_of_no_step_is_not_a_try_of_one() -> None:
     totals = {("failed", "story", "", "C", "X"): 3, ("done", "story", "imagine"): 1}
     families = parsed(render(Metrics(totals, Figures(FakeClock().now(), 60, ()))))
     assert {it.labels["step"] for it in families["retake_step_tries_total"].samples} == {"imagine"}
@@ -191,7 +191,7 @@ def test_prometheus_own_client_reads_the_same(place: Place) -> None:
     assert theirs == ours
 
 
-def test_what_is_no_regular_file_is_not_replaced(tmp_path: Path) -> None:
+def test_what_is_not_a_regular_file_is_not_replaced(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("pipe")
     for name in ("pipe", "link"):

@@ -195,7 +195,7 @@ def test_when_days_become_a_month_their_sums_are_added_up_and_no_sheet_is_read(p
 
 
 @pytest.mark.parametrize("place", ["bucket"], indirect=True)
-def test_of_an_old_month_with_a_damaged_run_only_the_day_of_that_run_is_read(place: Place) -> None:
+def test_only_the_day_of_a_damaged_run_in_an_old_month_is_read(place: Place) -> None:
     kpi = CountingBucket(MemoryBucket())
     damaged = place.begun("a")
     place.end(damaged, Trigger.COMPLETED)
@@ -260,7 +260,7 @@ def test_where_nothing_has_happened_nothing_is_written(place: Place) -> None:
     assert kpi.list("") == []
 
 
-def test_of_two_that_take_a_snapshot_at_once_one_prevails_and_no_figure_is_wrong(place: Place) -> None:
+def test_two_simultaneous_snapshots_make_no_figure_wrong(place: Place) -> None:
     kpi = MemoryBucket()
     lived(place)
 

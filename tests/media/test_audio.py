@@ -73,7 +73,7 @@ def test_a_track_with_a_cover_in_it_is_a_track(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"RIFF", b"ID3\x04\0\0\0\0\0\0", b"<!doctype html>", b"fLaC" + bytes(500)])
-def test_what_is_no_audio_is_refused_without_a_path(data: bytes, tmp_path: Path) -> None:
+def test_what_is_not_audio_is_refused_without_a_path(data: bytes, tmp_path: Path) -> None:
     (tmp_path / "a.mp3").write_bytes(data)
     with pytest.raises(NotAudio, match=r"a\.mp3") as caught:
         audio_facts(tmp_path / "a.mp3", timeout_s=20)

@@ -97,7 +97,7 @@ def test_ffmpeg_stays_in_the_group_of_its_caller(stand_in: Path, tmp_path: Path)
     assert int((tmp_path / "group").read_text()) == os.getpgrp()
 
 
-def test_of_a_very_long_log_beginning_and_end_are_kept(stand_in: Path) -> None:
+def test_the_beginning_and_end_of_a_very_long_log_are_kept(stand_in: Path) -> None:
     stand_in.write_text(
         "#!/bin/sh\necho '[info] first' >&2\nyes '[info] and so on and on and on' | head -n 20000 >&2\n"
         "echo '[error] last' >&2\n"

@@ -44,7 +44,7 @@ def test_what_vendors_send_is_a_picture(kind: str) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>busy</html>", b"\x89PNG\r\n\x1a\n", b"%!PS-Adobe-3.0 EPSF-3.0\n"])
-def test_what_is_no_picture_is_refused(data: bytes) -> None:
+def test_what_is_not_a_picture_is_refused(data: bytes) -> None:
     with pytest.raises(MediaError):
         check_picture(data)
 
@@ -115,7 +115,7 @@ def test_sixteen_bit_grey_keeps_its_shades() -> None:
     assert opened(fit(saved(grey), Size(4, 4))).getpixel((1, 1)) == (128, 128, 128)
 
 
-def test_of_sixteen_bit_grey_exactly_the_transparent_shade_turns_white() -> None:
+def test_only_the_transparent_shade_of_sixteen_bit_grey_turns_white() -> None:
     grey = Image.new("I;16", (2, 1), 0x1234)
     grey.putpixel((1, 0), 0x1235)
     flattened = flat(saved(grey, transparency=0x1234))

@@ -122,7 +122,7 @@ def test_numbers_that_make_no_video_are_refused(size: tuple[int, int], duration_
         mock_video(a_picture(), Size(*size), duration_s, fps)
 
 
-def test_no_video_is_made_of_what_is_no_picture() -> None:
+def test_no_video_is_made_of_what_is_not_a_picture() -> None:
     with pytest.raises(MediaError, match="Not a picture"):
         mock_video(b"<html>", SMALL, 1, 10)
 
@@ -173,7 +173,7 @@ def test_a_video_damaged_inside_is_refused(whole: bytes) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"<!doctype html><html>busy</html>", a_picture(), b"\0\0\0\x14ftypisom\0\0\2\0isom"]
 )
-def test_what_is_no_video_is_refused_without_a_path(data: bytes) -> None:
+def test_what_is_not_a_video_is_refused_without_a_path(data: bytes) -> None:
     with pytest.raises(MediaError, match="not a video") as caught:
         check_video(data)
     assert "/tmp" not in str(caught.value)
@@ -187,7 +187,7 @@ def test_a_playlist_is_not_followed(tmp_path: Path) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_sound_alone_is_no_video(tmp_path: Path) -> None:
+def test_sound_alone_is_not_a_video(tmp_path: Path) -> None:
     ffmpeg.run(["-f", "lavfi", "-i", "sine=d=0.2", "sound.mp4"], 20, tmp_path)
     with pytest.raises(MediaError, match="not a video"):
         check_video(tmp_path.joinpath("sound.mp4").read_bytes())
@@ -233,7 +233,7 @@ def test_a_video_without_a_length_is_refused() -> None:
         facts_in("Duration: N/A\nStream #0:0: Video: h264, yuv420p, 64x36, 24 fps")
 
 
-def test_a_broken_video_is_distinguished_from_what_is_no_video_at_all() -> None:
+def test_a_broken_video_is_distinguished_from_what_is_not_a_video_at_all() -> None:
     assert is_video_file(b"\x00\x00\x00\x20ftypisom and then rubbish")
     assert not is_video_file(b"<!doctype html><title>404</title>")
     assert not is_video_file(b"")

@@ -133,7 +133,7 @@ def test_a_broken_cover_and_a_broken_track_are_told_apart(track: Path, tmp_path:
 
 
 @pytest.mark.parametrize("colour", ["red", "#fff", "#gggggg", "#ff8800;null", ""])
-def test_what_is_no_colour_is_refused(colour: str, track: Path, tmp_path: Path) -> None:
+def test_what_is_not_a_colour_is_refused(colour: str, track: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not a colour"):
         waveform_video(a_cover(), track, tmp_path / "video.mp4", colour=colour, stopping=never, timeout_s=60)
 

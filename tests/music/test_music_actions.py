@@ -86,7 +86,7 @@ def test_a_time_without_a_zone_that_another_program_has_written_is_utc(
     assert row.created_at == datetime(2026, 11, 22, 12, 30, tzinfo=UTC)
 
 
-def test_a_value_of_another_program_that_is_no_time_is_named_with_its_row(rig: Rig) -> None:
+def test_a_value_of_another_program_that_is_not_a_time_is_named_with_its_row(rig: Rig) -> None:
     with rig.database.database.cursor() as cursor:
         cursor.execute("INSERT INTO pipelines (track_title, updated_at) VALUES ('Paper Boats', 'at noon')")
     with pytest.raises(

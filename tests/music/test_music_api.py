@@ -45,7 +45,7 @@ def test_a_known_idempotency_key_returns_the_pipeline_that_is_there(each_api: Ap
     assert each_api.post(body=body, headers={"Idempotency-Key": "order 8"}).json()["id"] == 2
 
 
-def test_of_many_with_one_idempotency_key_one_begins_a_pipeline(each_api: ApiWorld) -> None:
+def test_one_of_many_requests_with_one_idempotency_key_begins_a_pipeline(each_api: ApiWorld) -> None:
     body, key = {"track_title": "Night", "audio": "night.wav"}, {"Idempotency-Key": "at once"}
     with ThreadPoolExecutor(8) as threads:
         answers = list(threads.map(lambda _: each_api.post(body=body, headers=key), range(8)))
@@ -110,7 +110,7 @@ def test_what_is_not_as_described_begins_nothing(api: ApiWorld, fields: dict[str
     ],
     ids=lambda it: repr(it[:40]),
 )
-def test_a_body_that_is_no_such_object_is_refused_in_a_few_words(api: ApiWorld, text: bytes) -> None:
+def test_a_body_that_is_not_such_an_object_is_refused_in_a_few_words(api: ApiWorld, text: bytes) -> None:
     answer = api.http.post("/api/music/pipeline", content=text, headers={"content-type": "application/json"})
     refused(answer, 422)
     assert len(answer.content) < 4000
@@ -393,7 +393,7 @@ def test_over_the_day_s_uploads_nothing_is_published(api: ApiWorld) -> None:
     refused(api.post(f"{second}/approve"), 409)
 
 
-def test_of_twenty_at_once_one_acts(each_api: ApiWorld) -> None:
+def test_one_of_twenty_at_once_acts(each_api: ApiWorld) -> None:
     number = each_api.put("failed", failed_reason="video: x")
     each_api.job(number, "video", "failed")
     with ThreadPoolExecutor(20) as threads:

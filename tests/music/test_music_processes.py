@@ -203,7 +203,9 @@ def test_a_step_whose_service_died_continues_as_the_same_attempt(service: Servic
     assert jobs == [("cover", 1, "interrupted"), ("cover", 1, "succeeded")]
 
 
-def test_of_twenty_taps_at_once_over_two_processes_one_counts(sandbox: Sandbox, database: str, tmp_path: Path) -> None:
+def test_one_of_twenty_simultaneous_taps_over_two_processes_counts(
+    sandbox: Sandbox, database: str, tmp_path: Path
+) -> None:
     telegram = {"telegram": "poll", "telegram_chat_id": 1, "telegram_allowed_users": [1], "telegram_poll_seconds": 1}
     sandbox.order("imagine#1-21=400")
     services = [ServiceProcess(tmp_path, sandbox.url, database, stuck_seconds=60, **telegram).start() for _ in range(2)]

@@ -388,7 +388,7 @@ def test_a_webhook_is_set_with_its_secret_and_takes_updates(desk: Desk) -> None:
 # --- many at once ---------------------------------------------------------------------------------------------------
 
 
-def test_of_twenty_taps_and_calls_at_once_one_counts(desks: Callable[..., Desk], url: str) -> None:
+def test_one_of_twenty_simultaneous_taps_and_calls_counts(desks: Callable[..., Desk], url: str) -> None:
     pair = desks(url), desks(url)
     row = pair[0].failed()
     runs = len(pair[0].rig.database.ledger.of_task(row.task_id))

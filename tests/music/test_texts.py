@@ -156,7 +156,7 @@ def test_each_nonce_is_another() -> None:
 
 
 @pytest.mark.parametrize("nonce", ["", "two\nlines", "x" * NONCE_BYTES])
-def test_what_is_no_nonce_is_refused(nonce: str) -> None:
+def test_what_is_not_a_nonce_is_refused(nonce: str) -> None:
     with pytest.raises(ValueError, match="not a nonce"):
         description_with_nonce("d", nonce)
 

@@ -63,7 +63,7 @@ def test_a_part_of_an_id_finds_runs_in_all_channels(kind: str, tmp_path: object)
     assert runs_page(operations, RunsWanted(pipeline="story/west"), 1, 50, "item-003").at.total == 1
 
 
-def test_of_many_runs_in_buckets_the_last_are_searched_and_older_ones_by_their_ids(
+def test_the_last_of_many_runs_in_buckets_are_searched_and_older_ones_by_their_ids(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(run_pages, "MAX_SEARCHED", 6)

@@ -276,7 +276,7 @@ def test_two_who_finish_a_correction_leave_the_book_of_the_day_that_has_begun_an
     assert spent(MemoryBucket(store)) == 0.55
 
 
-def test_who_finishes_a_correction_late_begins_no_book_that_was_corrected_in_its_turn() -> None:
+def test_whoever_finishes_a_correction_late_begins_no_book_that_was_corrected_in_its_turn() -> None:
     store = MemoryStore()
     caps(MemoryBucket(store)).reserve("story", 0.25, Known())
 

@@ -273,7 +273,7 @@ def test_an_answer_survives_a_store_that_is_away_for_a_moment() -> None:
     assert program.vendor.billed == {"aurora": 1, "comet": 1}
 
 
-def test_a_write_whose_answer_was_lost_is_no_conflict() -> None:
+def test_a_write_whose_answer_was_lost_is_not_a_conflict() -> None:
     for number in range(1, 5):
         program = Program(Vendor())
         fault = Fault(number=number, after=True, operation="write", key="paid/posters/state.json")
@@ -321,7 +321,7 @@ def test_an_answer_over_a_record_that_somebody_has_edited_is_not_tried_for_as_lo
         program.run(Renewed(program.store))
 
 
-def test_who_has_lost_the_lease_takes_nothing_of_the_next_ones_call_out_of_the_days_book() -> None:
+def test_whoever_has_lost_the_lease_takes_nothing_of_the_next_ones_call_out_of_the_days_book() -> None:
     program = Program(Vendor(), daily_cap_usd=1.0)
     with program.paid() as late:
         late.call("aurora", "poster", lambda: program.vendor.order("aurora"))

@@ -81,7 +81,7 @@ def nested(levels: int) -> list[Any]:
     ],
     ids=["bytes", "time", "without repr", "deep", "long"],
 )
-def test_of_an_answer_that_is_not_json_something_is_kept_and_a_warning_says_so(answer: Any, kept: str) -> None:
+def test_part_of_an_answer_that_is_not_json_is_kept_with_a_warning(answer: Any, kept: str) -> None:
     with CapturedLogs() as log, posters() as paid:
         assert str(paid.call("aurora", "poster", lambda: answer)).endswith(kept)
         assert str(paid.call("aurora", "poster", lambda: "never")).endswith(kept)
@@ -175,7 +175,7 @@ def test_a_call_within_a_call_is_refused_and_changes_nothing_of_the_outer_one(ru
 
 
 @pytest.mark.parametrize("rule", [HOLD, RETRY, DROP])
-def test_of_two_threads_one_pays_and_the_other_is_told_so(rule: str) -> None:
+def test_one_of_two_threads_pays_and_the_other_is_told_so(rule: str) -> None:
     """A guard whose policy has a time limit leaves such a thread behind, and calls again."""
     asked, go_on, answers = threading.Event(), threading.Event(), list[str]()
 

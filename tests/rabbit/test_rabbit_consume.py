@@ -55,7 +55,7 @@ def test_none_comes_from_an_empty_queue(broker: Broker, place: Place) -> None:
     assert broker.consume(place.queue).take(0.2) is None
 
 
-def test_of_two_messages_the_second_stays_in_the_queue_for_others(broker: Broker, begun: Began, place: Place) -> None:
+def test_the_second_of_two_messages_stays_in_the_queue_for_others(broker: Broker, begun: Began, place: Place) -> None:
     publish(broker, place, b"one", b"two")
     assert taken(broker.consume(place.queue)).body == b"one"
     assert broker.depth(place.queue) == 1

@@ -108,7 +108,7 @@ def test_a_queue_that_never_answers_is_reported_once(begun: Began, place: Place,
     assert told[0].startswith(f"the queue {place.queue} is not being consumed; retrying: RabbitMQ at amqp://127.")
 
 
-def test_a_close_while_a_call_is_under_way_is_no_bug(begun: Began, place: Place, server: RabbitServer) -> None:
+def test_a_close_while_a_call_is_under_way_is_not_a_bug(begun: Began, place: Place, server: RabbitServer) -> None:
     begun()
     with logged() as lines:
         for number in range(30):

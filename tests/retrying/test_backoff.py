@@ -71,7 +71,7 @@ def test_an_exponential_wait_with_a_ceiling_is_tenacitys(
 
 
 @given(intervals=st.lists(seconds, min_size=1, max_size=12), repeat=repeats)
-def test_the_waits_of_a_list_are_those_of_tenacitys_chain(intervals: list[float], repeat: int) -> None:
+def test_the_waits_of_a_list_match_tenacitys_chain(intervals: list[float], repeat: int) -> None:
     chain = tenacity.wait_chain(*map(tenacity.wait_fixed, intervals))
     assert Intervals(tuple(intervals)).delay_s(repeat) == theirs(chain, repeat)
 

@@ -50,7 +50,7 @@ def opened(policy: BreakerPolicy = PROTOCOL) -> BreakerState:
 # --- it opens ---------------------------------------------------------------------------------------------------------
 
 
-def test_the_numbers_are_those_of_the_protocol() -> None:
+def test_the_numbers_match_the_protocol() -> None:
     assert (PROTOCOL.failures, PROTOCOL.window_s, PROTOCOL.open_s) == (10, 300, 60)
 
 
@@ -176,7 +176,7 @@ def test_a_probe_that_dies_runs_out() -> None:
 
 
 @pytest.mark.parametrize("end", ["failed", "succeeded", "released"])
-def test_who_began_before_it_opened_or_lost_the_probe_changes_nothing(end: str) -> None:
+def test_whoever_began_before_it_opened_or_lost_the_probe_changes_nothing(end: str) -> None:
     probing, _ = allow(opened(), PROTOCOL, at(60), "first")
     for state in (opened(), probing):
         ended = {

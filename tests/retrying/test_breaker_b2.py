@@ -45,7 +45,7 @@ def test_a_breaker_works_beside_a_lease_that_the_same_client_holds_and_takes_non
     lease.release()
 
 
-def test_of_two_clients_one_makes_the_probe(sandbox: B2Sandbox) -> None:
+def test_one_of_two_clients_makes_the_probe(sandbox: B2Sandbox) -> None:
     clock, barrier, said = FakeClock(), Barrier(2), list[str]()
     buckets: list[B2Bucket] = [open_b2(sandbox.storage_url("retake"), environ=sandbox.environment()) for _ in range(2)]
     breakers = [

@@ -278,7 +278,7 @@ def test_a_death_at_any_point_holds_nobody_up_for_good(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("kind", ["memory", "bucket in memory", "directory"])
-def test_of_many_threads_one_makes_the_probe(kind: str, tmp_path: Path) -> None:
+def test_one_of_many_threads_makes_the_probe(kind: str, tmp_path: Path) -> None:
     scene = Scene()
     one, clock = MemoryStateStore(), scene.clock
     clients: dict[str, Callable[[], Breaker]] = {
@@ -330,7 +330,7 @@ except BreakerOpen as error:
 """
 
 
-def test_of_several_processes_one_makes_the_probe(scene: Scene, tmp_path: Path) -> None:
+def test_one_of_several_processes_makes_the_probe(scene: Scene, tmp_path: Path) -> None:
     """The process that makes it ends silently, so nobody else is let through before its time has run out."""
     breaker = scene.here(breakers_of(DirectoryBucket(str(tmp_path / "bucket")), scene.clock))
     for _ in range(10):

@@ -145,7 +145,7 @@ def test_a_missing_letter_is_reported(scene: Scene) -> None:
         (b"[1]", "report.json is not an object"),
     ],
 )
-def test_a_letter_whose_report_makes_no_sense_is_seen_not_taken_up_and_can_be_dropped(
+def test_a_letter_with_an_invalid_report_is_shown_not_requeued_and_can_be_dropped(
     scene: Scene, report: bytes | None, fault: str
 ) -> None:
     scene.bucket.write("dead_letters/odd/file", b"x", ANY)
@@ -184,7 +184,7 @@ def test_the_error_tells_when_it_failed_where_the_report_does_not(scene: Scene) 
 # --- requeue and drop -------------------------------------------------------------------------------------------------
 
 
-def test_a_letter_goes_once_it_was_taken_up(scene: Scene) -> None:
+def test_a_letter_goes_once_it_was_requeued(scene: Scene) -> None:
     taken: list[Any] = []
 
     def take(letter: DeadLetter) -> None:
@@ -195,7 +195,7 @@ def test_a_letter_goes_once_it_was_taken_up(scene: Scene) -> None:
     assert (taken, scene.keys) == ([ITEM], [])
 
 
-def test_a_letter_that_could_not_be_taken_up_stays(scene: Scene) -> None:
+def test_a_letter_that_could_not_be_requeued_stays(scene: Scene) -> None:
     before = scene.keys
 
     def refuse(letter: DeadLetter) -> None:
@@ -249,7 +249,7 @@ def each_death(work: Callable[[Scene, Bucket], object]) -> Any:
             yield scene, f"{'after' if after else 'before'} {operation}"
 
 
-def test_who_dies_putting_a_letter_puts_it_again() -> None:
+def test_a_letter_is_put_again_after_a_death() -> None:
     for scene, where in each_death(lambda scene, bucket: scene.put("event-2", bucket)):
         half = [letter for letter in scene.letters().list() if letter.id == "event-2"]
         assert all(letter.fault or letter.files == ("log.txt", "payload.xml") for letter in half), where
@@ -258,7 +258,7 @@ def test_who_dies_putting_a_letter_puts_it_again() -> None:
         assert (letter.item, letter.files, letter.fault) == (ITEM, ("log.txt", "payload.xml"), ""), where
 
 
-def test_who_dies_dropping_a_letter_leaves_it_whole_or_gone_but_for_remains_that_are_dropped_again() -> None:
+def test_a_death_while_dropping_leaves_a_letter_whole_or_remains_that_can_be_dropped() -> None:
     seen = set[str]()
     for scene, where in each_death(lambda scene, bucket: scene.letters(bucket).drop("event-1")):
         seen.add(whole_or_gone(scene, where, "dropped"))
@@ -268,7 +268,7 @@ def test_who_dies_dropping_a_letter_leaves_it_whole_or_gone_but_for_remains_that
     assert seen == {"whole", "remains", "gone"}
 
 
-def test_who_dies_requeueing_a_letter_has_it_taken_up_once_at_least_and_never_from_its_remains() -> None:
+def test_a_death_while_requeueing_resumes_a_letter_at_least_once_and_never_from_its_remains() -> None:
     queue: list[Any] = []
 
     def requeue(scene: Scene, bucket: Bucket) -> None:
@@ -336,7 +336,7 @@ def test_a_failed_generation_is_listed_shown_and_dropped_like_any_letter() -> No
     assert bucket.list("dead_letters/") == []
 
 
-def test_a_failed_generation_is_taken_up_by_the_story_itself() -> None:
+def test_a_failed_generation_is_resumed_by_the_story_itself() -> None:
     bucket = failed_generation()
 
     def again(letter: DeadLetter) -> None:

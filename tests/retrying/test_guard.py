@@ -94,14 +94,14 @@ def test_an_error_that_the_policy_does_not_repeat_is_raised_at_once(clock: Sleep
     assert outcome.error.code == B
 
 
-def test_what_is_no_coded_error_passes_through_at_once(clock: SleepyClock) -> None:
+def test_what_is_not_a_coded_error_passes_through_at_once(clock: SleepyClock) -> None:
     work = Work(clock, ZeroDivisionError("a bug"))
     with pytest.raises(ZeroDivisionError):
         Guard(ROBOT_1, clock, middle).call(work)
     assert len(work.calls) == 1
 
 
-def test_who_observes_is_told_of_each_attempt(clock: SleepyClock) -> None:
+def test_whoever_observes_is_told_of_each_attempt(clock: SleepyClock) -> None:
     seen: list[Tried] = []
     began = clock.now()
     Guard(ROBOT_1, clock, middle, observe=seen.append).call(Work(clock, A, takes_s=5))
@@ -117,7 +117,7 @@ def test_who_observes_is_told_of_each_attempt(clock: SleepyClock) -> None:
     )
 
 
-def test_who_observes_is_told_that_it_was_given_up(clock: SleepyClock) -> None:
+def test_whoever_observes_is_told_that_it_was_given_up(clock: SleepyClock) -> None:
     seen: list[Tried] = []
     Guard(ROBOT_1, clock, middle, observe=seen.append).outcome(Work(clock, B))
     assert [type(it.decision) for it in seen] == [GiveUp]
@@ -254,7 +254,7 @@ def test_at_the_deadline_an_open_breaker_is_the_error(clock: SleepyClock) -> Non
     assert (work.calls, raised.value.retry_after_s, clock.slept) == ([], 60, [])
 
 
-def test_of_several_refusals_the_last_one_is_the_error(clock: SleepyClock) -> None:
+def test_the_last_of_several_refusals_is_the_error(clock: SleepyClock) -> None:
     refusals = [BreakerOpen("open until then", 7), BreakerOpen("somebody is trying", 5)]
 
     def work(call: Call) -> None:

@@ -154,7 +154,7 @@ def test_a_clock_that_was_ahead_hides_nothing() -> None:
     agree(bucket, clock)
 
 
-def test_of_two_that_count_at_once_one_prevails_and_a_mark_meanwhile_holds() -> None:
+def test_one_of_two_simultaneous_counts_prevails_and_a_mark_meanwhile_holds() -> None:
     bucket, clock = filled(MemoryBucket(), 200), FakeClock(NOW)
     counts = KeptCounts(bucket, clock, LettersKept())
     first, second = counts.read(), counts.read()
@@ -206,7 +206,7 @@ def test_a_month_with_a_file_of_no_size_or_time_is_counted_anew(file: list[objec
     assert len(letters(bucket, clock).list(150)) == 150
 
 
-def test_who_has_written_letters_for_weeks_marks_one_that_was_counted_meanwhile() -> None:
+def test_whoever_has_written_letters_for_weeks_marks_one_that_was_counted_meanwhile() -> None:
     bucket, clock = MemoryBucket(), FakeClock()
     writer = letters(bucket, clock, counted=False)
     ids = [f"{clock.now():%Y%m%d}-{number:04d}" for number in range(120)]

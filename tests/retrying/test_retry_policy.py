@@ -78,7 +78,7 @@ def test_vendors_errors_are_matched_by_the_same_codes(kind: type[Refused]) -> No
     assert RetryIf(frozenset(), frozenset({"ERR_TEMPORARY_TIMEOUT"})).holds_for(kind(Code.TIMEOUT, "no answer"))
 
 
-def test_an_error_that_is_not_repeated_is_no_used_up_policy_even_on_the_last_attempt() -> None:
+def test_an_error_that_is_not_repeated_is_not_a_used_up_policy_even_on_the_last_attempt() -> None:
     decision = RetryPolicy(1, Fixed(1)).decide(error(B), 2, middle)
     assert isinstance(decision, GiveUp)
     assert not decision.used_up

@@ -72,7 +72,7 @@ def test_what_a_change_leaves_alone_is_not_made(opened: Open) -> None:
     assert opened().names() == []
 
 
-def test_of_many_threads_that_change_a_state_none_loses_its_change(opened: Open) -> None:
+def test_none_of_many_threads_loses_its_change_of_a_state(opened: Open) -> None:
     states, results = opened(), list[int]()
     threads = [
         threading.Thread(target=lambda: results.extend(insistently(opened(), add_one) for _ in range(25)))
@@ -110,7 +110,7 @@ def test_a_state_is_a_document_that_a_person_can_read() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b'"x"', b"[" * 5000, b"\xff"])
-def test_a_document_that_is_no_object_is_reported_and_never_overwritten(data: bytes) -> None:
+def test_a_document_that_is_not_an_object_is_reported_and_never_overwritten(data: bytes) -> None:
     bucket = MemoryBucket()
     bucket.write("states/a.json", data, ANY)
     states = BucketStateStore(bucket, "states/", FakeClock())
@@ -225,7 +225,7 @@ while done < int(sys.argv[2]):
 """
 
 
-def test_of_several_processes_that_change_a_state_none_loses_its_change(tmp_path: Path) -> None:
+def test_none_of_several_processes_loses_its_change_of_a_state(tmp_path: Path) -> None:
     said_at_once(CHILD, str(tmp_path / "bucket"), "25", number=3)
     assert json.loads((tmp_path / "bucket/states/a.json").read_bytes()) == {"count": 75}
 

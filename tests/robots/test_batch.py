@@ -117,7 +117,7 @@ def test_an_item_given_twice_is_made_once() -> None:
     assert there.made == ["a", "b"]
 
 
-def test_of_items_with_one_key_the_first_is_sent() -> None:
+def test_the_first_of_several_items_with_one_key_is_sent() -> None:
     sent: list[Item] = []
 
     class Listening(Catalogue):
@@ -253,7 +253,7 @@ def test_a_clock_that_is_set_back_makes_no_item_wait_longer() -> None:
     assert sum(slept) < 10
 
 
-def test_what_is_no_coded_error_passes_through() -> None:
+def test_what_is_not_a_coded_error_passes_through() -> None:
     class Broken(Catalogue):
         def send(self, sending: BatchCall) -> Mapping[str, Answer[str]]:
             raise ZeroDivisionError

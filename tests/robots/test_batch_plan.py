@@ -70,7 +70,7 @@ def made(keys: str) -> dict[str, Answer[str]]:
 # --- the numbers ------------------------------------------------------------------------------------------------------
 
 
-def test_the_numbers_are_those_of_the_protocol() -> None:
+def test_the_numbers_match_the_protocol() -> None:
     assert (PROTOCOL.size, PROTOCOL.roll_back_above_percent) == (10, 50)
     assert (PROTOCOL.batch.max_retries, PROTOCOL.item.max_retries) == (3, 5)
     assert [PROTOCOL.batch.backoff.delay_s(n) for n in (1, 2, 3)] == [5, 25, 125]

@@ -52,7 +52,7 @@ def test_a_clock_that_was_set_back_makes_no_negative_age(clock: FakeClock) -> No
     assert Cache(states, clock).get("a") == (1, 0)
 
 
-def test_a_value_of_a_clock_far_ahead_is_none(clock: FakeClock) -> None:
+def test_a_value_from_a_clock_far_ahead_is_ignored(clock: FakeClock) -> None:
     states = MemoryStateStore()
     later = FakeClock()
     later.sleep(A_DAY)
@@ -105,7 +105,7 @@ def test_after_an_error_of_another_class_there_is_no_cached_value(clock: FakeClo
     assert (result.value, result.cached_age_s, result.failures[0].error.code) == (None, None, code)
 
 
-def test_a_value_of_the_day_before_is_none(clock: FakeClock) -> None:
+def test_a_value_of_the_day_before_is_ignored(clock: FakeClock) -> None:
     states = MemoryStateStore()
     fetching(states, clock, None)
     clock.sleep(A_DAY - 12)
@@ -126,7 +126,7 @@ def test_a_robot_without_a_section_keeps_what_it_is_told_to_for_a_day(clock: Fak
     assert (result.value, result.cached_age_s) == ("result", 42)
 
 
-def test_the_times_and_classes_are_those_of_the_policy(clock: FakeClock) -> None:
+def test_the_times_and_classes_match_the_policy(clock: FakeClock) -> None:
     rules = POLICIES["NR.NSI.2"].cache
     assert rules
     assert (rules.ttl_s, rules.classes, rules.read_only) == (A_DAY, ("A",), True)

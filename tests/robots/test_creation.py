@@ -216,7 +216,7 @@ def test_a_reset_ends_it(scene: Scene) -> None:
     assert scene.creator.create(DATA).how is How.MADE
 
 
-def test_what_a_breaker_refuses_is_no_failed_creation(scene: Scene) -> None:
+def test_what_a_breaker_refuses_is_not_a_failed_creation(scene: Scene) -> None:
     scene.breaker = Breaker("1C", MemoryStateStore(), BreakerPolicy(open_s=900), clock=scene.clock, owner="here:1")
     for _ in range(2):
         scene.fail()

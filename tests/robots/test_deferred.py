@@ -94,7 +94,7 @@ def test_each_piece_of_work_is_kept_by_itself_and_what_was_due_first_comes_first
     assert [(result.value, it.times) for it, result in done] == [("b", 1), ("c", 1), ("a", 2)]
 
 
-def test_of_two_processes_one_takes_it_up(fetcher: Callable[[], Workshop], clock: FakeClock) -> None:
+def test_one_of_two_processes_takes_it_up(fetcher: Callable[[], Workshop], clock: FakeClock) -> None:
     fail(fetcher())
     clock.sleep(HALF_AN_HOUR)
     others: list[Any] = []

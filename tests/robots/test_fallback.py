@@ -62,7 +62,7 @@ def test_what_a_lower_store_took_goes_back_to_the_first_in_order(opened: Open, c
     assert third.kept == {"m3": 3}
 
 
-def test_of_each_key_the_newest_value_comes_back(opened: Open, clock: FakeClock) -> None:
+def test_the_newest_value_of_each_key_comes_back(opened: Open, clock: FakeClock) -> None:
     first, *_ = places = three()
     stores = over(places, opened(), clock)
     first.away = True

@@ -96,7 +96,7 @@ def test_what_means_another_thing_has_another_key(one: dict[str, Any], other: di
         ({"й": 1, "и\u0306": 2}, "data: the key 'й' is there twice"),
     ],
 )
-def test_what_is_no_json_is_reported_by_its_place(data: dict[str, Any], fault: str) -> None:
+def test_what_is_not_json_is_reported_by_its_place(data: dict[str, Any], fault: str) -> None:
     with pytest.raises(ValueError) as raised:
         key_of(data)
     assert str(raised.value) == fault

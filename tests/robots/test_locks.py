@@ -230,7 +230,7 @@ def test_two_threads_of_one_owner_exclude_one_another(clock: FakeClock) -> None:
         pass
 
 
-def test_of_two_readers_none_may_begin_to_write(clock: FakeClock) -> None:
+def test_neither_of_two_readers_may_begin_to_write(clock: FakeClock) -> None:
     locks = Locks(MemoryStateStore(), clock)
     with locks.read("length", "a"), locks.read("length", "b"):
         for owner in ("a", "b"):
@@ -241,7 +241,7 @@ def test_of_two_readers_none_may_begin_to_write(clock: FakeClock) -> None:
 
 @pytest.mark.parametrize("held", ["read", "write"])
 @pytest.mark.parametrize("again", ["read", "write"])
-def test_who_died_with_it_has_it_at_once_and_then_it_is_free(
+def test_whoever_died_with_it_has_it_at_once_and_then_it_is_free(
     opened: Open, clock: FakeClock, held: str, again: str
 ) -> None:
     dead = hold(Locks(opened(), clock), held, "length", "a")
@@ -303,7 +303,7 @@ def test_an_invalid_document_is_reported_and_left_as_it_is(clock: FakeClock) -> 
 # --- at the same time -----------------------------------------------------------------------------------------------
 
 
-def test_of_many_threads_one_writes_at_a_time(opened: Open) -> None:
+def test_one_of_many_threads_writes_at_a_time(opened: Open) -> None:
     inside: list[str] = []
     most, done = [0], [0]
 
@@ -343,7 +343,7 @@ for _ in range(turns):
 """
 
 
-def test_of_several_processes_that_write_under_a_lock_none_loses_its_change(tmp_path: Path) -> None:
+def test_none_of_several_processes_under_a_lock_loses_its_change(tmp_path: Path) -> None:
     root, environment = str(tmp_path / "bucket"), {**os.environ, "PYTHONPATH": os.getcwd()}
     (tmp_path / "bucket.count").write_text("0")
     with ExitStack() as stack:

@@ -170,7 +170,7 @@ def test_a_section_that_every_robot_has_is_missed(robot: str) -> None:
 
 
 @pytest.mark.parametrize("robot", ROBOTS)
-def test_a_section_that_is_no_table_is_named(robot: str) -> None:
+def test_a_section_that_is_not_a_table_is_named(robot: str) -> None:
     document = document_of(robot)
     for section in [name for name, value in document.items() if isinstance(value, dict)]:
         wrong_ones: list[Any] = ["text", 3, [], [{}], True]
@@ -340,7 +340,7 @@ def test_the_faults_of_several_files_are_reported_together(folder: Path) -> None
         (b"a = " + b"[" * 5000, "not TOML: "),
     ],
 )
-def test_a_file_that_is_no_toml_is_named(folder: Path, content: bytes, says: str) -> None:
+def test_a_file_that_is_not_toml_is_named(folder: Path, content: bytes, says: str) -> None:
     file = folder / "NR.NSI.4.toml"
     file.write_bytes(content)
     with pytest.raises(PolicyError) as caught:

@@ -157,7 +157,7 @@ def test_taking_the_measure_is_repeated_as_the_policy_says() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "wide"])
-def test_what_is_no_number_is_refused_too(value: Any) -> None:
+def test_what_is_not_a_number_is_refused_too(value: Any) -> None:
     assert measured(checker(), value).failures[0].error.code == OUT_OF_RANGE
 
 

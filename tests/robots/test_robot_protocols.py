@@ -34,9 +34,7 @@ def test_the_nine_robots_are_there() -> None:
 
 
 @every_robot
-def test_its_errors_are_those_of_the_protocol_each_of_the_class_that_its_prefix_tells(
-    robot: str, protocol: RobotProtocol
-) -> None:
+def test_its_errors_match_the_protocol_with_the_class_of_their_prefix(robot: str, protocol: RobotProtocol) -> None:
     policy = POLICIES[robot]
     assert policy.name == protocol.name
     assert {code: RobotError(code, "").error_class.value for code in policy.errors} == protocol.errors
@@ -100,7 +98,7 @@ def test_what_follows_on_the_last_failure_goes_to_the_sink_in_the_order_of_the_p
 
 
 @pytest.mark.parametrize(("robot", "code"), ENDING)
-def test_each_repeat_is_told_of_with_its_delay(robot: str, code: str) -> None:
+def test_each_repeat_is_reported_with_its_delay(robot: str, code: str) -> None:
     """«{"action": "RETRY", "delay_seconds": 5}» of the standard record."""
     shop = worked(robot, code)
     expected = [[{"action": "RETRY", "delay_seconds": wait}] for wait in PROTOCOL[robot].waits_s]

@@ -198,7 +198,7 @@ def test_robot_9_has_three_stores_and_a_snapshot_every_five_minutes() -> None:
         ),
     ],
 )
-def test_the_steps_of_a_recovery_are_those_of_the_protocol(robot: str, code: str, steps: list[str]) -> None:
+def test_the_steps_of_a_recovery_match_the_protocol(robot: str, code: str, steps: list[str]) -> None:
     recovery = POLICIES[robot].recovery
     assert recovery is not None
     assert [step.step for step in steps_after(RobotError(code, ""), recovery.steps)] == steps

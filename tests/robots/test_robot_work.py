@@ -421,7 +421,7 @@ def test_a_robot_that_is_asked_to_stop_says_so_and_nothing_follows() -> None:
     assert sink.recorded == []
 
 
-def test_a_bug_in_the_work_is_no_failure_of_the_robot() -> None:
+def test_a_bug_in_the_work_is_not_a_failure_of_the_robot() -> None:
     shop = Workshop("NR.NSI.1")
 
     def work(call: Call) -> None:

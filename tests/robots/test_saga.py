@@ -173,9 +173,7 @@ def test_a_store_that_is_away_undoes_nothing(clock: FakeClock, links: Links) -> 
     assert links.take_log() == ["do a", "do a", "do b", "do c"]
 
 
-def test_of_two_processes_the_earlier_one_stops_before_its_next_step(
-    opened: Open, clock: FakeClock, links: Links
-) -> None:
+def test_the_earlier_of_two_processes_stops_before_its_next_step(opened: Open, clock: FakeClock, links: Links) -> None:
     other = Links()
     first, *rest = links.steps
 

@@ -133,7 +133,7 @@ def test_a_bucket_that_is_away_keeps_the_others_from_nothing(clock: FakeClock, a
 
 
 @pytest.mark.parametrize("operation", ["list", "read"])
-def test_none_is_not_said_of_a_bucket_that_could_not_be_asked(clock: FakeClock, operation: str) -> None:
+def test_an_unreachable_bucket_is_not_reported_as_empty(clock: FakeClock, operation: str) -> None:
     bucket = MemoryBucket()
     Snapshots(bucket, "kpi/", clock).take(1)
     away = FailingBucket(bucket, Fault(operation=operation, times=999))
@@ -151,7 +151,7 @@ def test_that_no_bucket_takes_it_is_reported_and_it_is_due_at_once(clock: FakeCl
     assert snapshots.restore() == 2
 
 
-def test_of_two_at_the_same_instant_one_is_taken(clock: FakeClock) -> None:
+def test_one_of_two_at_the_same_instant_is_taken(clock: FakeClock) -> None:
     store = MemoryStore()
     other = Snapshots(MemoryBucket(store), "kpi/", clock)
 

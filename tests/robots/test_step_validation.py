@@ -75,7 +75,7 @@ def test_the_refusal_says_which_value_is_allowed() -> None:
         validate(12.5, GRID, STRICT).passed()
 
 
-def test_the_last_value_of_a_range_that_is_no_multiple_of_the_step_is_the_last_on_the_grid() -> None:
+def test_the_last_value_of_a_range_that_is_not_a_multiple_of_the_step_is_the_last_on_the_grid() -> None:
     for value in (11, Decimal("9E+999999")):
         assert validate(value, grid(0, 11, 3), STRICT).nearest == 9
         assert validate(value, grid(0, 1, 0.3), STRICT).nearest == Decimal("0.9")
@@ -90,13 +90,13 @@ def test_numbers_are_taken_as_they_are_written() -> None:
 @pytest.mark.parametrize(
     ("low", "high", "step"), [(0, 1, 0), (0, 1, -1), (2, 1, 1), (0, 1e30, 1e-30), (0, Decimal("9E+999999"), 0.1)]
 )
-def test_what_is_no_grid_is_refused(low: float, high: float | Decimal, step: float) -> None:
+def test_what_is_not_a_grid_is_refused(low: float, high: float | Decimal, step: float) -> None:
     with pytest.raises(ValueError, match="no grid: "):
         grid(low, high, step)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("-Infinity"), "12 mm", None, True])
-def test_what_is_no_number_is_refused(value: Any) -> None:
+def test_what_is_not_a_number_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="is not a number on any grid"):
         validate(value, GRID, EMERGENCY)
 

@@ -261,7 +261,7 @@ def test_read_only_an_item_that_is_not_finished_is_not_returned_and_a_probe_fini
     assert (finishing.creator.mode(), finishing.creator.unconfirmed.all()) == (CreationMode(), [])
 
 
-def test_who_dies_between_making_and_finishing_is_detected() -> None:
+def test_whoever_dies_between_making_and_finishing_is_detected() -> None:
     """After a death at any access to the states a second request creates it only once, finishes it, and leaves no
     doubt."""
 

@@ -265,7 +265,7 @@ class LedgerContract(ValuesContract):
         assert run.error_code is ledger.get(run.run_id).error_code is None
         assert [event.seq for event in ledger.events(run.run_id)] == [1, 2, 3, 4, 5, 6]
 
-    def test_who_holds_an_older_run_has_lost_it(self, connect: Connect) -> None:
+    def test_whoever_holds_an_older_run_has_lost_it(self, connect: Connect) -> None:
         zombie = in_state(connect(), RunStatus.RUNNING)
         taken = step(connect(), zombie, Trigger.PROCESS_RESTART)
         taken = step(connect(), taken, Trigger.RECOVERY_RESUME)
@@ -366,7 +366,7 @@ class LedgerContract(ValuesContract):
         ("status", "attempt", "resumes"),
         [(RunStatus.QUEUED, 1, 0), (RunStatus.RETRY_SCHEDULED, 2, 0), (RunStatus.INTERRUPTED, 1, 1)],
     )
-    def test_who_claims_has_the_run_and_an_event_says_so(
+    def test_whoever_claims_has_the_run_and_an_event_says_so(
         self, connect: Connect, clock: FakeClock, status: RunStatus, attempt: int, resumes: int
     ) -> None:
         before = in_state(connect(), status)
@@ -432,7 +432,7 @@ class LedgerContract(ValuesContract):
         assert step(connect(), run, Trigger.COMPLETED).status is RunStatus.SUCCEEDED  # it needs no newer copy for that
         assert len(connect().events(run.run_id)) == 3
 
-    def test_who_lost_the_run_is_told_at_the_next_sign_of_life(self, connect: Connect) -> None:
+    def test_whoever_lost_the_run_is_told_at_the_next_sign_of_life(self, connect: Connect) -> None:
         run = in_state(connect(), RunStatus.RUNNING)
         interrupted = step(connect(), run, Trigger.PROCESS_RESTART)
         for lost in (run, interrupted):  # nobody has an interrupted run, whoever knows of it
@@ -482,7 +482,7 @@ class LedgerContract(ValuesContract):
         assert ledger.runs() == sorted(created, key=last_changed, reverse=True)
         assert ledger.runs(limit=4) == ledger.runs()[:4]
 
-    def test_of_runs_that_ended_in_the_same_moment_a_short_list_has_the_first_by_id(self, ledger: Ledger) -> None:
+    def test_a_short_list_of_runs_that_ended_together_has_the_first_by_id(self, ledger: Ledger) -> None:
         for key, pipeline in (("k0", "music"), ("k1", "story")):  # the smallest case that the histories found
             step(ledger, ledger.create_for_task("t", key, actor="cron", pipeline=pipeline), Trigger.CANCEL_COMMAND)
         assert ledger.runs(limit=1) == ledger.runs()[:1]

@@ -128,7 +128,7 @@ class ValuesContract:
         assert connect().claim("w") is not None
 
     @pytest.mark.parametrize("payload", BAD_PAYLOADS.values(), ids=list(BAD_PAYLOADS))
-    def test_what_is_no_json_is_refused_wherever_it_is_given(self, connect: Connect, payload: Any) -> None:
+    def test_what_is_not_json_is_refused_wherever_it_is_given(self, connect: Connect, payload: Any) -> None:
         run = in_state(connect(), RunStatus.RUNNING)
         for field, call in {
             "payload": lambda: connect().note(run, "run.note", payload, actor="cron"),

@@ -109,7 +109,7 @@ def test_an_invalid_document_is_named_and_left_as_it_is(
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"\xff", b"[" * 100_000])
-def test_what_is_no_document_at_all_is_named_too(ledger: BucketLedger, bucket: MemoryBucket, data: bytes) -> None:
+def test_what_is_not_a_document_at_all_is_named_too(ledger: BucketLedger, bucket: MemoryBucket, data: bytes) -> None:
     run = ledger.create_for_task("t", "t#1", actor="cron")
     bucket.write(key_of(run), data, ANY)
     with pytest.raises(StateError, match="the whole document"):
@@ -126,7 +126,7 @@ def test_one_document_without_sense_does_not_hide_the_others(ledger: BucketLedge
     run_to_end(ledger, "another")
 
 
-def test_what_is_no_runs_id_names_no_run(ledger: BucketLedger) -> None:
+def test_what_is_not_a_runs_id_names_no_run(ledger: BucketLedger) -> None:
     for text in ("", "../../etc/passwd", "run-XYZ", "run-0123456789abcdef/x", "index/open/x"):
         with pytest.raises(UnknownRun):
             ledger.get(text)
@@ -382,7 +382,7 @@ def test_nothing_is_written_once_the_lease_is_lost(bucket: MemoryBucket, clock: 
     assert bucket.store.objects == before
 
 
-def test_who_changes_the_storys_runs_goes_by_the_storys_lease(bucket: MemoryBucket, clock: FakeClock) -> None:
+def test_whoever_changes_the_storys_runs_goes_by_the_storys_lease(bucket: MemoryBucket, clock: FakeClock) -> None:
     bucket.lease("story", "a tick")
     with pytest.raises(LeaseHeld, match="a tick"):
         BucketLedger(bucket, clock, lease_name="story").create_for_task("t", "t#1", actor="operator")

@@ -35,12 +35,12 @@ TRIED = (
     "test_of_many_who_create_with_one_key_all_get_the_same_run",
     "test_an_empty_ledger_is_empty_and_not_an_error",
     "test_a_failure_leaves_its_record_and_its_code",
-    "test_who_holds_an_older_run_has_lost_it",
+    "test_whoever_holds_an_older_run_has_lost_it",
     "test_of_many_who_move_one_run_at_once_one_does",
     "test_notes_at_once_are_all_there_in_one_order",
     "test_of_many_who_ask_at_once_one_gets_the_run",
     "test_many_workers_take_every_run_once_and_lose_none",
-    "test_who_lost_the_run_is_told_at_the_next_sign_of_life",
+    "test_whoever_lost_the_run_is_told_at_the_next_sign_of_life",
 )
 SOAK = "RETAKE_SEEDS" in os.environ
 

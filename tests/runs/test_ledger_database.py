@@ -97,7 +97,7 @@ def test_a_url_opens_the_ledger_that_it_names(tmp_path: Path, clock: FakeClock, 
 # --- SQLite --------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, clock: FakeClock) -> None:
+def test_a_file_that_is_not_a_database_is_left_alone(tmp_path: Path, clock: FakeClock) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("these are my notes\n" * 100)
     with pytest.raises(StorageError, match=r"not a database. The file is something else"):
@@ -121,7 +121,7 @@ def test_a_path_that_is_no_text_of_a_file_system_is_refused(tmp_path: Path, cloc
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_a_path_that_is_too_long_is_no_bug(tmp_path: Path, clock: FakeClock, read_only: bool) -> None:
+def test_a_path_that_is_too_long_is_not_a_bug(tmp_path: Path, clock: FakeClock, read_only: bool) -> None:
     with pytest.raises(StorageError, match=r"File name too long\. Check the path in STORAGE\.ledger"):
         open_sql_ledger(f"sqlite:{tmp_path}/{'a' * 300}.db", clock, read_only=read_only)
 
@@ -208,7 +208,7 @@ def test_reading_where_nothing_is_finds_nothing_and_makes_nothing(url: str, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_who_reads_only_sees_everything_and_changes_nothing(url: str, opening: Open) -> None:
+def test_whoever_reads_only_sees_everything_and_changes_nothing(url: str, opening: Open) -> None:
     run = in_state(opening(url), RunStatus.RUNNING)
     reader = opening(url, read_only=True)
     assert reader.runs() == [run]

@@ -255,7 +255,7 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(
     assert colours(url) == ["blue"]
 
 
-def test_who_only_reads_changes_no_tables(url: str, clock: FakeClock, newer: Callable[[], None]) -> None:
+def test_whoever_only_reads_changes_no_tables(url: str, clock: FakeClock, newer: Callable[[], None]) -> None:
     filled(url, clock)
     newer()
     with pytest.raises(StateError, match=r"version 0003, older than 9002: the next tick .*, `check --repair` at once"):

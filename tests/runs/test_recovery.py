@@ -71,7 +71,7 @@ def test_a_silent_run_is_interrupted_with_a_record_of_who_had_it_and_since_when(
     assert error.payload["recovery_actions"] == [{"action": "RETRY", "delay_seconds": 0}]
 
 
-def test_who_gives_signs_of_life_is_left_alone(connect: Connect, clock: FakeClock) -> None:
+def test_whoever_gives_signs_of_life_is_left_alone(connect: Connect, clock: FakeClock) -> None:
     ledger = connect()
     run = begun(ledger)
     for _ in range(5):
@@ -81,7 +81,7 @@ def test_who_gives_signs_of_life_is_left_alone(connect: Connect, clock: FakeCloc
     assert statuses(ledger, run) == ["queued", "running"]
 
 
-def test_who_gives_a_sign_of_life_while_others_are_interrupted_is_left_alone(
+def test_whoever_gives_a_sign_of_life_while_others_are_interrupted_is_left_alone(
     connect: Connect, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With many runs, some time passes between finding the silent ones and interrupting them."""
@@ -102,7 +102,7 @@ def test_who_gives_a_sign_of_life_while_others_are_interrupted_is_left_alone(
     assert ledger.get(alive.run_id).status is RunStatus.RUNNING
 
 
-def test_who_died_with_a_clock_far_ahead_is_detected(connect: Connect, clock: FakeClock) -> None:
+def test_whoever_died_with_a_clock_far_ahead_is_detected(connect: Connect, clock: FakeClock) -> None:
     ledger, recovery = connect(), Recovery(connect(), clock)
     clock.sleep(365 * 24 * 3600)
     run = begun(ledger)
@@ -112,7 +112,7 @@ def test_who_died_with_a_clock_far_ahead_is_detected(connect: Connect, clock: Fa
     assert [it.run_id for it in recovery.sweep().interrupted] == [run.run_id]
 
 
-def test_who_lives_with_a_clock_far_ahead_is_left_alone(connect: Connect, clock: FakeClock) -> None:
+def test_whoever_lives_with_a_clock_far_ahead_is_left_alone(connect: Connect, clock: FakeClock) -> None:
     ledger, recovery = connect(), Recovery(connect(), clock)
     run = begun(ledger)
     for _ in range(5):
@@ -152,7 +152,7 @@ def test_a_run_resumed_too_often_is_given_up_and_a_person_told(connect: Connect,
     assert recovery.sweep() == ([], [])
 
 
-def test_who_let_go_of_it_in_an_orderly_way_did_not_die_of_it(connect: Connect, clock: FakeClock) -> None:
+def test_a_worker_that_returned_the_job_did_not_die_of_it(connect: Connect, clock: FakeClock) -> None:
     ledger, recovery = connect(), Recovery(connect(), clock)
     run = begun(ledger)
     for _ in range(2 * MAX_RESUMES):
@@ -183,7 +183,7 @@ def test_two_recoveries_at_once_do_each_thing_once(connect: Connect, clock: Fake
         assert statuses(ledger, run) == ["queued", "running", "interrupted"]
 
 
-def test_a_run_that_was_taken_up_meanwhile_is_no_fault(clock: FakeClock) -> None:
+def test_a_run_that_was_taken_up_meanwhile_is_not_a_fault(clock: FakeClock) -> None:
     """In between, its worker finishes it, or another recovery marks it."""
     store = MemoryStore(clock)
 
@@ -232,7 +232,7 @@ def test_a_recovery_that_dies_anywhere_is_made_up_for_by_the_next(clock: FakeClo
 # --- by the lease -----------------------------------------------------------------------------------------------
 
 
-def test_who_has_the_lease_now_takes_over_at_once(connect: Connect, clock: FakeClock) -> None:
+def test_whoever_has_the_lease_now_takes_over_at_once(connect: Connect, clock: FakeClock) -> None:
     ledger = connect()
     run = take_over(ledger, begun(ledger), clock, worker="host:9")
     assert (run.status, run.worker, run.resumes, run.attempt) == (RunStatus.RUNNING, "host:9", 1, 1)

@@ -48,7 +48,7 @@ def test_the_id_is_made_from_the_key_alone() -> None:
     assert run_id_of("t#1") != run_id_of("t#2")
 
 
-def test_who_works_is_on_record_while_it_is_running_and_no_longer() -> None:
+def test_whoever_works_is_on_record_while_it_is_running_and_no_longer() -> None:
     begun, _ = moved(a_run(), Transition(Trigger.WORKER_CLAIM, "worker", "host:7"), 2, at=LATER)
     assert (begun.worker, begun.heartbeat_at, begun.updated_at) == ("host:7", LATER, LATER)
     for trigger in (Trigger.COMPLETED, Trigger.PROCESS_RESTART, Trigger.CANCEL_COMMAND):

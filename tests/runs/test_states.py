@@ -27,7 +27,7 @@ stateDiagram-v2
 EVERY_PAIR = [(status, trigger) for status in RunStatus for trigger in Trigger]
 
 
-def test_the_diagram_drawn_from_the_code_is_that_of_the_seed() -> None:
+def test_the_diagram_drawn_from_the_code_is_the_specified_one() -> None:
     assert [line for line in diagram().splitlines() if line] == [line for line in SEED.splitlines() if line]
 
 

@@ -86,7 +86,7 @@ def test_a_job_that_returns_nothing_has_succeeded_too(world: World) -> None:
     assert world.kinds(run) == ["queued", "running", "succeeded"]
 
 
-def test_nothing_to_do_is_no_error(world: World) -> None:
+def test_nothing_to_do_is_not_an_error(world: World) -> None:
     assert world.worker(nothing).work_once() is None
     world.queue(pipeline="music")
     assert world.worker(nothing, pipeline="story").work_once() is None
@@ -204,7 +204,7 @@ class Filled(Unreadable):
 
 
 @pytest.mark.parametrize("result", [Unreadable(), Filled(), "done", 7, [1], object(), iter("ab")])
-def test_what_is_no_result_at_all_ends_the_run_and_not_the_worker(world: World, result: Any) -> None:
+def test_what_is_not_a_result_at_all_ends_the_run_and_not_the_worker(world: World, result: Any) -> None:
     run, other = world.queue(), world.queue("other")
     worker = world.worker(lambda handle: result if handle.run.task_id == "t" else None)
     assert worker.work(until_idle=True) == 2
@@ -315,7 +315,7 @@ def test_a_ledger_that_is_away_for_a_while_costs_no_run(world: World) -> None:
     assert done.status is RunStatus.SUCCEEDED
 
 
-def test_who_was_frozen_hears_before_paying_that_the_run_is_not_theirs_any_more(world: World) -> None:
+def test_whoever_was_frozen_hears_before_paying_that_the_run_is_not_theirs_any_more(world: World) -> None:
     run, paid = world.queue(), []
 
     def job(handle: RunHandle) -> None:
@@ -413,7 +413,7 @@ def test_an_end_whose_answer_was_lost_is_looked_for_until_the_ledger_is_back(wor
     assert world.kinds(run) == ["queued", "running", "succeeded"]
 
 
-def test_an_end_that_cannot_be_saved_is_no_end(world: World) -> None:
+def test_an_end_that_cannot_be_saved_is_not_an_end(world: World) -> None:
     run = world.queue()
     fault = document_writes(2, after=False, times=100)(run)
     before = world.clock.now()

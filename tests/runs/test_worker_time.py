@@ -132,7 +132,7 @@ def test_a_heartbeat_that_fails_with_a_bug_is_not_the_last_one() -> None:
     assert done.status is RunStatus.SUCCEEDED
 
 
-def test_who_was_frozen_while_the_clock_was_set_back_asks_before_paying() -> None:
+def test_whoever_was_frozen_while_the_clock_was_set_back_asks_before_paying() -> None:
     clock = FakeClock()
     ledger = BucketLedger(MemoryBucket(MemoryStore(clock)), clock)
     ledger.create_for_task("t", "k", actor="shop")
@@ -146,7 +146,7 @@ def test_who_was_frozen_while_the_clock_was_set_back_asks_before_paying() -> Non
 
 
 @pytest.mark.parametrize("frozen", ["claim", "heartbeat"])
-def test_who_was_frozen_before_it_read_the_answer_asks_before_paying(frozen: str) -> None:
+def test_whoever_was_frozen_before_it_read_the_answer_asks_before_paying(frozen: str) -> None:
     """A heartbeat that was sent an hour ago says nothing about now, however late its answer is read."""
     clock = FakeClock()
 

@@ -133,7 +133,7 @@ def test_orders_and_calls_over_http(sandbox: B2Sandbox, bucket: Bucket) -> None:
     assert RecordedB2Call(**last) == sandbox.calls()[-1] == RecordedB2Call("b2_list_file_names", "", "200", "C")
 
 
-def test_what_is_no_call_is_a_bad_request(sandbox: B2Sandbox) -> None:
+def test_what_is_not_a_call_is_a_bad_request(sandbox: B2Sandbox) -> None:
     for path in ("/", "/b2api/v4/b2_make_coffee", "/b2api/v3/b2_list_buckets", "/upload"):
         assert requests.post(sandbox.url + path, json={}, timeout=60).status_code == 400
 
@@ -149,7 +149,7 @@ def test_an_order_is_what_it_says(kind: str, fault: str) -> None:
     "text",
     ["", "b2-upload", "b2-upload=", "upload=500", "b2-list=200", "b2-list=quota", "b2-list=no-id", "b2-list#0=503"],
 )
-def test_what_is_no_order_is_reported_with_what_is_possible(text: str) -> None:
+def test_what_is_not_an_order_is_reported_with_what_is_possible(text: str) -> None:
     with pytest.raises(ValueError, match=r"b2-upload|call number"):
         parse_order(text)
 

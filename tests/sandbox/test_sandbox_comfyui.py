@@ -227,7 +227,7 @@ def test_an_order_is_met_once(comfy: ComfySandbox, caller: Caller, order: str, p
     assert len(comfy.calls(kind)) == 2
 
 
-def test_what_is_no_websocket_and_no_path_is_refused(caller: Caller) -> None:
+def test_what_is_not_a_websocket_and_no_path_is_refused(caller: Caller) -> None:
     assert caller.get("/ws").status_code == 426
     assert caller.get("/nowhere").status_code == 404
     assert caller.post("/system_stats").status_code == 405

@@ -175,7 +175,7 @@ def test_a_clock_that_is_put_back_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("command", ["tick --sandbox", "music serve --sandbox"])
-def test_a_command_whose_sandbox_has_no_place_says_so_and_is_no_bug(tmp_path: Path, command: str) -> None:
+def test_a_command_whose_sandbox_has_no_place_says_so_and_is_not_a_bug(tmp_path: Path, command: str) -> None:
     root = Path(__file__).parents[2]
     (tmp_path / "file").touch()  # a path at which not even root can create a folder
     ran = subprocess.run(

@@ -59,7 +59,7 @@ def test_a_finished_session_gives_its_video_and_makes_no_other(sandbox: Sandbox,
     assert len(sandbox.youtube.videos()) == 1
 
 
-def test_of_a_chunk_that_is_cut_half_arrives(sandbox: Sandbox, customer: Customer) -> None:
+def test_half_of_a_chunk_that_is_cut_arrives(sandbox: Sandbox, customer: Customer) -> None:
     sandbox.order("upload.put#1=cut-midway")
     uri, total = start(customer).headers["Location"], len(VIDEO)
     with pytest.raises(requests.ConnectionError):

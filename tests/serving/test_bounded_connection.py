@@ -101,7 +101,7 @@ def test_so_is_a_body_that_was_answered_before_it_ended(client: socket.socket) -
     assert closed_while_sending(client, b"x")
 
 
-def test_who_waits_for_an_answer_is_kept(client: socket.socket) -> None:
+def test_whoever_waits_for_an_answer_is_kept(client: socket.socket) -> None:
     client.sendall(WHOLE.replace(b"GET /", b"GET /slow"))
     assert status(client) == b"404"
 

@@ -42,7 +42,7 @@ def test_values_are_taken_as_they_stand(tmp_path: Path) -> None:
         (b"two words=sesame\n", 1),
     ],
 )
-def test_a_line_that_is_no_variable_is_named_and_not_quoted(tmp_path: Path, content: bytes, line: int) -> None:
+def test_a_line_that_is_not_a_variable_is_named_and_not_quoted(tmp_path: Path, content: bytes, line: int) -> None:
     (tmp_path / ".env").write_bytes(content)
     with pytest.raises(SettingsError, match=rf"\.env, line {line}: not NAME=value") as caught:
         load_environment(tmp_path)

@@ -54,7 +54,7 @@ def test_failures_of_another_step_are_no_new_failure_of_this_one() -> None:
         ("cancelled, not dead_lettered", None),
     ],
 )
-def test_who_refuses_a_key_is_told_while_a_person_is_needed(state: str, refused: str | None) -> None:
+def test_the_vendor_that_refused_a_key_is_named_while_a_person_is_needed(state: str, refused: str | None) -> None:
     world = STATES[state]()
     limits, now = world.settings.workflow, world.clock.now()
     facts = story_facts(world.documents, limits, now, world.doc.error, capped="", interrupted="")
@@ -74,7 +74,7 @@ def writer_echoes(world: WatchedWorld) -> list[str]:
 
 
 @pytest.mark.parametrize("max_retries", [0, 3])
-def test_what_the_writer_was_asked_is_not_told(max_retries: int) -> None:
+def test_the_writers_prompt_is_not_reported(max_retries: int) -> None:
     world = WatchedWorld(max_retries=max_retries)
     world.prompts = load_prompts(prompts_file(world.settings))
     asked = writer_echoes(world)
@@ -110,7 +110,7 @@ def test_settings_that_are_wrong_are_reported_until_they_are_right() -> None:
     assert "refused" not in world.alerts()
 
 
-def test_a_tick_for_which_no_thread_could_be_started_is_no_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tick_for_which_no_thread_could_be_started_is_not_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     def tick(*_: object) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -155,7 +155,7 @@ def test_a_death_is_on_record_although_the_tick_that_found_it_dies_before_its_en
     assert "interrupted" not in world.alerts()
 
 
-def test_a_poll_that_finds_its_task_still_running_is_no_work() -> None:
+def test_a_poll_that_finds_its_task_still_running_is_not_work() -> None:
     world = WatchedWorld()
     world.vendors.plan("fetch", "running", "running", "running", "running")
     for _ in range(3):

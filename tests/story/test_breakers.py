@@ -171,7 +171,7 @@ def test_neither_does_what_another_try_cannot_mend(outcome: str) -> None:
     assert world.keys_of("breakers/") == []
 
 
-def test_finding_out_about_an_old_call_is_no_failure_of_the_vendor() -> None:
+def test_finding_out_about_an_old_call_is_not_a_failure_of_the_vendor() -> None:
     world = protected(World(), failures=1)
     world.vendors.plan("imagine", "dies")
     world.ticks(2)

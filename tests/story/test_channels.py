@@ -132,7 +132,7 @@ def test_as_many_channels_at_a_time_as_the_settings_say() -> None:
     ("codes", "expected"),
     [({"a": 0, "b": 75}, 75), ({"a": 69, "b": 75}, 69), ({"a": 78, "b": 65}, 78), ({"a": 0}, 0), ({}, 0)],
 )
-def test_the_gravest_exit_code_is_that_of_the_tick(codes: dict[str, int], expected: int) -> None:
+def test_the_tick_ends_with_the_gravest_exit_code(codes: dict[str, int], expected: int) -> None:
     assert worst(codes) == expected
 
 

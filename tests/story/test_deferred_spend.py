@@ -240,7 +240,7 @@ def test_whatever_happens_nothing_is_counted_twice_or_not_at_all() -> None:
 
 @pytest.mark.parametrize("day", ["../x", "yesterday", "", "2026-13-01", "x" * 2000])
 @pytest.mark.parametrize("cap", [None, 5])
-def test_a_reservation_on_what_is_no_day_says_nothing(cap: float | None, day: str) -> None:
+def test_a_reservation_on_what_is_not_a_day_says_nothing(cap: float | None, day: str) -> None:
     world = World(daily_cap_usd=cap)
     kept = {"account": "a", "name": "a/b", "day": day, "fate": "open", "usd": 1, "billed_usd": 0.5, "deferred": True}
     world.put("config/config_midjourney.json", {"spend": {"reservation": kept}})

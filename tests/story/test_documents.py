@@ -89,7 +89,7 @@ def test_the_document_of_the_generation_is_read() -> None:
     assert (doc.generation_id, doc.failed_in_a_row, doc.warned, doc.remembered) == ("20260101-0930", 2, ["x"], ["y"])
 
 
-def test_an_empty_generation_id_is_none() -> None:
+def test_an_empty_generation_id_means_none() -> None:
     assert parse_gen(encoded({"generation_id": ""})).generation_id is None
 
 
@@ -98,7 +98,7 @@ def test_every_status_is_read(status: Status) -> None:
     assert midjourney(status=status.value).status is status
 
 
-def test_an_empty_status_is_none() -> None:
+def test_an_empty_status_means_none() -> None:
     assert midjourney(status="").status is None
 
 
@@ -173,7 +173,7 @@ def test_a_generation_is_complete_with_its_three_files() -> None:
     ],
     ids=lambda data: repr(data[:20]),
 )
-def test_what_is_no_json_object_is_refused_as_a_whole(document: str, data: bytes) -> None:
+def test_what_is_not_a_json_object_is_refused_as_a_whole(document: str, data: bytes) -> None:
     assert refused(document, data) == "the whole document"
 
 

@@ -168,7 +168,7 @@ def test_spend_asks_the_same_however_many_records_there_are(few_and_many: list[B
     assert "write" not in few
 
 
-def test_of_months_only_those_are_read_in_which_the_answer_begins_or_the_newest_are() -> None:
+def test_only_the_months_at_both_ends_of_the_answer_are_read() -> None:
     clock = FakeClock(NOW)
     bucket = filled(clock, 2000)
     told(bucket, clock, 3650)
@@ -337,7 +337,7 @@ def test_a_death_between_a_mark_and_its_record_or_the_record_and_its_month_loses
     agree(bucket, clock)
 
 
-def test_of_two_that_count_at_once_one_prevails_and_a_record_meanwhile_counts() -> None:
+def test_one_of_two_simultaneous_counts_prevails_and_a_record_meanwhile_counts() -> None:
     clock = FakeClock(NOW)
     bucket = filled(clock, 300)
     counts = KeptCounts(bucket, clock, BillsKept())
@@ -433,7 +433,7 @@ def test_a_clock_that_was_ahead_hides_nothing() -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"\xff", b"[" * 100_000])
-def test_an_old_record_that_is_no_json_is_named_whenever_it_is_asked_for(content: bytes) -> None:
+def test_an_old_record_that_is_not_json_is_named_whenever_it_is_asked_for(content: bytes) -> None:
     clock = FakeClock(NOW)
     bucket = filled(clock, 300)
     key = bucket.list(SPEND)[100].key

@@ -80,7 +80,7 @@ def test_several_tasks_end_when_there_is_no_more_room() -> None:
     assert world.vendors.billed["create"] == 3
 
 
-def test_of_several_tasks_one_that_fails_ends_the_tick() -> None:
+def test_the_first_failure_of_several_tasks_ends_the_tick() -> None:
     world = Scripted(max_tasks_per_run=3)
     world.vendors.plan("create", "ok", "rejected")
     tick = world.tick()
@@ -138,7 +138,7 @@ def test_an_idle_tick_writes_nothing_at_all() -> None:
 # --- the lease and the flag -----------------------------------------------------------------------------------------
 
 
-def test_a_lease_held_elsewhere_is_no_error_and_nothing_is_touched() -> None:
+def test_a_lease_held_elsewhere_is_not_an_error_and_nothing_is_touched() -> None:
     world = Scripted()
     lease = world.bucket.lease("story", "other:1")
     before = world.everything()
@@ -399,7 +399,7 @@ def test_a_step_whose_script_always_dies_runs_four_times_and_then_the_generation
 
 @pytest.mark.parametrize("code", [65, 75, 78])
 @pytest.mark.parametrize("step", AT_EACH_STEP)
-def test_a_script_that_could_not_even_begin_is_no_failed_attempt(step: Step, code: int) -> None:
+def test_a_script_that_could_not_even_begin_is_not_a_failed_attempt(step: Step, code: int) -> None:
     files, doc = AT_EACH_STEP[step]
     world = at(files, **doc)
     world.endings.append(ScriptResult(code))
@@ -409,14 +409,14 @@ def test_a_script_that_could_not_even_begin_is_no_failed_attempt(step: Step, cod
     assert world.doc.retries == {}
 
 
-def test_a_script_that_could_not_begin_is_no_failed_attempt_in_the_tick_that_raised_the_flag_either() -> None:
+def test_a_script_that_could_not_begin_is_not_a_failed_attempt_in_the_tick_that_raised_the_flag_either() -> None:
     world = at("json")  # a crash lost «generation: true»
     world.endings.append(ScriptResult(75))
     tick = world.tick()
     assert (tick.exit_code, world.doc.status, world.doc.generation) == (75, None, True)
 
 
-def test_a_script_that_was_stopped_by_a_signal_is_no_failed_attempt() -> None:
+def test_a_script_that_was_stopped_by_a_signal_is_not_a_failed_attempt() -> None:
     world = at(generation=True)
     world.endings.append(ScriptResult(75, stopped=True))
     tick = world.tick()

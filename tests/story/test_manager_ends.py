@@ -195,7 +195,7 @@ def test_to_resolve_where_nothing_is_pending_is_refused_and_changes_nothing(reso
 
 
 @pytest.mark.parametrize("name", ["20990101-0000", "../config", "a b", "/etc"])
-def test_to_take_up_what_is_no_dead_letter_is_refused_and_changes_nothing(name: str) -> None:
+def test_requeueing_what_is_not_a_dead_letter_is_refused_and_changes_nothing(name: str) -> None:
     world = Scripted()
     world.put("dead_letters/x/report.json", {})
     before = {key: data for key, data in world.everything().items() if key != PUBLIC}

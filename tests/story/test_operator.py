@@ -232,7 +232,7 @@ def test_what_is_cancelled_is_kept_whole_and_does_not_count_as_failed(name: str)
 
 
 @pytest.mark.parametrize("name", [name for name, row in TABLE.items() if not row[2]])
-def test_who_cancels_something_paid_must_agree_to_lose_it(name: str) -> None:
+def test_whoever_cancels_something_paid_must_agree_to_lose_it(name: str) -> None:
     world = STATES[name]()
     lost = operator(world).planned(Verb.CANCEL, ID).lost
     doc, before = world.doc, world.everything()
@@ -268,7 +268,7 @@ def test_the_next_tick_after_a_cancel_begins_anew() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, row in TABLE.items() if not row[2]])
-def test_what_was_cancelled_can_be_taken_up_where_it_was(name: str) -> None:
+def test_what_was_cancelled_can_be_resumed_where_it_was(name: str) -> None:
     world = STATES[name]()
     before = world.doc
     carried_out(world, Verb.CANCEL)
@@ -283,7 +283,7 @@ def test_what_was_cancelled_can_be_taken_up_where_it_was(name: str) -> None:
     assert not any(world.vendors.billed[kind] for kind in ("imagine",) if before.task or before.results)
 
 
-def test_one_generation_at_a_time_is_taken_up() -> None:
+def test_one_generation_at_a_time_is_resumed() -> None:
     world = STATES["dead_lettered"]()
     world.put("config/config_gen.json", {"generation_id": "20260102-0000"})
     before = world.everything()
@@ -295,7 +295,7 @@ def test_one_generation_at_a_time_is_taken_up() -> None:
 
 
 @pytest.mark.parametrize("name", ["20200101-0000", "../x", "", "before-20260101-0000"])
-def test_what_is_no_dead_letter_is_not_taken_up_nor_dropped(name: str) -> None:
+def test_what_is_not_a_dead_letter_is_neither_requeued_nor_dropped(name: str) -> None:
     world = STATES["no generation"]()
     before = world.everything()
     with pytest.raises(Refusal):

@@ -168,7 +168,7 @@ def test_a_task_of_an_earlier_attempt_is_not_taken_for_a_call_that_was_lost() ->
 
 
 @pytest.mark.parametrize("kind", ["write", "create"])
-def test_of_texts_and_films_no_vendor_can_tell(kind: str) -> None:
+def test_no_vendor_can_look_up_texts_and_films(kind: str) -> None:
     world = before(kind)
     world.vendors.find = lambda wanted: pytest.fail("asked")
     world.vendors.plan(kind, "unknown")
@@ -301,7 +301,7 @@ def test_where_the_lease_runs_out_an_answer_is_tried_to_be_saved_for_as_long_as_
 
 
 @pytest.mark.parametrize("kind", BEFORE)
-def test_a_save_that_went_through_though_its_answer_was_lost_is_no_failed_attempt(kind: str) -> None:
+def test_a_save_that_went_through_though_its_answer_was_lost_is_not_a_failed_attempt(kind: str) -> None:
     outage = Outage(kind, 1, after=True)
     tick = outage.world.tick()
     doc = outage.world.doc

@@ -91,7 +91,7 @@ def test_giving_up_is_reported_with_its_reason() -> None:
     assert told(shaped(), action(Act.FAIL)) == f"{Act.FAIL}: because"
 
 
-def test_everyday_actions_are_not_told() -> None:
+def test_everyday_actions_are_not_shown() -> None:
     for act in (Act.WAIT, Act.BEGIN, Act.FETCH, Act.WRITE):
         assert told(shaped(), action(act)) is None
 

@@ -94,7 +94,7 @@ def test_a_missing_dead_letter_is_reported_and_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize("present", [None, "20260101-0000"])
-def test_of_two_orders_none_is_carried_out_where_one_makes_no_sense(present: str | None) -> None:
+def test_neither_of_two_orders_is_carried_out_if_one_is_refused(present: str | None) -> None:
     world = World()
     world.put("config/config_gen.json", {"failed_in_a_row": 3, "generation_id": present})
     with pytest.raises(StateError, match=r"no dead letter|is under way"):
@@ -116,7 +116,7 @@ def test_a_call_that_belongs_to_no_generation_is_not_resolved_in_the_one_that_is
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["whole", "cut off before its report"])
-def test_what_a_rollback_gave_up_is_no_generation(cut: bool) -> None:
+def test_what_a_rollback_gave_up_is_not_a_generation(cut: bool) -> None:
     """This holds for all who ask, and where a crash left the letter without the report that says what it is."""
     world = World()
     world.vendors.plan("poll", *["running"] * 99)

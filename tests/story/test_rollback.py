@@ -349,7 +349,7 @@ def test_the_choice_of_a_picture_stays_until_the_upscale_is_taken_again() -> Non
         assert world.doc.raw["midjourney_results"].get("picked") == kept
 
 
-def test_of_several_rollbacks_each_gives_up_what_the_last_left() -> None:
+def test_each_rollback_gives_up_what_the_previous_one_left() -> None:
     world = state("json png", midjourney_results=UPSCALED, paid_calls=[PAID, IMAGINED, UPSCALE_CALL, VIDEO_CALL],
                   runway_task=VIDEO_TASK)()  # fmt: skip
     hands = operator(world)

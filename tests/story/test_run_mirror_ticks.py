@@ -362,7 +362,7 @@ def test_the_runs_of_a_channel_are_called_after_it() -> None:
     assert (run.pipeline, run.task_id, run.idempotency_key) == ("story/north", "north/a", "north/a#1")
 
 
-def test_of_two_generations_in_one_tick_each_has_its_own_run() -> None:
+def test_two_generations_in_one_tick_have_separate_runs() -> None:
     world = World(max_tasks_per_run=2)
     world.tick()
     runs = ledger_of(world).runs()

@@ -183,7 +183,7 @@ def test_a_document_that_somebody_else_wrote_meanwhile_is_not_overwritten(there_
     assert got(bucket, MIDJOURNEY) == {"note": "theirs"}
 
 
-def test_one_save_after_another_is_no_conflict() -> None:
+def test_one_save_after_another_is_not_a_conflict() -> None:
     bucket = MemoryBucket()
     store = opened(bucket)
     for number in range(3):

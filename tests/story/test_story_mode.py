@@ -86,7 +86,7 @@ def test_a_schedule_across_midnight(zone: str, moment: str, mode: int) -> None:
     assert ("degraded" in world.alerts()) == bool(mode)
 
 
-def test_of_two_schedules_and_the_automatic_mode_the_highest_holds() -> None:
+def test_the_highest_of_two_schedules_and_the_automatic_mode_applies() -> None:
     always = {"days": "mon-sun", "from": "00:00", "to": "24:00"}
     world = WatchedWorld(modes={"auto": True, "schedule": [{**always, "mode": 1}, {**always, "mode": 2}]})
     assert (world.mode()["mode"], world.mode()["by"]) == (2, "schedule")
@@ -224,7 +224,7 @@ def test_a_crash_that_left_a_copy_of_the_mode_that_was_does_not_hold_ticks_back_
 
 
 @pytest.mark.parametrize("key", ["mode/state.json", "alerts/state.json"])
-def test_of_two_modes_that_are_set_at_once_ticks_go_by_the_one_that_is_kept(key: str) -> None:
+def test_ticks_follow_the_kept_one_of_two_modes_set_at_once(key: str) -> None:
     world = WatchedWorld()
     others: list[int] = []
 
@@ -375,7 +375,7 @@ def test_a_dry_run_goes_by_the_mode_that_a_tick_reads_before_it_pays(state: str)
 
 
 @pytest.mark.parametrize("alert", [{"code": "breaker_open", "seen": 5}, {"code": ["breaker_open"], "seen": {"": "x"}}])
-def test_an_invalid_alert_is_no_bug_in_an_idle_tick(alert: dict[str, Any]) -> None:
+def test_an_invalid_alert_is_not_a_bug_in_an_idle_tick(alert: dict[str, Any]) -> None:
     world = WatchedWorld()
     world.panel.set(MINIMAL, None, "")
     board = world.json("alerts/state.json")

@@ -86,7 +86,7 @@ def test_an_answer_whose_text_cannot_be_saved_is_kept_in_the_document(key: str) 
     assert world.json(TOPICS) == {"topics": {ID: CONTENT["topic"]}}
 
 
-def test_a_text_that_was_there_before_the_call_is_no_record_of_its_answer() -> None:
+def test_a_text_that_was_there_before_the_call_is_not_a_record_of_its_answer() -> None:
     world = writing()
     world.put(TEXT, {"generation_id": ID, **CONTENT})
     world.vendors.plan("write", "ok", "dies")

@@ -62,7 +62,7 @@ def tidied(bucket: Bucket, published: Iterable[str] = (), known: Iterable[str] =
 # --- which files are a group ------------------------------------------------------------------------------------------
 
 
-def test_files_are_grouped_by_id_and_what_is_no_part_of_a_group_is_passed_over() -> None:
+def test_files_are_grouped_by_id_and_what_is_not_part_of_a_group_is_passed_over() -> None:
     listing = [
         *("666/a.json", "666/a.png", "666/b.mp4", "666/c.d.json"),
         *("666/a.txt", "666/.json", "666/json", "666/x/a.json", "666/a b.json", "555/a.mp4", "666/", "6666/a.png"),
@@ -106,7 +106,7 @@ def test_ready_groups_go_up_one_step_into_folders_without_one(full: str, moves: 
     assert found.room == ("666/" in found.empty)
 
 
-def test_of_two_ready_groups_the_older_goes_first_and_alone() -> None:
+def test_the_older_of_two_ready_groups_goes_first_and_alone() -> None:
     assert moved({"666/20260102-0000": WHOLE, "666/20260101-0000": WHOLE}) == {"666/20260101-0000 → 555/"}
     assert not planned(bucket_of({"666/b": WHOLE, "666/a": WHOLE})).room
 

@@ -263,7 +263,7 @@ def test_the_next_time_of_day_is_within_the_next_day(zone: str, minute: int) -> 
     ],
     ids=str,
 )
-def test_an_invalid_board_is_no_bug(world: World, board: Mapping[str, Any]) -> None:
+def test_an_invalid_board_is_not_a_bug(world: World, board: Mapping[str, Any]) -> None:
     world.settings = {"channels": (REPORTED,)}
     world.put(board)
     with CapturedLogs() as logs:

@@ -108,7 +108,7 @@ def test_what_is_written_is_read_again(it: RememberedLook) -> None:
 
 @pytest.mark.slow
 @given(LOOKS, st.data())
-def test_whatever_was_cut_or_changed_is_no_look(it: RememberedLook, data: st.DataObject) -> None:
+def test_whatever_was_cut_or_changed_is_not_a_look(it: RememberedLook, data: st.DataObject) -> None:
     whole = b"".join(encoded(it))
     at = data.draw(st.integers(0, len(whole) - 1))
     assert parse(whole[:at]) is None
@@ -220,13 +220,13 @@ def _link(path: Path) -> None:
         _pipe,
     ],
 )
-def test_a_file_that_others_may_have_made_is_no_look(file: LookFile, spoil: Callable[[Path], object]) -> None:
+def test_a_file_that_others_may_have_made_is_not_a_look(file: LookFile, spoil: Callable[[Path], object]) -> None:
     spoil(Path(file.path))
     assert file.read() is None
 
 
 @pytest.mark.parametrize("which", ["file", "folder"])
-def test_another_users_is_no_look(file: LookFile, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_users_is_not_a_look(file: LookFile, which: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path, lstat, fstat = Path(file.path), os.lstat, os.fstat
 
     def of_another(found: os.stat_result, spoilt: bool) -> os.stat_result:

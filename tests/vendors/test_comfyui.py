@@ -379,7 +379,7 @@ def event(kind: str, **data: Any) -> str:
     return json.dumps({"type": kind, "data": data})
 
 
-def test_what_is_no_end_of_this_prompt_is_skipped(telling: Any) -> None:
+def test_what_is_not_an_end_of_this_prompt_is_skipped(telling: Any) -> None:
     junk: list[str | bytes] = [
         *(b"\x00" * 100, "", "[]", "null", "{", "[" * 100_000, '{"data": 5}', "1" * 10_000),
         event("executing", node=None, prompt_id="another"),
@@ -435,7 +435,7 @@ def test_a_server_that_never_stops_telling_does_not_hold_a_wait(telling: Any) ->
 
 
 @pytest.mark.parametrize("act", [hang, cut, page(200), page(404), says(302, Location="/elsewhere"), says(101)])
-def test_a_websocket_that_is_not_opened_is_none(vendor: ScriptedVendor, act: Act) -> None:
+def test_a_websocket_that_is_not_opened_is_ignored(vendor: ScriptedVendor, act: Act) -> None:
     vendor.script = [act]
     assert opened(vendor.url, CLIENT, 1.0 if act is hang else LONG_S) is None
     assert [seen.target for seen in vendor.seen] == [f"/ws?clientId={CLIENT}"]

@@ -131,7 +131,7 @@ def silent(connection: socket.socket, number: int) -> bool:
 
 
 @pytest.mark.parametrize("serve", [trickling, silent])
-def test_who_takes_too_long_is_given_up(kept: KeptConnections, serve: Serve) -> None:
+def test_whoever_takes_too_long_is_given_up(kept: KeptConnections, serve: Serve) -> None:
     with closing(Vendor(serve)) as vendor:
         started = time.monotonic()
         with pytest.raises(NoReply, match=r"no answer within 1 s") as caught:
@@ -168,7 +168,7 @@ def test_an_answer_that_breaks_off_leaves_no_traceback_in_the_log(answer: bytes)
     ],
     ids=["too large", "compressed", "cut off", "too many headers", "no HTTP"],
 )
-def test_what_is_no_whole_answer_is_reported(kept: KeptConnections, answer: bytes, code: Code) -> None:
+def test_what_is_not_a_whole_answer_is_reported(kept: KeptConnections, answer: bytes, code: Code) -> None:
     with closing(Vendor(answering(answer, stays=False))) as vendor:
         with pytest.raises(NoReply) as caught:
             ask(kept, vendor)

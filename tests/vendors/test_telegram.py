@@ -73,7 +73,7 @@ def test_a_tap_comes_in_and_is_answered(sandbox: Sandbox, bot: TelegramBot) -> N
     assert (answer["callback_query_id"], len(answer["text"])) == (query, 200)
 
 
-def test_an_answer_that_comes_too_late_is_no_error(sandbox: Sandbox, bot: TelegramBot) -> None:
+def test_an_answer_that_comes_too_late_is_not_an_error(sandbox: Sandbox, bot: TelegramBot) -> None:
     bot.answer_tap("12345", "anything")
     assert sandbox.telegram.answers() == []
     sandbox.order("telegram=400")
@@ -127,7 +127,7 @@ def test_a_poll_may_take_longer_than_a_call(vendor: ScriptedVendor) -> None:
     assert caught.value.code is Code.TIMEOUT
 
 
-def test_of_two_pollers_the_first_is_told_so(sandbox: Sandbox, bot: TelegramBot) -> None:
+def test_the_first_of_two_pollers_learns_of_the_other(sandbox: Sandbox, bot: TelegramBot) -> None:
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(bot.updates, None, 20)
         assert eventually(lambda: bool(sandbox.calls("updates")))
@@ -334,7 +334,7 @@ def test_nonsense_never_raises_and_never_leaves_its_types(update: Any) -> None:
     "update",
     [None, 5, [], {}, {"update_id": True}, {"update_id": 2**70}, {"update_id": "1"}, {"message": {"text": "x"}}],
 )
-def test_what_has_no_number_is_no_update(update: object) -> None:
+def test_what_has_no_number_is_not_an_update(update: object) -> None:
     assert parsed(update) is None
 
 

@@ -45,7 +45,7 @@ def test_a_date_is_read_without_the_vendors_own_too() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>", b"{", b"[" * 100_000, b"\xff\xfe\x00", "{'a': 1}", b"1" * 5000])
-def test_what_is_no_json_is_told_apart(data: bytes | str) -> None:
+def test_what_is_not_json_is_told_apart(data: bytes | str) -> None:
     assert parse(data) is NOT_JSON
 
 

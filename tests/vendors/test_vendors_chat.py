@@ -78,7 +78,7 @@ def test_code_fences_are_tolerated(content: str, vendor: ScriptedVendor) -> None
 
 
 @pytest.mark.parametrize("content", [None, "", "null", "7", '{"a": 1} and more', ["a"], '{"a": 1'])
-def test_an_answer_that_is_no_object_was_paid_for_in_vain(content: object, vendor: ScriptedVendor) -> None:
+def test_an_answer_that_is_not_an_object_was_paid_for_in_vain(content: object, vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, completion(content))]
     with pytest.raises(TaskFailed) as caught:
         client(vendor.url).write("JSON", "x", temperature=0, max_tokens=9)

@@ -61,7 +61,7 @@ def test_a_body_is_shown_by_its_size_and_its_keys(heard: Heard, answer: bytes, s
     assert "secret words" not in text
 
 
-def test_of_many_keys_the_first_are_shown(heard: Heard) -> None:
+def test_the_first_of_many_keys_are_shown(heard: Heard) -> None:
     text = told(heard, "https://api.test/v1", {f"k{number}": 1 for number in range(500)})
     assert "k19, \u2026}" in text
 

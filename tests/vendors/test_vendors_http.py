@@ -69,7 +69,7 @@ def test_an_answer_without_end_is_left(vendor: ScriptedVendor, monkeypatch: pyte
 @pytest.mark.parametrize(
     "act", [says(503, b"x" * 2000, Retry_After="7"), says(503, b"x", Retry_After="7", Content_Encoding="br")]
 )
-def test_of_an_answer_with_an_unusable_body_status_and_headers_are_kept(vendor: ScriptedVendor, act: Act) -> None:
+def test_status_and_headers_of_an_unusable_answer_are_kept(vendor: ScriptedVendor, act: Act) -> None:
     vendor.script = [act]
     with pytest.raises(NoReply) as caught:
         exchange(None, "POST", vendor.url, timeout_s=60.0, limit=1000)

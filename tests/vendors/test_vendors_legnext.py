@@ -101,7 +101,7 @@ def test_a_result_has_its_picture_and_the_single_ones_where_the_story_looks(
 
 
 @pytest.mark.parametrize("output", [None, "ok", {"image_url": 7}, {"image_urls": "https://x/1.png"}])
-def test_a_completed_job_with_a_mangled_output_is_no_crash(output: object, vendor: ScriptedVendor) -> None:
+def test_a_completed_job_with_a_mangled_output_is_not_a_crash(output: object, vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, job("completed", output=output))]
     with pytest.raises(PollFailed, match="j-1 as completed, but gives no picture"):
         client(vendor.url).fetch("j-1")

@@ -181,7 +181,7 @@ def test_among_undated_matches_the_first_listed_counts(vendor: ScriptedVendor) -
 
 
 @pytest.mark.parametrize("created_at", ["2026-11-20T11:58:59Z", "2026-11-20T12:10:01Z", 1795170000])
-def test_a_task_of_another_time_is_no_match(created_at: object, vendor: ScriptedVendor) -> None:
+def test_a_task_of_another_time_is_not_a_match(created_at: object, vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, listing(item("t-9", created_at=created_at)))]
     assert client(vendor.url).find(IMAGINE) is None
 
@@ -288,7 +288,7 @@ def test_an_endpoint_without_a_history_cannot_tell(vendor: ScriptedVendor) -> No
     assert vendor.seen == []
 
 
-def test_a_finished_task_with_a_mangled_result_is_no_crash(vendor: ScriptedVendor) -> None:
+def test_a_finished_task_with_a_mangled_result_is_not_a_crash(vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, {"status": "finished", "task_result": "ok"})]
     with pytest.raises(PollFailed, match="t-1 as finished, but gives no picture"):
         client(vendor.url).fetch("t-1")

@@ -134,7 +134,7 @@ def test_a_failed_task_without_its_cost_is_still_a_failed_task(vendor: ScriptedV
     assert '"INTERNAL: No luck"' in str(failure)
 
 
-def test_a_success_without_a_video_is_no_answer(vendor: ScriptedVendor) -> None:
+def test_a_success_without_a_video_is_not_an_answer(vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, {"id": "r-1", "status": "SUCCEEDED"})]
     with pytest.raises(PollFailed):
         client(vendor.url).poll("r-1")

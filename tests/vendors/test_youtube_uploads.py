@@ -185,7 +185,7 @@ def test_a_session_that_says_something_impossible_is_asked_again_and_then_given_
 
 
 @pytest.mark.parametrize("answer", [says(200, {}), says(200, {"id": 7}), says(201, "[]"), page(200), says(200)])
-def test_a_success_without_a_video_is_no_reason_to_send_anything(vendor: ScriptedVendor, answer) -> None:
+def test_a_success_without_a_video_is_not_a_reason_to_send_anything(vendor: ScriptedVendor, answer) -> None:
     vendor.script = [TOKEN, answer, says(201, {"id": "vid"})]
     assert scripted(vendor).upload(DETAILS, Video(), Hooks(), session=f"{vendor.url}/s") == "vid"
     assert [len(seen.body) for seen in vendor.seen[1:]] == [0, 0]
@@ -207,7 +207,7 @@ def test_a_start_without_a_session_is_a_bad_answer(vendor: ScriptedVendor, locat
 
 
 @pytest.mark.parametrize("session", ["http://[", "nowhere", "http://\x00/s"])
-def test_a_session_that_is_no_address_is_an_error_like_any_other(vendor: ScriptedVendor, session: str) -> None:
+def test_a_session_that_is_not_an_address_is_an_error_like_any_other(vendor: ScriptedVendor, session: str) -> None:
     vendor.script = [TOKEN]
     with pytest.raises(PollFailed) as caught:
         scripted(vendor).upload(DETAILS, Video(), Hooks(), session=session)

@@ -240,7 +240,7 @@ def test_several_letters_are_dropped_at_once_after_one_question() -> None:
     assert {key.split("/")[1] for key in world.keys_of("dead_letters/")} == {"c"}
 
 
-def test_of_very_many_the_page_that_asks_stays_short() -> None:
+def test_the_page_that_asks_about_very_many_stays_short() -> None:
     ids = [f"letter-{number}" for number in range(250)]
     world = letters(*ids)
     with dashboard(world) as site:
@@ -250,7 +250,7 @@ def test_of_very_many_the_page_that_asks_stays_short() -> None:
     assert world.keys_of("dead_letters/") == []
 
 
-def test_of_several_what_is_refused_keeps_no_other_from_being_done() -> None:
+def test_a_refused_one_of_several_does_not_stop_the_others() -> None:
     with dashboard(letters("a", "b")) as site:
         page = site.press("drop", id=["a", "gone"], agreed="yes")
         document = site.order("drop", id=["b", "gone"], agreed="yes")

@@ -34,7 +34,7 @@ def test_a_form_that_never_ends_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
         assert client.recv(4096).startswith(b"HTTP/1.1 408")
 
 
-def test_a_client_that_goes_in_the_middle_of_a_form_is_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_goes_in_the_middle_of_a_form_is_not_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
     with half_a_form():
         pass
     assert capsys.readouterr().err == ""

@@ -90,7 +90,7 @@ def test_each_page_answers_programs_with_the_document_of_the_consoles_command(bo
     assert board.json("/breakers") == board.console(breaker.show_breakers, name=None)
 
 
-def test_an_alert_is_that_of_the_console() -> None:
+def test_an_alert_matches_the_console() -> None:
     world = World()
     raised(world, "it is wrong")
     with Board(world).serving() as board:

@@ -91,7 +91,7 @@ def test_a_form_of_nobodys_is_sent_to_the_login_alone(client: httpx.Client) -> N
     assert client.post("/actions/retry", data={"id": "x"}).headers["location"] == "/login"
 
 
-def test_the_cookie_is_no_token_and_is_kept_from_scripts_and_other_sites(client: httpx.Client) -> None:
+def test_the_cookie_is_not_a_token_and_is_kept_from_scripts_and_other_sites(client: httpx.Client) -> None:
     cookie = sign_in(client).headers["set-cookie"]
     assert TOKEN not in cookie
     assert {it.strip() for it in cookie.split(";")[1:]} == {
@@ -226,7 +226,7 @@ def test_what_pages_load_is_ours(client: httpx.Client) -> None:
     assert "http" not in sheet.replace("http://www.w3.org", "")
 
 
-def test_health_is_that_of_the_bucket(client: httpx.Client) -> None:
+def test_health_reflects_the_bucket(client: httpx.Client) -> None:
     assert client.get("/healthz").json() == {"ok": True}
     with CapturedLogs() as log:
         away = client.get("/healthz")
