@@ -37,7 +37,7 @@ def far_table(folder: Path) -> str:
 def measure_ticks(store: Store, folder: Path, vendors: Sandbox, *, resting: bool = False) -> tuple[int, float]:
     """Return the requests of a tick and its seconds, without the first two, which note what later ones need.
 
-    With `resting`, ticks may rest; else each has an environment of its own, and so looks at everything.
+    With `resting`, ticks may rest; otherwise each has its own environment, and so looks at everything.
     """
     url = store.url(f"far-{folder.name}{'-rest' * resting}")
     with keys(store):

@@ -233,7 +233,7 @@ def execute(url: str, prompt_id: str, asked: dict[str, Any], before: Any) -> byt
 
 @contextmanager
 def services(folder: Path, comfyui: int) -> Iterator[Services]:
-    """Run a Redis and a RabbitMQ like those of `images up`, and `comfyui` stand-ins of ComfyUI."""
+    """Run a Redis and a RabbitMQ like those of `images up`, and `comfyui` stand-ins for ComfyUI."""
     from retake.images.up.folder import DataFolder
     from retake.images.up.programs import Programs
     from retake.images.up.rabbit_server import RabbitServer

@@ -37,7 +37,7 @@ def start(arguments: Sequence[str], folder: Path, **more: str) -> subprocess.Pop
 
 
 def sessions() -> Iterator[list[Shown]]:
-    """Return the console blocks of the page."""
+    """Yield the console blocks of the page."""
     for block in re.findall(r"^```console\n(.*?)^```", PAGE.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL):
         parts = re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]
         yield [Shown(lines[0], lines[1:]) for lines in (part.splitlines() for part in parts)]

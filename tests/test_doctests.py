@@ -39,7 +39,7 @@ def made_by(it: Any) -> type | None:
 
 
 def called(program: ast.Module) -> Iterator[Callable[..., Any]]:
-    """Return the functions, classes and methods of the library that the program calls, without exceptions."""
+    """Yield the functions, classes and methods of the library that the program calls, without exceptions."""
     names = imported(program)
     calls = [node.func for node in ast.walk(program) if isinstance(node, ast.Call)]
     for name in sorted({it.id for it in calls if isinstance(it, ast.Name)} & names.keys()):

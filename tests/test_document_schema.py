@@ -18,7 +18,7 @@ CHECKED = [*STATE, "content", "topics", "dead_letter", "error_record", "paid_cal
 
 
 def parts(schema: object) -> Iterator[dict[str, Any]]:
-    """Return every schema nested in a schema."""
+    """Yield every schema nested in a schema."""
     if isinstance(schema, dict):
         yield schema
         for keyword, value in schema.items():

@@ -61,7 +61,7 @@ def kind(part: Part) -> str:
 
 
 def rows(name: str, part: Part, prefix: str = "") -> Iterator[tuple[str, str, str]]:
-    """Return the key, type and description from each row."""
+    """Yield the key, type and description from each row."""
     for key, inner in part.get("properties", {}).items():
         it = resolved(name, inner)
         yield f"`{prefix}{key}`", kind(it), it["description"]

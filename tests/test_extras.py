@@ -33,7 +33,7 @@ URLS = {
 
 @pytest.fixture(params=URLS)
 def missing(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Yield the name of an extra whose module cannot be imported."""
+    """Return the name of an extra whose module cannot be imported."""
     extra: str = request.param
     monkeypatch.setitem(sys.modules, EXTRAS[extra], None)
     return extra

@@ -281,7 +281,7 @@ def test_no_secret_survives(secret: str, before: str, after: str, for_people: bo
 
 
 def texts(value: Any) -> Iterator[str]:
-    """Return every text in `value` that is not part of a record's own structure."""
+    """Yield every text in `value` that is not part of a record's own structure."""
     if isinstance(value, dict):
         for name, part in value.items():
             if name not in ("timestamp", "level", "logger"):

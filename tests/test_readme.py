@@ -96,7 +96,7 @@ PLACEHOLDERS = {"STEP": "imagine", "N": "3", "SECONDS": "3", "YYYY-MM-DD": "2026
 
 
 def commands_of(page: Path) -> Iterator[list[str]]:
-    """Return the commands of a page, from its code lines and from its sentences.
+    """Yield the commands of a page, from its code lines and from its sentences.
 
     A command that stands for several ("list [--all]", "show|probe NAME") is one.
     """

@@ -58,7 +58,7 @@ def names(requirements: Iterable[Requirement]) -> set[str]:
 
 
 def needed(library: str) -> Iterator[str]:
-    """Return the libraries that `library` needs on this Python or the oldest, with the declared extras."""
+    """Yield the libraries that `library` needs on this Python or the oldest, with the declared extras."""
     extras = next((it.extras for it in [*SHIPPED, *TOOLS] if canonicalize_name(it.name) == library), set())
     for text in requires(library) or []:
         requirement = Requirement(text)

@@ -53,7 +53,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(params=["memory", "directory", "sqlite", "postgresql"])
 def connect(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path) -> Iterator[Connect]:
-    """Return another client of the same store, as another process would have."""
+    """Yield a function that opens another client of the same store, as another process would."""
     if request.param == "memory":
         store = MemoryStore()
         yield lambda: BucketLedger(MemoryBucket(store), clock)

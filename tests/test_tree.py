@@ -122,7 +122,7 @@ def ignored(folder: Path) -> list[str]:
 
 
 def committed(folder: Path = ROOT) -> Iterator[Path]:
-    """Return the files that git would not ignore. git itself need not be installed."""
+    """Yield the files that git would not ignore. git itself need not be installed."""
     for path in sorted(folder.iterdir()):
         if any(fnmatch(path.name, rule) for rule in ignored(folder)) or path.is_symlink():
             continue

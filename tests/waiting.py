@@ -19,6 +19,6 @@ def eventually(look: Callable[[], _T], seconds: float = LONG_S) -> _T:
     begun = time.monotonic()
     while not (found := look()):
         waited = time.monotonic() - begun
-        assert waited < seconds, "waited for in vain"
+        assert waited < seconds, "waited too long"
         time.sleep(min(0.01 + waited / 10, 0.25))
     return found

@@ -1,8 +1,8 @@
 """A process that contends for the lease of a bucket, as a cron tick does.
 
 URL TTL SECONDS: take it repeatedly for so long; while it is held, a key says so. Print "held TOKEN" each time, and
-"two" if another process claims the same meanwhile. URL TTL freeze: take it with the kill timer on, print "held TOKEN",
-and write "still here" when told to continue.
+"two" if another process claims the same meanwhile.
+URL TTL freeze: take it with the kill timer on, print "held TOKEN", and write "still here" when told to continue.
 """
 
 import sys

@@ -41,7 +41,7 @@ class Term:
 
 @pytest.fixture
 def busy() -> Iterator[Term]:
-    """Return a term that is always due, and whose store has not answered yet."""
+    """Yield a term that is always due, and whose store has not answered yet."""
     term = Term(0.001)
     yield term
     term.pause = None

@@ -13,7 +13,7 @@ MAY_IMPORT = {"directory": set[str](), "claims": set[str](), "b2": {"claims"}, "
 
 
 def imported(path: Path, *, at_load: bool) -> Iterator[str]:
-    """Return the packages of the bucket that `path` imports; `at_load`: outside functions only."""
+    """Yield the packages of the bucket that `path` imports; `at_load`: outside functions only."""
     tree = ast.parse(path.read_text("utf-8"))
     called = {
         inner for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for inner in ast.walk(node) if at_load

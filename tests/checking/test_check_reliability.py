@@ -53,7 +53,7 @@ def waited(site: Site) -> None:
 
 
 def breaker_of(**ago_s: float) -> Callable[[Site], None]:
-    """Return a plant of a breaker that is open since or until then, or whose probe began then."""
+    """Return a function that plants a breaker open since or until then, or with a probe that began then."""
 
     def plant(site: Site) -> None:
         now = site.world.clock.now()

@@ -1,6 +1,7 @@
 """Shared by the tests of the acting commands: a pipeline in each of its states, and a context for commands.
 
-world = STATES["pictures failed"]() answer = act(retry, world, run=ID)
+world = STATES["pictures failed"]()
+answer = act(retry, world, run=ID)
 """
 
 import sys

@@ -1,6 +1,9 @@
 """Shared by the tests of the reading commands: a world, a context for commands, and the display of answers.
 
-world = World() world.ticks(8) answer = ask(status, world) assert "free" in shown(answer)
+world = World()
+world.ticks(8)
+answer = ask(status, world)
+assert "free" in shown(answer)
 """
 
 from __future__ import annotations

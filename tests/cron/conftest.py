@@ -30,13 +30,13 @@ def _no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def machine(tmp_path: Path, quick_vendors: Vendors) -> Iterator[Machine]:
-    """Return a machine whose vendors finish each task at once."""
+    """Yield a machine whose vendors finish each task at once."""
     yield from _used(Machine(tmp_path, quick_vendors))
 
 
 @pytest.fixture
 def patient(tmp_path: Path, patient_vendors: Vendors) -> Iterator[Machine]:
-    """Return a machine whose vendors finish a task when the test says so (`machine.vendors.later()`)."""
+    """Yield a machine whose vendors finish a task when the test says so (`machine.vendors.later()`)."""
     yield from _used(Machine(tmp_path, patient_vendors))
 
 

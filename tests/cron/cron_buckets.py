@@ -1,7 +1,7 @@
 """The machine of cron_machine.py with other buckets: a folder, a stand-in for B2, or moto's S3.
 
-machine = BucketMachine(tmp_path, vendors, place) machine.before = freeze                 # called with each request to
-B2 or S3 before it is carried out
+machine = BucketMachine(tmp_path, vendors, place)
+machine.before = freeze                 # called with each request to B2 or S3 before it is carried out
 """
 
 import json

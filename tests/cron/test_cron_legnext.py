@@ -28,7 +28,7 @@ def buyer(machine: Machine) -> Machine:
 
 @pytest.fixture
 def without_singles(tmp_path: Path) -> Iterator[Machine]:
-    """Return such a machine whose imagines yield only their grid."""
+    """Yield such a machine whose imagines yield only their grid."""
     vendors = GridsAlone()
     with vendors.sandbox:
         machine = Machine(tmp_path, vendors)

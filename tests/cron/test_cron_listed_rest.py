@@ -29,7 +29,7 @@ def idle(
     clouds: Clouds,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[BucketMachine]:
-    """Return a machine that has nothing to do."""
+    """Yield a machine that has nothing to do."""
     with bucket_machine(request.param, tmp_path, quick_vendors, clouds, monkeypatch) as machine:  # type: ignore[arg-type]
         machine.put(GEN, {"generation_id": None})
         machine.put(PUBLIC, {"processing_lock": False, "generation_id": [], "empty": []})

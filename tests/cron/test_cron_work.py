@@ -26,7 +26,7 @@ from retake.story.work import EXCHANGE, KEY, QUEUE, TOPOLOGY
 def machine(
     request: pytest.FixtureRequest, tmp_path: Path, quick_vendors: Vendors, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[BucketMachine]:
-    """Return a machine whose bucket is a folder, or of the kind that a test names."""
+    """Yield a machine whose bucket is a folder, or of the kind that a test names."""
     kind = getattr(request, "param", "directory")
     with places_in_clouds() as place, bucket_machine(kind, tmp_path, quick_vendors, place, monkeypatch) as machine:
         yield machine

@@ -1,7 +1,9 @@
 """A ledger whose runs do what a test wants, and the figures counted from them.
 
-run = place.begun("a", "story") place.done(run, "content") place.failed(run, "upscale") place.end(run,
-Trigger.COMPLETED)
+run = place.begun("a", "story")
+place.done(run, "content")
+place.failed(run, "upscale")
+place.end(run, Trigger.COMPLETED)
 """
 
 from collections import Counter

@@ -1,7 +1,8 @@
 """Rows of music pipelines as a service leaves them, without its workers and vendors.
 
-rows = Rows(f"sqlite:{tmp_path}/music.db") pipeline = rows.create() rows.fail("PiAPI answered 500",
-"ERR_TEMPORARY_UNAVAILABLE")     # what a worker did with the waiting run
+rows = Rows(f"sqlite:{tmp_path}/music.db")
+pipeline = rows.create()
+rows.fail("PiAPI answered 500", "ERR_TEMPORARY_UNAVAILABLE")     # what a worker did with the waiting run
 """
 
 from datetime import UTC, datetime

@@ -1,8 +1,10 @@
 """The real service as a subprocess, against a sandbox in this process.
 
-service = ServiceProcess(folder, sandbox.url, database_url) service.start() service.post("/api/music/pipeline",
-track_title="Paper Boats", audio="demo.wav") service.kill()                          # SIGKILL; its work is resumed as
-soon as a service runs again service.freeze()                        # SIGSTOP; the same, although it will wake (`thaw`)
+service = ServiceProcess(folder, sandbox.url, database_url)
+service.start()
+service.post("/api/music/pipeline", track_title="Paper Boats", audio="demo.wav")
+service.kill()                          # SIGKILL; its work is resumed as soon as a service runs again
+service.freeze()                        # SIGSTOP; the same, although it will wake (`thaw`)
 """
 
 import json

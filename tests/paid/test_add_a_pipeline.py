@@ -128,7 +128,7 @@ class Studio:
 
     @property
     def booked(self) -> float:
-        """Return what the caps' book says was spent."""
+        """What the caps' book says was spent."""
         state = self.song.State(self.bucket, _Free())
         state.read()
         return Caps(self.bucket, self.clock, Limits()).today("song", state.known).book.spent

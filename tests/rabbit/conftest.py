@@ -17,7 +17,7 @@ _numbers = count(1)
 
 @pytest.fixture
 def server(shared_rabbit: RabbitServer) -> Iterator[RabbitServer]:
-    """Return the server, which a test may freeze, stop or kill."""
+    """Yield the server, which a test may freeze, stop or kill."""
     shared_rabbit.start()
     yield shared_rabbit
     shared_rabbit.thaw() if shared_rabbit.runs else shared_rabbit.start()

@@ -79,7 +79,7 @@ class Scene:
 
     @property
     def creator(self) -> Creator[Item]:
-        """Return a new creator each time, as after a restart."""
+        """A new creator each time, as after a restart."""
         guard = Guard(ROBOT_4, self.clock, lambda: 0.5, breaker=self.breaker, deadline_s=200)
         return Creator("заготовки", self.parts, guard, self.clock, self.policy, self.states)
 

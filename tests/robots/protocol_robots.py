@@ -259,7 +259,7 @@ class Workshop:
 
     @property
     def waits_s(self) -> list[float]:
-        """Return the seconds between the calls."""
+        """Seconds between the calls."""
         return [after - before for before, after in zip(self.times_s, self.times_s[1:], strict=False)]
 
 

@@ -62,7 +62,7 @@ Execute = Callable[[str], Any]
 class TablesContract:
     @pytest.fixture
     def execute(self) -> Iterator[Execute]:
-        """Yield a function that executes and commits a statement with the bare driver."""
+        """Return a function that executes and commits a statement with the bare driver."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("columns", [{}, RETRY, RUNNING])

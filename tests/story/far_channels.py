@@ -1,7 +1,8 @@
 """Channels in a bucket on a stand-in for B2 or S3, or in a directory, and the requests of a tick over all of them.
 
-world = FarChannels("b2", 100, monkeypatch, tmp_path) world.fill(idle) world.tick().opened                       # the
-channels that were opened; .requests counts requests to the bucket
+world = FarChannels("b2", 100, monkeypatch, tmp_path)
+world.fill(idle)
+world.tick().opened                       # the channels that were opened; .requests counts requests to the bucket
 """
 
 import json

@@ -135,7 +135,7 @@ def check_files(world: MortalWorld) -> None:
         for key in world.keys_of(folder):
             places.setdefault(key.removeprefix(folder).split(".")[0], Counter())[folder] += 1
     for name, found in places.items():
-        assert list(found.values()) == [3], f"{name} lies in {dict(found)}"
+        assert list(found.values()) == [3], f"{name} is in {dict(found)}"
     letter_folders = {key.split("/")[1] for key in world.keys_of("dead_letters/")}
     assert not letter_folders & set(places), "a dead-lettered generation is nowhere else"
     assert letter_folders or world.ended == ["done"]

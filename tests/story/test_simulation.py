@@ -217,7 +217,7 @@ def check(world: Simulation) -> None:
         if world.ordered and world.keys_of(f"dead_letters/{name}/"):
             continue  # an order to requeue it died half-way: its letter is complete, and can be requeued again
         assert len(keys) == len(GROUP), f"{name}: {keys}"
-        assert len({key.split("/")[0] for key in keys}) == 1, f"{name} lies in two places: {keys}"
+        assert len({key.split("/")[0] for key in keys}) == 1, f"{name} is in two places: {keys}"
     archived = {key.removeprefix("archive/").split(".")[0] for key in world.keys_of("archive/")}
     lost = [name for name in world.appended if name not in documents.public.published and name not in archived]
     assert not lost, f"appends of the publisher are lost: {lost}"

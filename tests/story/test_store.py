@@ -69,7 +69,7 @@ def test_another_object_is_read_or_is_not_there() -> None:
     assert store.read_object("666/b.json") is None
 
 
-# --- what makes no sense ----------------------------------------------------------------------------------------------
+# --- invalid documents ----------------------------------------------------------------------------------------------
 
 
 UNREADABLE = [

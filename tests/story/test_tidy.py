@@ -306,7 +306,7 @@ def test_from_any_layout_tidying_up_comes_to_rest_with_every_file_and_each_whole
         staged = [folder for folder in homes(bucket, name) if folder != FOLDERS.archive]
         found = frozenset[str]().union(*(groups(keys(bucket), folder)[name] for folder in staged))
         if found >= set(WHOLE):
-            assert len(staged) == 1, f"{name} lies in {staged}"
+            assert len(staged) == 1, f"{name} is in {staged}"
         if name in plan_at_rest.archived:
             assert homes(bucket, name) == [FOLDERS.archive]
             assert groups(keys(bucket), FOLDERS.archive)[name] == frozenset(WHOLE)
