@@ -308,7 +308,7 @@ def test_nothing_of_one_machine_is_in_the_tree() -> None:
     "line",
     ["cd /" + "home/ann/retake", "see /" + "root/.config", "--find" + "-links=x", "https://pypi" + ".org/simple"],
 )
-def test_such_a_line_would_be_found(line: str) -> None:
+def test_a_line_that_names_one_machine_would_be_found(line: str) -> None:
     assert LEAKS.search(line)
 
 

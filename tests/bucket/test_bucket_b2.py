@@ -257,7 +257,7 @@ def test_files_of_other_programs_are_listed_if_their_names_are_keys(bucket: B2Bu
     assert [entry.key for entry in bucket.list("")] == ["folder/.bzEmpty", "x.json"]
 
 
-def test_a_copy_of_ours_that_a_person_makes_is_read(bucket: B2Bucket, program: Plain) -> None:
+def test_a_persons_copy_of_our_version_is_read(bucket: B2Bucket, program: Plain) -> None:
     """A copy keeps the marks of our version, but they belong to the other name."""
     for number in range(3):
         bucket.write("a", b"%d" % number, ANY)

@@ -65,7 +65,7 @@ def test_the_second_process_does_not_sign_in(processes: Processes) -> None:
     assert again.read("a")[0] == b"1"
 
 
-def test_the_file_is_its_owners_alone_and_has_no_key(processes: Processes, sandbox: B2Sandbox) -> None:
+def test_only_its_owner_can_read_the_file_which_has_no_key(processes: Processes, sandbox: B2Sandbox) -> None:
     previous = os.umask(0)
     try:
         processes.open().list("")

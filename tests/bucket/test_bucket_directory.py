@@ -93,7 +93,7 @@ def test_a_file_that_is_larger_than_the_memory_is_named(root: Path, bucket: Dire
     assert told.startswith(f"cannot read runs/a.json of file:{root}: it has {2**33} bytes")
 
 
-def test_a_file_in_the_place_of_the_folder_above_is_not_said_to_be_missing(tmp_path: Path) -> None:
+def test_a_file_in_the_place_of_the_folder_above_is_not_reported_as_missing(tmp_path: Path) -> None:
     (tmp_path / "disk").touch()
     with pytest.raises(StorageError, match="disk, where the bucket's folder should be, is not a folder"):
         DirectoryBucket(str(tmp_path / "disk/bucket")).read("a")

@@ -190,7 +190,7 @@ def probes_of_a_new_process(bucket: S3Bucket, proxy: Zoo) -> int:
     return sum("probe" in asked for asked in proxy.requests[before:])
 
 
-def test_later_processes_go_by_what_the_bucket_remembers(bucket: S3Bucket, proxy: Zoo) -> None:
+def test_later_processes_use_what_the_bucket_remembers(bucket: S3Bucket, proxy: Zoo) -> None:
     assert probes_of_a_new_process(bucket, proxy)
     assert not probes_of_a_new_process(bucket, proxy)
     assert conditions(bucket._client, bucket._place) == (True, True)

@@ -41,7 +41,7 @@ def test_the_other_runs_are_listed_and_shown(task_id: str) -> None:
         assert ask(show, world, run=it).document["task_id"] == it
 
 
-def test_where_no_run_can_be_read_none_is_said_to_be_missing() -> None:
+def test_where_no_run_can_be_read_none_is_reported_as_missing() -> None:
     world = World()
     world.tick()
     [run] = BucketLedger(world.bucket, world.clock).runs()

@@ -176,7 +176,7 @@ def test_a_run_of_a_channel_that_the_settings_have_no_more_can_be_cancelled_and_
     assert [it.status for it in runs.of_task(name)] == [RunStatus.CANCELLED, RunStatus.FAILED]
 
 
-def test_a_robots_run_is_not_retried_and_a_robot_at_work_is_not_said_to_stop(tmp_path: Path) -> None:
+def test_a_robots_run_is_not_retried_and_a_robot_at_work_is_not_reported_as_stopping(tmp_path: Path) -> None:
     world = on_sqlite("no generation", tmp_path)
     runs = ledger(world)
     of_robot = RobotRuns(runs, "NR.NSI.2", world.clock, owner="host-a:17", resumable_s=3600)

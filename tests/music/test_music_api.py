@@ -405,7 +405,7 @@ def test_one_of_twenty_at_once_acts(each_api: ApiWorld) -> None:
 # --- when something is away -----------------------------------------------------------------------------------------
 
 
-def test_a_store_that_is_away_is_said_to_be(api: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_is_away_is_reported_as_away(api: ApiWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object) -> None:
         raise StorageError("the store at postgresql://retake:secret@db.example/x is away")
 

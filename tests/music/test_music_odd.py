@@ -114,7 +114,7 @@ def test_the_row_is_named_once_in_the_log_and_to_whoever_asks_for_it(
         world.actions.get(1)
 
 
-def test_a_run_whose_last_number_is_none_is_named(worlds: Callable[[], World]) -> None:
+def test_a_run_whose_last_number_is_invalid_is_named(worlds: Callable[[], World]) -> None:
     world = worlds()
     run = world.database.ledger.find("music/1/1")
     assert run

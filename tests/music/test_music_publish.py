@@ -117,7 +117,7 @@ def test_after_as_many_resumes_as_may_be_it_fails_and_the_session_is_kept(rigs: 
 
 @pytest.mark.parametrize("fault", ["cut-midway", "cut-before", "cut-after", "503", "not-json"])
 @pytest.mark.parametrize("chunk", [1, 2, 3])
-def test_a_broken_chunk_is_asked_for_and_gone_on_with(rig: Rig, chunk: int, fault: str) -> None:
+def test_a_broken_chunk_is_queried_and_continued(rig: Rig, chunk: int, fault: str) -> None:
     tally = Tally(rig)
     rig.sandbox.order(f"upload.put#{chunk}={fault}")
     row = rig.begun("publish")

@@ -110,7 +110,7 @@ def test_a_call_that_hangs_is_abandoned_in_a_thread_that_keeps_nobody(hanging: C
     assert thread.daemon
 
 
-def test_what_is_said_in_the_log_is_said_as_by_the_caller() -> None:
+def test_what_is_logged_is_logged_as_by_the_caller() -> None:
     said: ContextVar[str] = ContextVar("said", default="nothing")
     said.set("the generation's id")
     assert within(LONG_S, said.get) == "the generation's id"
@@ -188,7 +188,7 @@ def test_a_policy_may_say_which_error_it_is_and_then_it_is_repeated(hanging: Cal
     assert not isinstance(seen[0], OutcomeUnknown)
 
 
-def test_a_breaker_hears_of_it(hanging: Callable[..., Hanging]) -> None:
+def test_a_breaker_is_notified(hanging: Callable[..., Hanging]) -> None:
     clock = FakeClock()
     breaker = Breaker("x", MemoryStateStore(), BreakerPolicy(failures=1), clock=clock, owner="test")
     guard(RetryPolicy(0, timeout_s=SOON_S), breaker=breaker).outcome(hanging())

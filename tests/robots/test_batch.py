@@ -180,7 +180,7 @@ def test_a_batch_that_is_rolled_back_does_not_keep_the_next_from_being_made() ->
     assert (figures.batches, figures.batches_rolled_back) == (2, 1)
 
 
-def test_rolling_back_is_tried_again_and_said_where_it_cannot_be_done() -> None:
+def test_rolling_back_is_retried_and_reported_if_it_fails() -> None:
     there = Catalogue()
     there.faults = {key: [INVALID] for key in "ab"}
     there.undoing = [TEMPORARY]

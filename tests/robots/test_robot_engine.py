@@ -130,7 +130,7 @@ def test_what_is_let_pass_passes_as_it_is(rules: dict[str, Any], value: Any, fin
     assert shop.sink.recorded == []
 
 
-def test_with_the_flag_the_nearest_value_takes_its_place_and_the_sink_is_told() -> None:
+def test_with_the_flag_the_nearest_value_replaces_it_and_the_sink_is_notified() -> None:
     """A value is corrected where the flag auto_correct is set."""
     shop = checker(auto_correct=True)
     result = measured(shop, 123)
@@ -192,7 +192,7 @@ def test_an_error_that_a_script_can_mend_is_mended_and_tried_again_a_minute_late
     ("mends", "expected"),
     [("ERR_BUSINESS_X", [Do.CORRECT, Do.DEFERRED_RETRY]), ("ERR_BUSINESS_OTHER", [Do.TICKET, Do.TELL])],
 )
-def test_an_error_without_actions_of_the_robots_own_goes_by_the_protocol_for_all(
+def test_an_error_without_actions_of_its_own_follows_the_protocol_for_all(
     clock: FakeClock, mends: str, expected: list[Do]
 ) -> None:
     robot, shop = correcting(POLICIES["NR.NSI.4"], lambda data: None, mends, clock)

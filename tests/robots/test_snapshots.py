@@ -163,7 +163,7 @@ def test_one_of_two_at_the_same_instant_is_taken(clock: FakeClock) -> None:
     assert other.restore() == "theirs"
 
 
-def test_so_many_are_kept_and_other_files_are_left_alone(bucket: Bucket, clock: FakeClock) -> None:
+def test_only_the_newest_are_kept_and_other_files_are_left_alone(bucket: Bucket, clock: FakeClock) -> None:
     replica = MemoryBucket()
     bucket.write("kpi/notes.txt", b"mine", ANY)
     bucket.write("kpi/old/20250101T000000.000000Z.json", b"{}", ANY)

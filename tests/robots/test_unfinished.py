@@ -220,7 +220,7 @@ def test_a_duplicate_of_a_creation_that_another_process_has_not_finished_stays_i
     assert finishing.there.log[-1] == "finish"
 
 
-def test_a_duplicate_of_an_earlier_request_of_ours_is_finished(finishing: Scene) -> None:
+def test_a_duplicate_of_our_own_earlier_request_is_finished(finishing: Scene) -> None:
     """Its answer was lost, and it was still under way when the lookup was made."""
 
     def find(key: str, data: Mapping[str, Any]) -> Item | None:

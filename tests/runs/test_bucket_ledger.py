@@ -382,7 +382,7 @@ def test_nothing_is_written_once_the_lease_is_lost(bucket: MemoryBucket, clock: 
     assert bucket.store.objects == before
 
 
-def test_whoever_changes_the_storys_runs_goes_by_the_storys_lease(bucket: MemoryBucket, clock: FakeClock) -> None:
+def test_whoever_changes_the_storys_runs_needs_the_storys_lease(bucket: MemoryBucket, clock: FakeClock) -> None:
     bucket.lease("story", "a tick")
     with pytest.raises(LeaseHeld, match="a tick"):
         BucketLedger(bucket, clock, lease_name="story").create_for_task("t", "t#1", actor="operator")

@@ -183,7 +183,7 @@ def test_two_recoveries_at_once_do_each_thing_once(connect: Connect, clock: Fake
         assert statuses(ledger, run) == ["queued", "running", "interrupted"]
 
 
-def test_a_run_that_was_taken_up_meanwhile_is_not_a_fault(clock: FakeClock) -> None:
+def test_a_run_that_was_resumed_meanwhile_is_not_a_fault(clock: FakeClock) -> None:
     """In between, its worker finishes it, or another recovery marks it."""
     store = MemoryStore(clock)
 

@@ -144,7 +144,7 @@ def test_a_new_run_of_a_task_has_repeats_of_its_own(world: World) -> None:
         world.clock.sleep(60)
 
 
-def test_where_the_other_side_said_how_long_the_wait_is_as_long(world: World) -> None:
+def test_the_wait_is_as_long_as_the_other_side_asked(world: World) -> None:
     run = world.queue()
     world.worker(raising(Refused(Code.RATE_LIMIT, "429", retry_after_s=90))).work_once()
     due = world.ledger.get(run.run_id).next_retry_at

@@ -88,14 +88,14 @@ def test_a_head_that_trickles_is_given_up(client: socket.socket) -> None:
     assert closed_while_sending(client, b"X: y\r\n")
 
 
-def test_so_is_the_head_of_the_next_request(client: socket.socket) -> None:
+def test_the_head_of_the_next_request_that_trickles_is_given_up(client: socket.socket) -> None:
     client.sendall(WHOLE)
     assert status(client) == b"404"
     client.sendall(WHOLE[:-2])
     assert closed_while_sending(client, b"X: y\r\n")
 
 
-def test_so_is_a_body_that_was_answered_before_it_ended(client: socket.socket) -> None:
+def test_a_body_that_was_answered_before_it_ended_is_given_up(client: socket.socket) -> None:
     client.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n\r\n")
     assert status(client) == b"404"
     assert closed_while_sending(client, b"x")

@@ -81,7 +81,7 @@ def test_the_commands_that_status_advises_are_accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_only_a_call_that_a_person_decides_on_is_said_to_be_held(name: str) -> None:
+def test_only_a_call_that_a_person_decides_on_is_reported_as_held(name: str) -> None:
     operations = operations_of(STATES[name]())
     [status] = statuses(operations, breaker_states(operations))
     told = f"{status.state.words}; {status.state.waiting}"

@@ -49,7 +49,7 @@ def test_the_next_attempt_asks_for_the_task_first_and_takes_its_new_link() -> No
     assert world.vendors.billed == {"create": 1}, "the upscale was not paid for again"
 
 
-def test_a_dead_letter_taken_up_days_later_gets_a_new_link_too() -> None:
+def test_a_dead_letter_resumed_days_later_gets_a_new_link_too() -> None:
     world = before("create", max_retries=0)
     world.bucket.delete(f"666/{ID}.png")
     tried = links_expire(world)

@@ -168,7 +168,7 @@ def test_failures_of_one_generation_do_not_count_before_it_ends() -> None:
 
 
 @pytest.mark.parametrize("orders", [Orders(resume=True), Orders(resolve="skip"), Orders(retake=ID)])
-def test_an_order_while_another_tick_is_at_work_is_told_not_to_be_done(orders: Orders) -> None:
+def test_an_order_while_another_tick_is_at_work_is_reported_as_not_done(orders: Orders) -> None:
     world = WatchedWorld()
     world.put(GEN, {"failed_in_a_row": 3})
     lease = world.bucket.lease("story", "host-a:17")

@@ -360,7 +360,7 @@ def test_nothing_is_paid_for_where_the_copy_of_the_mode_is_outdated_or_removed(a
 
 
 @pytest.mark.parametrize("state", ["no generation", "pictures next"])
-def test_a_dry_run_goes_by_the_mode_that_a_tick_reads_before_it_pays(state: str) -> None:
+def test_a_dry_run_uses_the_mode_that_a_tick_reads_before_it_pays(state: str) -> None:
     world = WatchedWorld(bucket=STATES[state]().bucket)
     world.put("mode/state.json", {"hand": {"mode": MINIMAL, "why": "", "since": "2026-01-01T00:00:00Z"}})
     world.watch.begin(send=False)

@@ -143,7 +143,7 @@ def file(tmp_path: Path) -> LookFile:
     return found
 
 
-def test_the_file_is_its_users_alone(file: LookFile, tmp_path: Path) -> None:
+def test_only_its_user_can_read_the_file(file: LookFile, tmp_path: Path) -> None:
     assert fields(file.read()) == fields(look())
     path = Path(file.path)
     assert path.parent == tmp_path / ".cache" / "retake"

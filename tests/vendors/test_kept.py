@@ -61,14 +61,14 @@ def ask(kept: KeptConnections, vendor: Vendor, *, timeout_s: float = 60.0, limit
     return kept.exchange("GET", f"{vendor.url}/task/1", {"X-API-Key": "k"}, timeout_s, limit)
 
 
-def test_many_questions_go_by_one_connection(kept: KeptConnections) -> None:
+def test_many_questions_share_one_connection(kept: KeptConnections) -> None:
     with closing(Vendor(answering(OK))) as vendor:
         assert kept.reaches(vendor.url)
         assert {ask(kept, vendor).body for _ in range(20)} == {b'{"ok":true}'}
         assert (vendor.connections, vendor.questions) == (1, 20)
 
 
-def test_the_polls_of_all_channels_go_by_one_connection(kept: KeptConnections) -> None:
+def test_the_polls_of_all_channels_share_one_connection(kept: KeptConnections) -> None:
     body = b'{"task_id": "t", "status": "PENDING"}'
     with closing(Vendor(answering(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)))) as vendor:
         settings = sandboxed(Settings(), vendor.url)

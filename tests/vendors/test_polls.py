@@ -60,7 +60,7 @@ def test_a_fault_is_reported_as_by_requests(fault: str, vendor: ScriptedVendor) 
     }
 
 
-def test_so_is_a_connection_that_is_not_made() -> None:
+def test_a_connection_that_is_not_made_is_reported_as_by_requests() -> None:
     for url in (closed_port(), "http://vendor.invalid/x"):
         assert came("polls", url) == came("requests", url)
 
@@ -81,7 +81,7 @@ def test_an_address_that_is_not_plain_is_left_to_requests(url: str) -> None:
     assert not polls.can_ask(url, {})
 
 
-def test_so_is_what_needs_a_proxy_or_a_query(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_needs_a_proxy_or_a_query_is_left_to_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HTTPS_PROXY", raising=False)
     monkeypatch.delenv("https_proxy", raising=False)
     assert polls.can_ask("https://x.example/a", {"json": {}})

@@ -202,7 +202,7 @@ def test_an_invalid_list_is_a_bad_answer(vendor: ScriptedVendor, body: str) -> N
     assert caught.value.code is Code.BAD_ANSWER
 
 
-def test_settings_that_cannot_work_are_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_that_cannot_work_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SettingsError, match="multiple of 262144"):
         YouTube(KEYS, timeout_s=1, chunk_bytes=1000)
     with pytest.raises(SettingsError, match="YOUTUBE_REFRESH_TOKEN") as caught:

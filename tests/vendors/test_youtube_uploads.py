@@ -46,7 +46,7 @@ BROKEN = ("500", "503-html", "408", "cut-before", "cut-after", "cut-midway", "ha
 
 @pytest.mark.parametrize("chunk", range(1, CHUNKS + 1))
 @pytest.mark.parametrize("fault", BROKEN)
-def test_a_broken_chunk_is_taken_up_where_the_session_is(site: Site, fault: str, chunk: int) -> None:
+def test_a_broken_chunk_is_resumed_where_the_session_is(site: Site, fault: str, chunk: int) -> None:
     site.order(f"upload.put#{chunk}={fault}")
     video_id = client(site.sandbox, patience(fault)).upload(DETAILS, Video(), Hooks())
     assert [video["id"] for video in site.made] == [video_id]
@@ -75,7 +75,7 @@ def test_the_video_of_a_last_answer_that_is_lost_is_named_by_the_session(site: S
     assert site.asked()[-1] == "upload.ask"
 
 
-def test_an_upload_that_goes_nowhere_ends_and_can_be_taken_up_later(site: Site) -> None:
+def test_an_upload_without_progress_ends_and_can_be_resumed_later(site: Site) -> None:
     site.order("upload.put#2=cut-midway")
     site.order("upload.put#3-99=503")
     hooks, waits = Hooks(), []
@@ -127,7 +127,7 @@ def test_an_unfinished_session_goes_on_where_it_was(site: Site) -> None:
 
 @pytest.mark.parametrize("status", ["404", "410", "404-html"])
 @pytest.mark.parametrize("kind", ["upload.ask", "upload.put"])
-def test_a_session_that_is_gone_is_said_to_be(site: Site, kind: str, status: str) -> None:
+def test_a_session_that_is_gone_is_reported_as_gone(site: Site, kind: str, status: str) -> None:
     hooks = Hooks("check#2")
     with pytest.raises(InterruptedError):
         client(site.sandbox).upload(DETAILS, Video(), hooks)

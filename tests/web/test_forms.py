@@ -181,7 +181,7 @@ def test_nonsense_is_reported_and_never_a_bug() -> None:
     ],
     ids=str,
 )
-def test_the_browser_is_sent_back_to_a_page_of_ours_alone(given: dict[str, str], wanted: str) -> None:
+def test_the_browser_is_sent_back_only_to_our_own_pages(given: dict[str, str], wanted: str) -> None:
     with dashboard(STATES["pictures failed"]()) as site:
         headers = {"Referer": given.pop("referer").format(url=site.url)} if "referer" in given else {}
         answer = site.press("retry", headers, id=ID, **given)
