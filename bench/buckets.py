@@ -84,9 +84,9 @@ def laid_out(folder: Path, vendors: Sandbox) -> dict[str, Path]:
 
 def speed_table(rows: Sequence[Sequence[str]]) -> str:
     title = (
-        "Idle ticks in one process, one after the other, the lease taken and given back in each; and the calls that "
-        "they make of their store, made by the bare client: system calls, b2sdk, botocore. The stand-ins run in "
-        f"processes of their own. Medians of {ROUNDS} rounds, in turn."
+        "Idle ticks in one process, one after the other, each of which takes and releases the lease; the reference is "
+        "the same calls to the store by the bare client: system calls, b2sdk, botocore. The stand-ins run in processes "
+        f"of their own. Interleaved, medians of {ROUNDS} rounds."
     )
     head = ("bucket", "calls a tick", "ticks/s", "bare/s", "ticks/s ÷ bare", "CPU ms a tick", "× bare CPU")
     return markdown(title, head, rows)
@@ -166,8 +166,8 @@ class NoScripts:
 
 def requests_table(asked: Mapping[str, Asked]) -> str:
     title = (
-        "What a tick asks of its store: operations on a directory, requests to the stand-ins. Whole ticks as cron "
-        "starts them; the busy one polls a task. One that rests asks nothing of a directory."
+        "Calls to the store per tick: operations on a directory, requests to the stand-ins. Whole ticks as cron starts "
+        "them; the busy one polls a task. A resting tick makes none on a directory."
     )
     rows = []
     for kind, (idle, busy, resting) in asked.items():
@@ -237,9 +237,9 @@ def keys(store: Store) -> Iterator[None]:
 
 def price_table(asked: Asked) -> str:
     title = (
-        f"What B2 charges for a tick a minute, {DAYS} days long, by its price list: calls of class A are free, and so "
+        f"What B2 charges for a tick a minute during {DAYS} days, by its price list: calls of class A are free, and so "
         f"are the first {FREE_A_DAY} a day of class B and of class C. Without STORAGE.keep_authorization each process "
-        "signs in: two calls of class C more, or one with a key for this bucket alone."
+        "signs in, which takes two more calls of class C, or one with a key that is restricted to this bucket."
     )
     head = ("every tick", *(f"class {name}" for name in DOLLARS), "US$ a month")
     ticks = (("resting", asked.resting), ("idle", asked.idle), ("busy", asked.busy))

@@ -33,9 +33,9 @@ def waiting_table(folder: Path, channels: tuple[int, ...]) -> str:
         with Sandbox(pace=Pace(0, 0, 0), quick=True) as sandbox:
             rows.append(measure(folder / str(number), number, sandbox))
     title = (
-        f"A tick over channels that all wait for a vendor answering in {ANSWER_S * 1000:.0f} ms, {CONCURRENCY} at a "
-        "time, as a whole process, once two ticks have seen them; and the same polls by the bare client in as many "
-        "threads. The first of the two puts each channel on the ledger."
+        "A tick, as a whole process, over channels that all wait for a vendor that answers in "
+        f"{ANSWER_S * 1000:.0f} ms, {CONCURRENCY} at a time, after two earlier ticks; the reference is the same polls "
+        "by the bare client in as many threads. The first tick of all puts each channel on the ledger."
     )
     times = ("polls alone s", "tick s", "× polls alone", "CPU s", "CPU ms a channel")
     head = ("channels", *times, "peak MB", "of the first tick")
@@ -79,9 +79,8 @@ def settings_file(folder: Path, names: list[str]) -> str:
 
 def far_table(folder: Path, channels: tuple[int, ...] = (100, 1000), waiting_channels: int = 100) -> str:
     title = (
-        "What a tick over channels asks of B2 once two ticks have seen them, besides their polls, and what a tick a "
-        f"minute costs in {DAYS} days. The price of looking at all of them again every WORKFLOW.full_look_minutes "
-        "comes on top."
+        "Requests to B2 of a tick over channels after two earlier ticks, without the polls, and the price of a tick a "
+        f"minute during {DAYS} days. Looking at all channels again every WORKFLOW.full_look_minutes costs extra."
     )
     rows = []
     with server("b2") as store, Sandbox(pace=Pace(0, 0, 0), quick=True) as vendors:

@@ -16,9 +16,9 @@ RUNS = 5
 
 def far_table(folder: Path) -> str:
     title = (
-        f"Whole ticks where each request to the bucket takes {DELAY_S * 1000:.0f} ms, as cron starts them; the busy "
-        f"one polls a task, which is answered at once. Medians of {RUNS}. Beside them what the requests would take "
-        "one after the other, and what the same tick takes where they take no time."
+        f"Whole ticks, as cron starts them, if each request to the bucket takes {DELAY_S * 1000:.0f} ms; the busy one "
+        f"polls a task, which is answered immediately. Medians of {RUNS}. The references are the requests one after "
+        "the other, and the same tick if they take no time."
     )
     rows = []
     with Sandbox(pace=Pace(0, 0, 0), quick=True) as vendors:

@@ -42,11 +42,11 @@ def generations_table(folder: Path) -> str:
     first = measure(folder / "first", (folder / "first" / f"bucket-{n}" for n in count()))
     steady = measure(folder / "steady", steady_bucket(folder / "steady" / "bucket"))
     title = (
-        "Whole generations, one after the other in one process, on a directory, by vendors that answer at once: a tick "
-        "each, every step on the disk before the next. Beside it bare durable writes of 1 kB in the same file system "
-        "(temp file, write, fsync, rename, fsync of the folder). Durable writes are all that a generation writes, "
-        "copies, deletes and moves; into an empty bucket two of them are the first figures, in kpi/; "
-        f"the last column counts but {STEPS}, one a step, as the least that it could do with."
+        "Whole generations in a directory, one after the other in one process, with vendors that answer immediately: "
+        "one tick each, every step on the disk before the next. The reference is bare durable writes of 1 kB in the "
+        "same file system (temp file, write, fsync, rename, fsync of the folder). Durable writes include copies, "
+        "deletes and moves; in an empty bucket two of them are the first figures in kpi/. The last column counts only "
+        f"{STEPS}, one per step, as the minimum."
     )
     head = (
         "generation",

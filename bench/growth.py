@@ -47,10 +47,9 @@ def growth_table(folder: Path) -> str:
             (f"{size:,}", str(made), str(idled), f"{idle.cpu_s:.3f}", f"{idle.cpu_s / bare.cpu_s:.1f}", *seconds)
         )
     title = (
-        "What grows with what was left behind, in a directory: so many groups in the archive, as many dead letters, "
-        f"and as many records in spend/, spread over {DAYS} days. Operations on the bucket, and CPU seconds of whole "
-        f"processes (× bare Python of the same run), medians of {REPEATS}; the first looks count what is there, and "
-        "are not among these."
+        "Growth in a directory with the number of archived groups, dead letters and records in spend/ (as many of "
+        f"each, spread over {DAYS} days): operations on the bucket, and CPU seconds of whole processes (× bare Python "
+        f"in the same run), medians of {REPEATS}. The first commands, which count everything, are left out."
     )
     return markdown(title, HEAD, rows)
 

@@ -66,9 +66,9 @@ def images_table(folder: Path) -> str:
                 )
             )
     title = (
-        f"Image jobs from POST to result: {JOBS} by each of so many clients, with as many workers and servers of "
-        f"ComfyUI (stand-ins; {PACE_S:g} s an execution, {SIZE} × {SIZE} pixels), and as many bare loops of the same "
-        "calls (ComfyUI's too), in processes of their own. One API, a bucket in a directory."
+        f"Image jobs from POST to result: {JOBS} per client, with as many clients and stand-ins for ComfyUI "
+        f"({PACE_S:g} s per execution, {SIZE} × {SIZE} pixels) as workers; the reference is as many bare loops of the "
+        "same calls, including ComfyUI's, in processes of their own. One API, a bucket in a directory."
     )
     head = ("workers", "jobs/s", "bare", "÷ bare", "p50", "bare", "p99", "bare")
     return markdown(title, head, rows)

@@ -56,9 +56,9 @@ def servers(folder: Path) -> Iterator[dict[str, list[str]]]:
 
 def speed_table(rows: Sequence[Sequence[str]]) -> str:
     title = (
-        "Transitions of runs on a ledger, each with its event and each on the disk before the next begins, by one "
-        "client; and the same statements with the same values, recorded from a ledger, by the bare driver: sqlite3, "
-        f"psycopg. Medians of {ROUNDS} rounds of {2 * RUNS_PER_ROUND}, in turn."
+        "Transitions of runs on a ledger by one client, each with its event, and each on the disk before the next "
+        "begins; the reference is the same statements with the same values, recorded from a ledger, by the bare "
+        f"driver: sqlite3, psycopg. Interleaved, medians of {ROUNDS} rounds of {2 * RUNS_PER_ROUND}."
     )
     return markdown(title, ("ledger", "statements each", "transitions/s", "bare/s", "÷ bare"), rows)
 
@@ -157,8 +157,8 @@ def replay(url: str, recorded: Sequence[Execution]) -> Callable[[], None]:
 
 def growth_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     title = (
-        "What one operation takes on a ledger with so many runs in it, in milliseconds: a transition, a claim, a list "
-        f"of the 50 that changed last, the counts by state. Medians of {SAMPLES}."
+        "Milliseconds of one operation by the number of runs on the ledger: a transition, a claim, a list of the 50 "
+        f"runs that changed last, the counts by state. Medians of {SAMPLES}."
     )
     heads = [head for name in names for head in (f"{name}: move", "claim", "list", "counts")]
     return markdown(title, ("runs", *heads), rows)

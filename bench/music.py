@@ -34,8 +34,9 @@ def music_table(folder: Path) -> str:
                 for key, what in (("show", "GET /{id}, with its 6 attempts"), ("retry", "POST /{id}/retry, refused"))
             ]
     title = (
-        f"The music API with {PIPELINES:,} pipelines, asked over {CONNECTIONS} connections by a process of its own; "
-        f"and a bare FastAPI route (`def`, a dict of two keys) in the same server. Medians of {ROUNDS} rounds, in turn."
+        f"The music API with {PIPELINES:,} pipelines, called over {CONNECTIONS} connections by a separate process; the "
+        "reference is a bare FastAPI route (`def`, a dict of two keys) in the same server. Interleaved, medians of "
+        f"{ROUNDS} rounds."
     )
     return markdown(title, ("requests/s", "music", "bare", "÷ bare"), rows)
 

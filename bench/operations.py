@@ -33,7 +33,7 @@ def operations_table(folder: Path) -> str:
             "whole generation in one tick": count_operations(folder / "new", settings),
             "busy tick (a task is polled)": count_operations(folder / "busy", settings),
         }
-    title = "Operations on the bucket, the manager's and its script's together."
+    title = "Operations on the bucket, by the manager and its script together."
     cells = [(name, *(str(counts[kind]) for kind in KINDS)) for name, counts in rows.items()]
     return markdown(title, ("tick", *KINDS), cells)
 

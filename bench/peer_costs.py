@@ -32,9 +32,9 @@ def peers_table(folder: Path) -> str:
         commands = {**own_commands(folder), **(peer_commands(stack, folder) if installed() else {})}
         rounds = [{name: cost(*command, runs=1).cpu_s for name, command in commands.items()} for _ in range(ROUNDS)]
     title = (
-        "Beside other systems, whole processes, CPU seconds as a multiple of `python3 -c pass` in the same round: one "
-        "that finds nothing to do, and one that does six steps, the result of each on record before the next begins. "
-        f"Medians of {ROUNDS} rounds, in turn. What servers spend does not count."
+        "Compared with other systems: CPU seconds of whole processes as a multiple of `python3 -c pass` in the same "
+        "round. One process finds nothing to do; the other does six steps, and records the result of each before the "
+        f"next begins. Interleaved, medians of {ROUNDS} rounds. CPU time of servers does not count."
     )
     systems = ["a tick of the story, directory", "Retake's worker, SQLite", *PEERS.values()]
     rows = [(name, multiple(rounds, name, "idle"), multiple(rounds, name, "steps")) for name in systems]

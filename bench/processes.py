@@ -39,8 +39,8 @@ def processes_table(folder: Path) -> str:
         }
         rounds = [{name: cost(*it, runs=1) for name, it in commands.items()} for _ in range(RUNS)]
     title = (
-        f"Whole processes, medians of {RUNS} rounds, in turn; each ratio is to bare Python in the same round. The busy "
-        "tick polls a task in flight: the manager, and the script as its fork."
+        f"Whole processes, interleaved, medians of {RUNS} rounds; each ratio is to bare Python in the same round. The "
+        "busy tick polls a task in flight; it includes the forked script."
     )
     head = ("process", "CPU s", "× bare Python", "wall s", "peak MB")
     return markdown(title, head, [(name, *compared(name, rounds)) for name in commands])
