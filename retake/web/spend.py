@@ -1,6 +1,6 @@
 """The page of spend by day, step and generation, and of what is left of the cap."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date, timedelta
 from typing import Annotated, Any
 
@@ -56,11 +56,16 @@ def spend_view(document: Mapping[str, Any], days: int, generations: int) -> dict
         "by_step": document["by_step"][:MAX_ROWS],
         "by_generation": document["by_generation"][:MAX_ROWS],
         "more": max(0, generations - MAX_ROWS),
-        "pipelines": [it for it in today["pipelines"] if it["settled_usd"] or it["reserved_usd"] or "pipeline" in it][
-            :MAX_ROWS
-        ],
+        "pipelines": [*_pipelines(today)][:MAX_ROWS],
         "doubtful": bool(document["total"]["unsure_calls"]),
     }
+
+
+def _pipelines(today: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the pipelines that have spent something, and those with a book of their own, each with a label."""
+    for it in today["pipelines"]:
+        if it["settled_usd"] or it["reserved_usd"] or "pipeline" in it:
+            yield {**it, "label": it["channel"] or it.get("pipeline") or "story"}
 
 
 def _days(first: str, last: str) -> list[str]:

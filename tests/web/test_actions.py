@@ -405,3 +405,17 @@ def test_pipelines_of_music_are_acted_on_beside_the_story(tmp_path: Path) -> Non
             assert site.program.get("/media/music/music-1.png").status_code == 404
     finally:
         rows.database.close()
+
+
+def test_the_spend_of_the_story_is_shown_beside_that_of_music(tmp_path: Path) -> None:
+    rows = Rows(f"sqlite:{tmp_path}/music.db", daily_cap_usd=5.0)
+    rows.create("one")
+    world = STATES["pictures failed"]()
+    world.put(f"caps/{world.clock.now():%Y-%m-%d}.json", {"pipelines": {"story": {"settled_usd": 0.1}}})
+    try:
+        with serving(world.bucket, world.settings, world.clock, music=rows.settings) as site:
+            page = site.browser.get("/spend")
+    finally:
+        rows.database.close()
+    assert page.status_code == 200
+    assert [it in page.text for it in ('<th scope="row">story</th>', '<th scope="row">music</th>')] == [True, True]
