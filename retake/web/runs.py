@@ -190,14 +190,16 @@ def _call_view(call: Call) -> dict[str, Any]:
 
 
 def _media(past: History) -> dict[str, str]:
-    """Return the addresses of the picture and the video, and their topic; {} if there are none."""
+    """Return the addresses of the picture and the video, "" for the one that is missing, and their topic; {} if there
+    are none."""
     names = {entry.key.rpartition("/")[2] for entry in past.evidence.files}
     item = past.found.item_id
     there = [suffix for suffix in ("png", "mp4") if f"{item}.{suffix}" in names]
     if not there:
         return {}
     address = f"/media/{quote(past.found.pipeline.channel or '-', safe='')}/{quote(item, safe='')}"
-    return {**{suffix: f"{address}.{suffix}" for suffix in there}, "topic": _topic(past) or f"the picture of {item}"}
+    addresses = {suffix: f"{address}.{suffix}" if suffix in there else "" for suffix in ("png", "mp4")}
+    return {**addresses, "topic": _topic(past) or f"the picture of {item}"}
 
 
 def _topic(past: History) -> str:

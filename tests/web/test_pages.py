@@ -168,6 +168,16 @@ def test_the_page_of_a_run_tells_all_that_happened(board: Board) -> None:
     assert "controls" in video
 
 
+@pytest.mark.parametrize(("suffix", "tag", "other"), [("png", "img", "video"), ("mp4", "video", "img")])
+def test_the_page_of_a_run_whose_picture_or_video_alone_is_there_shows_that(suffix: str, tag: str, other: str) -> None:
+    world = busy_world()
+    world.put(f"666/20260101-0003.{suffix}", b"media")
+    with Board(world).serving() as board:
+        page = Elements(board.page("/runs/20260101-0003").text)
+    assert [it["src"] for it in page.of(tag)] == [f"/media/-/20260101-0003.{suffix}"]
+    assert [*page.of(other)] == []
+
+
 def test_buttons_are_those_that_make_sense(board: Board) -> None:
     assert buttons(board.page("/runs/20260101-0000").text) == set()
     assert buttons(board.page("/runs/20260101-0002").text) == set(), "another generation is under way"
