@@ -17,7 +17,8 @@ from retake.music.settings import MUSIC_KEYS, load_music_settings
 from retake.music.settings import SECTIONS as MUSIC_SECTIONS
 from retake.settings.reader import ENVIRONMENT
 from retake.settings.schema import Field, PictureSize
-from retake.story.settings import CHANNELS, SECTIONS, load_settings
+from retake.settings.shared import TOP_LEVEL
+from retake.story.settings import SECTIONS, load_settings
 from retake.web.settings import ENVIRONMENT as WEB_ENVIRONMENT
 from retake.web.settings import SECTIONS as WEB_SECTIONS
 from retake.web.settings import load_web_settings
@@ -52,9 +53,10 @@ def test_a_row_gives_the_default_the_range_and_the_meaning(key: str, declared: F
     assert meaning.startswith(f"{declared.meaning}.")
 
 
-def test_the_list_beside_the_sections_has_its_row_too() -> None:
-    default, allowed, _ = ROWS["CHANNELS"]
-    assert (default, allowed) == ("`[]`", CHANNELS.rule.allowed)
+@pytest.mark.parametrize(("name", "written_default"), [("CHANNELS", "`[]`"), ("PIPELINES", "`{}`")])
+def test_the_settings_beside_the_sections_have_their_rows_too(name: str, written_default: str) -> None:
+    default, allowed, _ = ROWS[name]
+    assert (default, allowed) == (written_default, TOP_LEVEL[name].rule.allowed)
 
 
 def test_settings_stand_under_the_heading_of_their_section() -> None:
@@ -69,7 +71,8 @@ def test_settings_stand_under_the_heading_of_their_section() -> None:
 def test_the_page_has_every_variable_and_no_other() -> None:
     keys = {"` or `".join(variables): f"{purpose}." for variables, purpose in KEYS.values()}
     keys |= {name: f"{purpose}." for name, purpose in MUSIC_KEYS.values() if name not in keys}
-    told = {name: cells[0] for name, cells in ROWS.items() if "." not in name and name not in ("NO_COLOR", "CHANNELS")}
+    others = ("NO_COLOR", *TOP_LEVEL)
+    told = {name: cells[0] for name, cells in ROWS.items() if "." not in name and name not in others}
     assert set(told) == set(ENVIRONMENT) | set(IMAGES_ENVIRONMENT) | set(WEB_ENVIRONMENT) | set(keys)
     for name, meaning in (ENVIRONMENT | IMAGES_ENVIRONMENT | WEB_ENVIRONMENT | keys).items():
         assert told[name].startswith(meaning.removesuffix("."))

@@ -28,7 +28,8 @@ ROOT = Path(__file__).parent.parent
 [BACKEND] = map(Requirement, tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"])
 HEAVY = ("ast", "click", "dataclasses", "inspect", "pythonjsonlogger", "rich", "requests", "uuid", "PIL")
 OURS = ("retake.bucket.scanning", "retake.console", "retake.sandbox")
-"""Libraries that no idle tick may load."""
+"""What no idle tick may load."""
+OWN_PIPELINE = ROOT / "tests" / "own_poems.py"
 BUILT_FROM = ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "docs", "examples", "retake")
 
 
@@ -214,3 +215,16 @@ def test_an_idle_tick_loads_what_that_of_a_checkout_loads(command: Path, idle: P
     assert installed - {"retake.__main__"} == loaded(sys.executable, ROOT / "b2_storage_manager.py")
     of_logging = run(sys.executable, "-c", "import logging, sys; print(*sys.modules)", cwd=idle).stdout.split()
     assert [name for name in installed if name.startswith((*HEAVY, *OURS)) and name not in of_logging] == []
+
+
+def test_a_pipeline_of_ones_own_is_found_beside_the_settings_by_the_console_and_imported_by_no_tick(
+    command: Path, idle: Path
+) -> None:
+    settings = json.loads((idle / "config/config.json").read_text())
+    (idle / "config/config.json").write_text(json.dumps({**settings, "PIPELINES": {"poems": "poems:Poems"}}))
+    (idle / "poems.py").write_text(f"{OWN_PIPELINE.read_text()}\nopen('imported', 'w').close()\n")
+    tick = run(command, "tick", cwd=idle)
+    assert (tick.returncode, "nothing to do" in tick.stderr, (idle / "imported").exists()) == (0, True, False)
+    told = run(command, "status", "--channel", "poems", cwd=idle)
+    assert (told.returncode, told.stdout.splitlines()[0]) == (0, "poems: poem-1: rhyming"), told.stderr
+    assert (idle / "imported").exists()

@@ -10,16 +10,13 @@ from retake.clock import Clock, SystemClock
 from retake.errors import SettingsError
 from retake.keys import Keys
 from retake.operations.events import OPERATOR
-from retake.operations.pipelines import Operations
+from retake.operations.pipelines import MUSIC, Operations
 from retake.operations.port import OperatedPipeline
 from retake.story.operations import open_operations
 from retake.story.settings import CHANNEL_VARIABLE, SANDBOX_VARIABLE, Settings, part_of, settings_and_keys
 
 if TYPE_CHECKING:
     from retake.music.settings import MusicSettings
-
-MUSIC = "music"
-"""The name of the music pipelines for `--channel`. None of the CHANNELS can have it."""
 
 MUSIC_DATABASE = "music/music.sqlite3"
 """The database of the music pipelines, unless a section MUSIC in the settings names another one."""
@@ -83,24 +80,40 @@ class CommandContext:
         """Whether the command is about the music pipelines only."""
         return self.channel == MUSIC
 
+    @property
+    def without_story(self) -> bool:
+        """Whether the command is about music only, or about one of the PIPELINES."""
+        return self.music_alone or self.channel in self.settings.pipelines
+
     @cached_property
     def operations(self) -> Operations:
         """The pipeline that `--channel` names. Without it, those of all CHANNELS (or the only one if there are none),
-        and that of music if it is in use."""
-        named, alone = self.channel is not None, self.music_alone
+        that of music if it is in use, and the PIPELINES."""
+        named, alone = self.channel is not None, self.without_story
         channel = None if alone else self.channel
         story = open_operations(
             self.settings, self.clock, channel=channel, named=named, bucket=self._given[0], actor=self._actor
         )
-        if alone and not self.music_in_use:
+        if self.music_alone and not self.music_in_use:
             raise SettingsError("music is named as the channel, but the settings have no section MUSIC: docs/music.md")
-        if (named and not alone) or not self.music_in_use:
-            return story
-        from retake.music.operations import MusicOperations, with_music
+        return story if named and not alone else self._joined(story)
 
-        music: list[OperatedPipeline] = [MusicOperations(self.music, story.bucket, self.clock)]
-        pipelines = music if alone else [*story.pipelines, *music]
-        return story.of(pipelines, terms=with_music(story.terms, self.music), named=named)
+    def _joined(self, story: Operations) -> Operations:
+        """Return the operations on everything that is not a story too, or, if that is named, on it alone."""
+        pipelines: list[OperatedPipeline] = [] if self.without_story else [*story.pipelines]
+        terms, named = story.terms, self.channel is not None
+        if self.music_in_use and self.channel in (None, MUSIC):
+            from retake.music.operations import MusicOperations, with_music
+
+            pipelines.append(MusicOperations(self.music, story.bucket, self.clock))
+            terms = with_music(terms, self.music)
+        if own := {name: it for name, it in self.settings.pipelines.items() if self.channel in (None, name)}:
+            from retake.operations.loader import load_pipelines, with_own_ledgers
+
+            loaded = load_pipelines(own, story.bucket, self.clock, alone=named)
+            pipelines += loaded
+            terms = with_own_ledgers(terms, loaded)
+        return story.of(pipelines, terms=terms, named=named)
 
     @property
     def bucket(self) -> Bucket:

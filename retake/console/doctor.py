@@ -7,7 +7,7 @@ import click
 
 from retake.clock import stamp
 from retake.console.answer import Answer, Block, Cell, Heading, Sentence, Table, Tone
-from retake.console.command_context import MUSIC, CommandContext
+from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.errors import RetakeError, SettingsError
 from retake.exit_codes import ExitCode
@@ -15,7 +15,8 @@ from retake.keys import KEYS
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.finding import Finding, Verdict, of_error, ok, warn
 from retake.operations.host_checks import alert_checks, disk_checks, key_checks, settings_checks
-from retake.operations.pipelines import Operations
+from retake.operations.loader import PipelineNotLoaded
+from retake.operations.pipelines import MUSIC, Operations
 from retake.operations.store_checks import (
     bucket_checks,
     day_check,
@@ -55,7 +56,7 @@ def examine(context: CommandContext, *, offline: bool, test_request: bool) -> It
     except SettingsError as error:
         yield of_error("settings", error)
         return
-    story = not context.music_alone
+    story = not context.without_story
     yield from settings_checks(settings.source, settings.warnings)
     if story:
         yield from key_checks(keys, context.environ, SANDBOX_VARIABLE)
@@ -109,6 +110,9 @@ def _store_findings(context: CommandContext) -> Iterator[Finding]:
     """Check the bucket, and what is in it and on the ledger. If the bucket does not answer, nothing else is checked."""
     try:
         operations = context.operations
+    except PipelineNotLoaded as error:
+        yield of_error("pipelines", error)
+        return
     except RetakeError as error:
         yield of_error("bucket", error)
         return

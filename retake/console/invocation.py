@@ -63,7 +63,7 @@ def command_of(
 
 _WITH_JSON = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")
 _WITH_CHANNEL = click.option(
-    "--channel", metavar="NAME", callback=not_empty, help="Only this one of the CHANNELS, or music."
+    "--channel", metavar="NAME", callback=not_empty, help="Only this one of the CHANNELS or PIPELINES, or music."
 )
 
 

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from retake.console.answer import Answer, Block, Cell, Facts, Heading, Raw, Sentence, Table, Tone, done_lines
-from retake.console.command_context import MUSIC, CommandContext
+from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.foreign_text import json_lines
+from retake.operations.pipelines import MUSIC
 from retake.operations.port import Refusal
 from retake.operations.words import ago, code_of, moment, one_line, span, usd
 from retake.plural import count

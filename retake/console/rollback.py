@@ -8,6 +8,10 @@ from retake.console.command_context import CommandContext
 from retake.console.invocation import console_command
 from retake.operations.orders import carry_out, plan_order, target
 from retake.operations.port import Refusal, Verb
+from retake.option_values import not_empty
+
+STEPS = ("content", "imagine", "upscale", "runway")
+"""The steps of a story. Those of one of the PIPELINES only that pipeline knows."""
 
 
 @console_command("rollback")
@@ -16,7 +20,8 @@ from retake.operations.port import Refusal, Verb
     "--to",
     "step",
     required=True,
-    type=click.Choice(["content", "imagine", "upscale", "runway"]),
+    metavar=f"[{'|'.join(STEPS)}]",
+    callback=not_empty,
     help="The step to repeat.",
 )
 @consent.option
@@ -27,6 +32,9 @@ def command(context: CommandContext, run: str, step: str, yes: bool) -> Answer:
     What STEP and later steps made is kept in a folder of dead_letters/. What was paid for it stays on record, and is
     paid again. Without --yes, only what would be given up is shown, and nothing is changed.
     """
+    if step not in STEPS and not context.settings.pipelines:
+        named = ", ".join(map(repr, STEPS))
+        raise click.BadParameter(f"{step!r} is not one of {named}.", click.get_current_context(), param_hint="'--to'")
     meant = target(context.operations, run)
     plan = plan_order(meant, Verb.ROLLBACK, step)
     if not yes:

@@ -20,7 +20,16 @@ from retake.settings.schema import (
     several,
     whole,
 )
-from retake.settings.shared import CHANNELS, OF_MUSIC, OF_STORY, OF_WEB, OLDER_KEYS, SHARED, StorageSettings, Workflow
+from retake.settings.shared import (
+    OF_MUSIC,
+    OF_STORY,
+    OF_WEB,
+    OLDER_KEYS,
+    SHARED,
+    TOP_LEVEL,
+    StorageSettings,
+    Workflow,
+)
 
 _USER = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
@@ -159,7 +168,7 @@ def load_images_settings(environ: Mapping[str, str], needed: tuple[str, ...] = (
     `needed` are the variables of ENVIRONMENT that the caller requires. Raises SettingsError with every fault, one per
     line, without passwords or keys.
     """
-    file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, _OTHERS)
+    file = read_settings(environ, SECTIONS, TOP_LEVEL, OLDER_KEYS, _OTHERS)
     faults: list[str] = []
     given = {name: environ.get(name, "").strip() for name in ENVIRONMENT}
     faults += [f"{name} is not set: {ENVIRONMENT[name]}" for name in needed if not given[name]]

@@ -24,12 +24,12 @@ from retake.settings.schema import (
     whole,
 )
 from retake.settings.shared import (
-    CHANNELS,
     OF_IMAGES,
     OF_STORY,
     OF_WEB,
     OLDER_KEYS,
     SHARED,
+    TOP_LEVEL,
     BreakerSettings,
     KpiSettings,
     MidjourneySettings,
@@ -196,9 +196,7 @@ def load_music_settings(environ: Mapping[str, str]) -> MusicSettings:
 
     Raises SettingsError if the file is missing or not JSON, or with every fault that concerns music, one per line.
     """
-    file = read_settings(
-        environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, (*OF_STORY, *OF_IMAGES, *OF_WEB, "RETRYING")
-    )
+    file = read_settings(environ, SECTIONS, TOP_LEVEL, OLDER_KEYS, (*OF_STORY, *OF_IMAGES, *OF_WEB, "RETRYING"))
     found = file.values
     settings = MusicSettings(
         music=found["MUSIC"],

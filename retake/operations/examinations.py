@@ -4,13 +4,15 @@ from collections.abc import Iterator, Sequence
 
 from retake.bucket import this_process
 from retake.bucket.scanning import is_there
-from retake.checking import Check, CheckReport, Examination, Scope
+from retake.checking import Check, CheckFinding, CheckReport, Examination, Scope
 from retake.checking.bucket_runs import BucketRuns
 from retake.checking.engine import Progress
 from retake.checking.keyed_calls import KeyedCalls
-from retake.errors import StorageError, redact
+from retake.checking.view import CheckView
+from retake.errors import StateError, StorageError, redact
 from retake.extras import require
 from retake.operations.pipelines import Operations
+from retake.operations.port import OperatedPipeline
 from retake.runs.bucket_ledger import LEASE
 
 
@@ -99,3 +101,23 @@ def shared_examinations(operations: Operations, others: Sequence[Examination]) -
         KpiExamination(lambda: counted_ledgers(operations)),
         LeftoverExamination(it.prefix for it in operations.pipelines),
     ]
+
+
+class OwnDocuments(Examination):
+    """The part of a pipeline of one's own. It knows every key there; of the documents only the pipeline can judge."""
+
+    def __init__(self, pipeline: OperatedPipeline) -> None:
+        self._pipeline = pipeline
+        self.title = f"documents of {pipeline.name}"
+
+    def subjects(self, view: CheckView) -> Iterator[str]:
+        yield self._pipeline.prefix
+
+    def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
+        state = self._pipeline.state(None, lambda vendor: "")
+        if not state.readable:
+            raise StateError("; ".join(state.needs) or state.words)
+        yield from ()
+
+    def knows(self, key: str) -> bool:
+        return key.startswith(self._pipeline.prefix)

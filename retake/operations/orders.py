@@ -16,7 +16,8 @@ from retake.runs.run import Run, UnknownRun
 from retake.runs.states import RunStatus, Trigger
 
 _OF_ITEMS = ("story", "music")
-"""The beginnings of the names of pipelines whose runs are about items, even where several share a ledger."""
+"""The beginnings of the names of pipelines whose runs are about items, even where several share a ledger, besides those
+of PIPELINES."""
 
 _ROBOT = "robot"
 _UNCLAIMED = {
@@ -56,7 +57,7 @@ def target(operations: Operations, text: str) -> Target:
         return Target(pipeline, text, None)
     run = found.runs[-1]
     if run.pipeline != found.pipeline.name and (run.pipeline or not _has_evidence(found)):
-        if operations.named and run.pipeline.partition("/")[0] in _OF_ITEMS:
+        if operations.named and _kind(run) in (*_OF_ITEMS, *operations.terms.own_pipelines):
             named = found.pipeline.channel or found.pipeline.name
             raise Refusal(f"{run.run_id} is a run of {run.pipeline}, but the channel named is {named}")
         return Target(found.pipeline, None, run)

@@ -1,6 +1,6 @@
 """What an operator looks at together: the pipelines of one bucket, their ledgers, the day's book."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from logging import getLogger
 from os.path import exists
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -30,6 +30,9 @@ Listings = Sequence[tuple[OperatedPipeline, "RunListing"]]
 """The listing of each ledger, with the first of the pipelines that write to it."""
 
 
+MUSIC = "music"
+"""The name of the music pipelines, for `--channel` too. None of the CHANNELS and PIPELINES can have it."""
+
 UNREADABLE = (SettingsError, StateError, StorageError)
 """The errors of a ledger that cannot be opened or read."""
 
@@ -37,7 +40,7 @@ UNREADABLE = (SettingsError, StateError, StorageError)
 class OwnLedger(NamedTuple):
     """A ledger that only one pipeline uses."""
 
-    url: str
+    url: str | None  # None: in the pipeline's part of the bucket
     setting: str  # that holds the URL
 
 
@@ -54,6 +57,7 @@ class Terms(NamedTuple):
     missing_secrets: tuple[tuple[str, str], ...] = ()  # the alerts' channels without their secret, and its variable
     kpi: KpiSettings = KpiSettings()
     own_ledgers: Mapping[str, OwnLedger] = {}  # by pipeline, for those whose ledger is not at `ledger_url`
+    own_pipelines: Collection[str] = ()  # the names in PIPELINES
     left_behind: Callable[[], str] = lambda: ""  # tells of a pipeline in the bucket that the settings no longer have
 
 
@@ -92,6 +96,11 @@ class Operations:
     def label(self, pipeline: OperatedPipeline) -> str | None:
         """Return the name of a pipeline that is not a channel, if it is shown beside others or was named; else None."""
         return pipeline.name if pipeline.channel is None and (self.named or len(self.pipelines) > 1) else None
+
+    def named_as(self, pipeline: OperatedPipeline) -> str | None:
+        """Return what names the pipeline as `--channel`: its channel, "music", or its name in PIPELINES; else None."""
+        beside = pipeline.name == MUSIC or pipeline.name in self.terms.own_pipelines
+        return pipeline.name if beside else pipeline.channel
 
     def ledger_url(self, pipeline: OperatedPipeline) -> str | None:
         """Return the URL of the pipeline's ledger, or None if it is in the pipeline's part of the bucket."""

@@ -122,6 +122,7 @@ def _grouped(
 
 def _day_document(today: list[tuple[str | None, Today]], own: tuple[Today, ...]) -> dict[str, Any]:
     _, day = today[0]
+    several = len(today) > 1
     cap, spent = day.limits.bucket_usd, day.book.spent
     return {
         "day": day.day,
@@ -132,7 +133,10 @@ def _day_document(today: list[tuple[str | None, Today]], own: tuple[Today, ...])
         "left_usd": None if cap is None else max(0.0, round(cap - spent, 6)),
         "doubt": day.doubt or None,
         "pipelines": [
-            *({"channel": channel, **_sums_of_day(it)} for channel, it in today),
+            *(
+                {"channel": channel, **({} if channel or not several else {"name": it.pipeline}), **_sums_of_day(it)}
+                for channel, it in today
+            ),
             *(
                 {"channel": None, "pipeline": it.pipeline, "cap_usd": it.limits.bucket_usd, **_sums_of_day(it)}
                 for it in own

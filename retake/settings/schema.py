@@ -119,6 +119,12 @@ def _read_variable(value: Any) -> str:
     return text
 
 
+def _read_import(value: Any) -> str:
+    module, _, attribute = (text := _read_text(value)).partition(":")
+    _require(all(part.isidentifier() for name in (module, attribute) for part in name.split(".")))
+    return text
+
+
 def _read_yes_or_no(value: Any) -> bool:
     _require(type(value) is bool)
     return bool(value)
@@ -207,6 +213,7 @@ YES_OR_NO = Rule("true or false", _read_yes_or_no)
 UMASK = Rule('octal digits that withhold nothing from the owner: "077", "027", "002"', _read_umask)
 TEXT = Rule("text, not empty", _read_text)
 NAME = Rule('name of letters, digits, "-", "_" and ".", 64 at most', _read_name)
+IMPORT = Rule('"MODULE:ATTRIBUTE", as Python imports it', _read_import)
 VARIABLE = Rule("name of an environment variable; the secret itself is in no file", _read_variable, hidden=True)
 KEY = Rule("key in the bucket: relative, parts of 250 bytes at most, separated by /", _read_key)
 FOLDER = Rule("folder in the bucket: relative, parts of 250 bytes at most, separated by /", _read_folder)
@@ -250,10 +257,18 @@ class NamedTables:
         self.schema, self.named, self.name = schema, named, name
 
 
+class NamedValues:
+    """A rule for an object of values whose names the user chooses. `value` and `name` are the rules for each."""
+
+    def __init__(self, value: Rule, name: Rule) -> None:
+        self.value, self.name = value, name
+        self.allowed = f"an object {{…}} of values, by name, each: {value.allowed}"
+
+
 class Field(NamedTuple):
     """One key of a table: what it may hold, its meaning in words, and its default."""
 
-    rule: Rule | TableList | OneTable | NamedTables
+    rule: Rule | TableList | OneTable | NamedTables | NamedValues
     meaning: str
     default: Any = REQUIRED
 
@@ -335,6 +350,8 @@ def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any
         return read_table(rule.schema, value, path, faults) or declared.default
     if isinstance(rule, NamedTables) and isinstance(value, dict):
         return _named_tables(rule, value, path, faults)
+    if isinstance(rule, NamedValues) and isinstance(value, dict):
+        return _named_values(rule, value, path, faults)
     if isinstance(rule, Rule):
         with suppress(ValueError):
             return rule.read(value)
@@ -348,16 +365,27 @@ def read_field(declared: Field, value: Any, path: str, faults: list[str]) -> Any
 
 def _named_tables(rule: NamedTables, tables: Mapping[str, Any], path: str, faults: list[str]) -> tuple[Any, ...]:
     found = []
-    for name, table in tables.items():
-        full = plain(f"{path}.{name}")
-        try:
-            rule.name.read(name)
-        except ValueError:
-            faults.append(f"{full}: not a name, allowed: {rule.name.allowed}")
-            continue
-        if value := read_table(rule.schema, table, full, faults):
+    for name, full in _names(rule.name, tables, path, faults):
+        if value := read_table(rule.schema, tables[name], full, faults):
             found.append(rule.named(value, name))
     return tuple(found)
+
+
+def _named_values(rule: NamedValues, values: Mapping[str, Any], path: str, faults: list[str]) -> dict[str, Any]:
+    names = _names(rule.name, values, path, faults)
+    return {name: read_field(Field(rule.value, ""), values[name], full, faults) for name, full in names}
+
+
+def _names(rule: Rule, values: Mapping[str, Any], path: str, faults: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield each name that `rule` allows, and its full path in the file."""
+    for name in values:
+        full = plain(f"{path}.{name}")
+        try:
+            rule.read(name)
+        except ValueError:
+            faults.append(f"{full}: not a name, allowed: {rule.allowed}")
+        else:
+            yield name, full
 
 
 def unknown_keys(

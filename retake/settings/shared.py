@@ -1,11 +1,15 @@
 """The settings that all pipelines share: the bucket, the vendors, retry delays, breakers, figures."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from retake.foreign_text import shown
 from retake.settings.schema import (
     BUCKET_URL,
     ENDPOINT,
+    IMPORT,
     LEDGER_URL,
+    NAME,
     PATIENCE,
     RATIO,
     SECONDS,
@@ -14,6 +18,7 @@ from retake.settings.schema import (
     USD,
     YES_OR_NO,
     Field,
+    NamedValues,
     Rule,
     Schema,
     above_zero,
@@ -259,6 +264,29 @@ CHANNELS = Field(
     "the pipelines that one tick serves",
     default=(),
 )
+
+PIPELINES = Field(
+    NamedValues(IMPORT, NAME),
+    "pipelines of your own that the console and the dashboard show, by name",
+    default={},
+)
+
+TOP_LEVEL = {"CHANNELS": CHANNELS, "PIPELINES": PIPELINES}
+"""The settings beside the sections."""
+
+_TAKEN = (*RESERVED, "dead_letters", "images", "kept", "paid", "robot", "runs", "spend", "story")
+
+
+def names_taken(pipelines: Iterable[str], channels: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
+    """Yield a fault for each of the PIPELINES that has the name of something else. `paths` are those of FILE_PATHS."""
+    by_channel = {it.lower(): it for it in channels}
+    taken = {*_TAKEN, *(it.partition("/")[0].lower() for it in paths)}
+    for name in pipelines:
+        if channel := by_channel.get(name.lower()):
+            yield f"PIPELINES.{name}: {shown(channel)} is one of the CHANNELS too: give one of them another name"
+        elif name.lower() in taken:
+            yield f"PIPELINES.{name}: {shown(name)} is a pipeline or a folder of Retake's own: choose another name"
+
 
 OLDER_KEYS = {
     "": "CONTENT SARCASM GENERATE OPENAI_SETTINGS",

@@ -94,6 +94,7 @@ def open_operations(
         modes=settings.modes,
         missing_secrets=settings.missing_secrets,
         kpi=settings.kpi,
+        own_pipelines=[*settings.pipelines],
         left_behind=lambda: _left_at_root(settings, whole) if settings.channels and channel is None else "",
     )
     channels: list[str | None] = [channel] if channel or not settings.channels else [*settings.channels]

@@ -31,12 +31,12 @@ from retake.settings.schema import (
     whole,
 )
 from retake.settings.shared import (
-    CHANNELS,
     OF_IMAGES,
     OF_MUSIC,
     OF_WEB,
     OLDER_KEYS,
     SHARED,
+    TOP_LEVEL,
     BreakerSettings,
     KpiSettings,
     MidjourneySettings,
@@ -46,6 +46,7 @@ from retake.settings.shared import (
     RunwaySettings,
     StorageSettings,
     Workflow,
+    names_taken,
 )
 from retake.settings.shared import (
     SANDBOX_VARIABLE as SANDBOX_VARIABLE,
@@ -158,6 +159,7 @@ class Settings(NamedTuple):
     warnings: tuple[str, ...] = ()
     missing_secrets: tuple[tuple[str, str], ...] = ()  # alert channels without their secret, with its variable
     channels: tuple[str, ...] = ()  # names; empty: one pipeline, at the root of the bucket
+    pipelines: Mapping[str, str] = {}  # of one's own: "MODULE:ATTRIBUTE" by name
     music: bool = False  # whether the file has settings of the music pipeline
 
 
@@ -167,7 +169,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     RETAKE_STORAGE_URL overrides STORAGE.url. A setting that is left out or null has its default. Raises SettingsError
     if there is no such file, if it is not JSON, or with all faults of the file, one per line.
     """
-    file = read_settings(environ, SECTIONS, {"CHANNELS": CHANNELS}, OLDER_KEYS, (*OF_MUSIC, *OF_IMAGES, *OF_WEB))
+    file = read_settings(environ, SECTIONS, TOP_LEVEL, OLDER_KEYS, (*OF_MUSIC, *OF_IMAGES, *OF_WEB))
     found = file.values
     workflow, storage = found["WORKFLOW"], found["STORAGE"]
     if _lease_expires(storage.url) and not file.gives("WORKFLOW", "call_timeout_seconds"):
@@ -192,6 +194,7 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
         source=file.source,
         warnings=file.warnings,
         channels=found["CHANNELS"],
+        pipelines=found["PIPELINES"],
         music="MUSIC" in file.document,
     )
     file.check(chain(secrets_written(settings.alerts, file.document, environ), _contradictions(settings)))
@@ -232,6 +235,7 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         )
     yield from unknown_channels(settings.alerts)
     del paths["prompts"]
+    yield from names_taken(settings.pipelines, settings.channels, paths.values())
     for name, place in paths.items():
         for other, folder in paths.items():
             # If one folder is inside another, a listing of the outer one would show the files of the inner one.

@@ -13,7 +13,6 @@ from retake.bucket.ranged_reads import read_range
 from retake.operations.port import OperatedPipeline
 from retake.serving.file_answer import file_answer
 from retake.web.desk import Desk
-from retake.web.verbs import MUSIC
 
 _NAME = re.compile(r"([A-Za-z0-9_-][A-Za-z0-9._-]{0,63})\.(png|mp4)", re.ASCII)
 
@@ -78,10 +77,8 @@ class SoughtFile:
         return pipeline.evidence(self._id).files if pipeline else []
 
     def _pipeline(self) -> OperatedPipeline | None:
-        pipelines = self._desk.operations.pipelines
-        if self._channel == "-":
-            return next((it for it in pipelines if it.channel is None and it.name != MUSIC), None)
-        return next((it for it in pipelines if it.channel == self._channel), None)
+        operations, wanted = self._desk.operations, None if self._channel == "-" else self._channel
+        return next((it for it in operations.pipelines if operations.named_as(it) == wanted), None)
 
 
 def _answer(request: Request, sought: SoughtFile) -> Response:

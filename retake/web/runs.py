@@ -77,7 +77,8 @@ def runs_routes(desk: Desk) -> APIRouter:
                 return PageData({"error": str(unknown)}, status=404)
             except RunError as several:
                 return PageData({"error": in_words(several)}, status=status_of(several))
-            return PageData(past.document(), run_view(past, () if desk.read_only else possible(past)))
+            place = desk.operations.named_as(past.found.pipeline) or "-"
+            return PageData(past.document(), run_view(past, () if desk.read_only else possible(past), place))
 
         return desk.show(request, "run.html", name, read)
 
@@ -126,8 +127,9 @@ def row_of(run: Run, at: StepAttempt | None) -> dict[str, Any]:
     }
 
 
-def run_view(past: History, verbs: Sequence[tuple[str, str, str]]) -> dict[str, Any]:
-    """Return the values of the template of a run. `verbs` are the buttons: verb, label, kind."""
+def run_view(past: History, verbs: Sequence[tuple[str, str, str]], place: str) -> dict[str, Any]:
+    """Return the values of the template of a run. `verbs` are the buttons: verb, label, kind. `place` is what addresses
+    of media call its pipeline."""
     last, calls = past.found.runs[-1], past.evidence.calls
     return {
         "heading": one_line(last.task_id, 200),
@@ -141,7 +143,7 @@ def run_view(past: History, verbs: Sequence[tuple[str, str, str]]) -> dict[str, 
         "left_out": max(0, len(past.entries) - MAX_ENTRIES),
         "calls": [_call_view(call) for call in calls[-MAX_ENTRIES:]],
         "files": past.evidence.files[:MAX_ENTRIES],
-        "media": _media(past),
+        "media": _media(past, place),
         "verbs": verbs,
         "fields": {"id": last.run_id, "channel": past.found.pipeline.channel or ""},
     }
@@ -189,7 +191,7 @@ def _call_view(call: Call) -> dict[str, Any]:
     }
 
 
-def _media(past: History) -> dict[str, str]:
+def _media(past: History, place: str) -> dict[str, str]:
     """Return the addresses of the picture and the video, "" for the one that is missing, and their topic; {} if there
     are none."""
     names = {entry.key.rpartition("/")[2] for entry in past.evidence.files}
@@ -197,7 +199,7 @@ def _media(past: History) -> dict[str, str]:
     there = [suffix for suffix in ("png", "mp4") if f"{item}.{suffix}" in names]
     if not there:
         return {}
-    address = f"/media/{quote(past.found.pipeline.channel or '-', safe='')}/{quote(item, safe='')}"
+    address = f"/media/{quote(place, safe='')}/{quote(item, safe='')}"
     addresses = {suffix: f"{address}.{suffix}" if suffix in there else "" for suffix in ("png", "mp4")}
     return {**addresses, "topic": _topic(past) or f"the picture of {item}"}
 

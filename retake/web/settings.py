@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from retake.errors import SettingsError
 from retake.settings.reader import read_settings
 from retake.settings.schema import SECONDS, Rule, field, schema_of
-from retake.settings.shared import CHANNELS, OF_IMAGES, OF_MUSIC, OF_STORY, OLDER_KEYS, SHARED
+from retake.settings.shared import OF_IMAGES, OF_MUSIC, OF_STORY, OLDER_KEYS, SHARED, TOP_LEVEL
 
 TOKEN = "RETAKE_WEB_TOKEN"  # noqa: S105  the variable's name
 ENVIRONMENT = {TOKEN: "for signing in to the dashboard, at least 16 characters"}
@@ -45,9 +45,7 @@ _OTHERS = (*OF_STORY, *OF_MUSIC, *OF_IMAGES, *(it for it in SHARED if it != "STO
 
 def load_web_settings(environ: Mapping[str, str]) -> WebSettings:
     """Read the section WEB of the settings file. Raises SettingsError."""
-    file = read_settings(
-        environ, SECTIONS | {"STORAGE": SHARED["STORAGE"]}, {"CHANNELS": CHANNELS}, OLDER_KEYS, _OTHERS
-    )
+    file = read_settings(environ, SECTIONS | {"STORAGE": SHARED["STORAGE"]}, TOP_LEVEL, OLDER_KEYS, _OTHERS)
     file.check(iter(()))
     found: WebSettings = file.values["WEB"]
     return found

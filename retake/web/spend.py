@@ -65,7 +65,7 @@ def _pipelines(today: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the pipelines that have spent something, and those with a book of their own, each with a label."""
     for it in today["pipelines"]:
         if it["settled_usd"] or it["reserved_usd"] or "pipeline" in it:
-            yield {**it, "label": it["channel"] or it.get("pipeline") or "story"}
+            yield {**it, "label": it["channel"] or it.get("pipeline") or it.get("name") or "story"}
 
 
 def _days(first: str, last: str) -> list[str]:

@@ -25,7 +25,7 @@ ON_ALERTS = {"acknowledge": "ack", "close": "close"}  # as the console calls the
 ON_BREAKERS = ("probe", "reset")
 VERBS = (*ON_RUNS, *ON_LETTERS, *ON_ALERTS, "mode", *ON_BREAKERS, "unlock")
 
-NO_CHANNEL, MUSIC = ("", "-"), "music"
+NO_CHANNEL = ("", "-")
 MODES = ("0", "1", "2", "3", "auto")
 
 _WAIT_S = 30.0
@@ -124,10 +124,11 @@ class Verbs:
 
 
 def narrow(operations: Operations, channel: str | None) -> Operations:
-    """Return the operations on one of the CHANNELS or on music, or all of them for None. Raises Refusal."""
+    """Return the operations on one of the CHANNELS or PIPELINES or on music, or all of them for None. Raises
+    Refusal."""
     if channel is None:
         return operations
-    found = [it for it in operations.pipelines if channel in (it.channel, it.name if it.name == MUSIC else None)]
+    found = [it for it in operations.pipelines if channel == operations.named_as(it)]
     if found:
         return operations.of(found[:1], named=True)
     named = ", ".join(it.channel for it in operations.pipelines if it.channel)

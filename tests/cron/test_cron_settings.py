@@ -154,6 +154,16 @@ def test_topics_that_were_used_are_told_to_the_writer(machine: Machine) -> None:
     assert "Why cats hate Mondays" in json.dumps(machine.calls("chat")[0].request["messages"])
 
 
+def test_no_tick_imports_the_pipelines_that_the_console_shows(machine: Machine) -> None:
+    """Neither a whole generation with its reports, figures and alerts, nor one tick that finds nothing to do."""
+    machine.set(PIPELINES={"poems": "poems:Poems"}, KPI={"textfile": str(machine.folder / "retake.prom")})
+    (machine.cwd / "poems.py").write_text("open('imported', 'w').close()\n")
+    machine.env["PYTHONPATH"] = str(machine.cwd)  # so that an import would find it
+    assert machine.until_done().exit_code == 0
+    assert machine.tick().exit_code == 0
+    assert not (machine.cwd / "imported").exists()
+
+
 def test_the_shipped_settings_file_is_one_that_works(machine: Machine) -> None:
     """The file of the checkout, except for its vendors, which the sandbox's variable replaces."""
     shutil.copy(CHECKOUT / "config/config.json", machine.settings_file)

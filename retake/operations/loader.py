@@ -1,0 +1,137 @@
+"""Loads the pipelines of one's own that the setting PIPELINES names, for the console and the dashboard."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import redirect_stdout, suppress
+from functools import partial, reduce
+from traceback import extract_tb
+from typing import Any, NoReturn, cast
+
+from retake.bucket import Bucket
+from retake.clock import Clock
+from retake.errors import SettingsError, StateError, message_of, redact
+from retake.foreign_text import one_line
+from retake.operations.finding import Finding, of_error
+from retake.operations.own_pipeline import OwnPipeline
+from retake.operations.pipelines import OwnLedger, Terms
+from retake.operations.port import ItemOrder, OperatedPipeline, OrderPlan, PaidWork, PipelineState
+from retake.paid.caps import Today
+
+_MAX_CAUSE = 300  # characters of a foreign error
+
+_HERE = (__file__, importlib.__file__)
+
+_MEMBERS = sorted({*OperatedPipeline.__annotations__, *(it for it in vars(OperatedPipeline) if not it.startswith("_"))})
+
+
+class PipelineNotLoaded(SettingsError):
+    """A pipeline that PIPELINES names cannot be loaded."""
+
+
+def load_pipeline(name: str, target: str, bucket: Bucket, clock: Clock) -> OperatedPipeline:
+    """Import `target` ("MODULE:ATTRIBUTE") and return what its call with the whole bucket and the clock returns.
+
+    Modules in the current directory can be imported, after those that are installed. What they print goes to stderr,
+    since stdout is for the answer. Raises PipelineNotLoaded, whatever is wrong with them.
+    """
+    with suppress(OSError):  # the directory is gone, and nothing can be imported from it
+        if "" not in sys.path and (here := os.getcwd()) not in sys.path:
+            sys.path.append(here)  # last: no file there takes the place of a library's
+    module, _, attribute = target.partition(":")
+    tried = partial(_tried, name, target)
+    with redirect_stdout(sys.stderr):
+        absent = f"{module} cannot be imported, from the current directory or as installed"
+        found = tried(absent, lambda: importlib.import_module(module))
+        where = getattr(found, "__file__", None) or module
+        make = tried(f"{where} has no such attribute", lambda: reduce(getattr, attribute.split("."), found))
+        if not callable(make):
+            _refuse(name, target, f"{attribute} in {where} cannot be called: it must take the bucket and the clock")
+        made = tried(f"{attribute} in {where} failed", lambda: make(bucket, clock))
+        wrong = tried(f"what {attribute} in {where} returned fails", lambda: [*_wrong(made, name)])
+    if wrong:
+        _refuse(name, target, f"{attribute} in {where} returned no pipeline of operators: {'; '.join(wrong)}")
+    return cast("OperatedPipeline", made)
+
+
+def _tried(name: str, target: str, what: str, work: Callable[[], Any]) -> Any:
+    """Return the result of `work`, which runs code of others. Raises PipelineNotLoaded for everything that it raises,
+    such as SystemExit, but Ctrl-C."""
+    try:
+        return work()
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001
+        frames = [it for it in extract_tb(error.__traceback__) if it.filename not in _HERE and it.filename[:1] != "<"]
+        at = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
+        cause = f"{type(error).__name__}: {message_of(error)}"
+        _refuse(name, target, f"{what}: {one_line(redact(cause))[:_MAX_CAUSE]}{at}")
+
+
+def _refuse(name: str, target: str, why: str) -> NoReturn:
+    raise PipelineNotLoaded(
+        f'PIPELINES.{name}: "{target}" cannot be used: {why}. Correct that, or remove the setting'
+    ) from None
+
+
+def _wrong(made: object, name: str) -> Iterator[str]:
+    """Yield what `made` lacks of a pipeline that is called `name`."""
+    if missing := [it for it in _MEMBERS if not hasattr(made, it)]:
+        yield f"{type(made).__name__} has no {', '.join(missing)} (docs/add-a-pipeline.md)"
+        return
+    it = cast("OperatedPipeline", made)
+    methods = [it for it in _MEMBERS if callable(getattr(OperatedPipeline, it, None))]
+    if useless := [method for method in methods if not callable(getattr(made, method))]:
+        yield f"not a method: {', '.join(useless)}"
+    if it.name != name:
+        yield f"its name is {it.name!r}, and must be {name!r}"
+    if it.channel is not None:
+        yield "its channel must be None"
+    if it.prefix != f"{name}/":
+        yield f"its prefix is {it.prefix!r}, and must be {f'{name}/'!r}: what it keeps has a folder of its own"
+    if not isinstance(getattr(made, "own_ledger", None), OwnLedger | None):
+        yield "its own_ledger must be an OwnLedger"
+
+
+def load_pipelines(
+    targets: Mapping[str, str], bucket: Bucket, clock: Clock, *, alone: bool = False
+) -> list[OperatedPipeline]:
+    """Load the pipelines that `targets` names. One that cannot be loaded has a stand-in that says so, so that the
+    others can still be seen and acted on; if it is `alone`, its PipelineNotLoaded is raised."""
+
+    def one(name: str, target: str) -> OperatedPipeline:
+        try:
+            return load_pipeline(name, target, bucket, clock)
+        except PipelineNotLoaded as error:
+            if alone:
+                raise
+            return UnloadedPipeline(name, bucket, clock, error)
+
+    return [one(name, target) for name, target in targets.items()]
+
+
+def with_own_ledgers(terms: Terms, pipelines: list[OperatedPipeline]) -> Terms:
+    """Return the terms for operations that include these pipelines of one's own."""
+    own = {it.name: ledger for it in pipelines if (ledger := getattr(it, "own_ledger", None))}
+    return terms._replace(own_ledgers={**terms.own_ledgers, **own})
+
+
+class UnloadedPipeline(OwnPipeline):
+    """Stands in for a pipeline that cannot be loaded. Its state says why; what needs its documents raises that."""
+
+    def __init__(self, name: str, whole: Bucket, clock: Clock, error: PipelineNotLoaded) -> None:
+        super().__init__(name, whole, clock)
+        self._error = error
+
+    def describe(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
+        return PipelineState("cannot be loaded", readable=False, needs=(str(self._error),))
+
+    def paid_since(self, day: str) -> PaidWork:
+        raise self._error
+
+    def check(self) -> Iterator[Finding]:
+        yield of_error("pipelines", self._error)
+
+    def plan(self, order: ItemOrder) -> OrderPlan:
+        raise self._error
