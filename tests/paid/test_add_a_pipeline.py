@@ -25,6 +25,9 @@ from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, SettingsErr
 from retake.paid.caps import Caps
 from retake.paid.day_book import Limits
 from retake.paid.guard import HOLD, RETRY
+from retake.runs import open_ledger
+from retake.runs.run import STEP_DONE
+from retake.runs.states import RunStatus
 from retake.settings.shared import BreakerSettings
 from retake.strict_json import parse
 from retake.ticking.process import Process
@@ -124,22 +127,18 @@ class Studio:
 
     @property
     def state(self) -> dict[str, Any]:
-        return dict(parse(self.bucket.read("song.json")[0]))
+        return dict(parse(self.bucket.read("song/song.json")[0]))
 
     @property
     def booked(self) -> float:
         """What the caps' book says was spent."""
-        state = self.song.State(self.bucket, _Free())
+        state = self.song.Document(self.bucket.part("song/"))
         state.read()
         return Caps(self.bucket, self.clock, Limits()).today("song", state.known).book.spent
 
     @property
     def cost(self) -> float:
         return round(sum(self.song.PRICES[step] * len(calls) for step, calls in self.shop.billed.items()), 6)
-
-
-class _Free:
-    """No lease, for reading."""
 
 
 def test_the_page_imports_nothing_of_the_story() -> None:
@@ -163,7 +162,7 @@ def test_the_page_saved_as_a_program_makes_the_song_and_pays_no_more_when_it_run
         assert (ran.returncode, ran.stdout) == (0, "")
         (line,) = ran.stderr.splitlines()
         assert json.loads(line)["message"] == "lyrics and track are there"
-    kept = parse((tmp_path / "song" / "song.json").read_bytes())
+    kept = parse((tmp_path / "bucket" / "song" / "song.json").read_bytes())
     assert kept["results"] == {"lyrics": "a lyrics", "track": "a track"}
     assert len(kept["paid_calls"]) == 2
 
@@ -227,6 +226,10 @@ def check_bill(studio: Studio, plan: tuple[str, ...], where: object) -> None:
     doubtful = sum(call["price_usd"] for call in studio.state["paid_calls"] if call.get("possible_duplicate"))
     assert studio.booked == round(sum(call["price_usd"] for call in studio.state["paid_calls"]), 6), (plan, where)
     assert studio.cost <= studio.booked <= round(studio.cost + doubtful, 6), (plan, where)
+    ledger = open_ledger(None, studio.bucket.part("song/"), studio.clock, read_only=True)
+    [run] = ledger.of_task("song-1")
+    done = [it.payload["step"] for it in ledger.events(run.run_id) if it.kind == STEP_DONE]
+    assert (run.status, done) == (RunStatus.SUCCEEDED, ["lyrics", "track"]), (plan, where)
 
 
 def test_a_call_of_unknown_outcome_is_held_for_the_operator(song: ModuleType) -> None:
@@ -301,7 +304,7 @@ def test_a_program_that_is_asked_to_stop_ends_once_the_call_is_answered(song: Mo
         running.stdin.write(b"answer\n")
         running.stdin.close()
         assert running.wait(60) == 75
-    assert parse((tmp_path / "song/song.json").read_bytes())["results"] == {"lyrics": "answer"}
+    assert parse((tmp_path / "bucket/song/song.json").read_bytes())["results"] == {"lyrics": "answer"}
 
 
 SLOW = """
@@ -400,15 +403,15 @@ def test_a_vendor_that_keeps_failing_is_left_alone(song: ModuleType) -> None:
 
 def test_a_document_that_was_damaged_is_reported_and_left_as_it_is(song: ModuleType) -> None:
     studio = Studio(song, Shop())
-    studio.bucket.write("song.json", b'{"results": ', ABSENT)
+    studio.bucket.write("song/song.json", b'{"results": ', ABSENT)
     with pytest.raises(StateError, match=r"song.json: .* Mend it"):
         studio.tick()
-    assert studio.bucket.read("song.json")[0] == b'{"results": '
+    assert studio.bucket.read("song/song.json")[0] == b'{"results": '
 
 
 def test_two_ticks_at_once_do_no_harm(song: ModuleType) -> None:
     studio = Studio(song, Shop())
-    lease = studio.bucket.lease("song", "somebody")
+    lease = studio.bucket.part("song/").lease("song", "somebody")
     assert "held" in studio.tick().why
     assert not studio.shop.asked
     lease.release()
