@@ -35,7 +35,10 @@ def list_letters(context: CommandContext, limit: int) -> Answer:
     if not found:
         return Answer(document, [Sentence("There are no dead letters.")])
     now, many = context.clock.now(), len(context.operations.pipelines) > 1
-    rows = [(it.letter.id, *((it.pipeline.channel or "",) if many else ()), *_row(it, now)) for it in found]
+    rows = [
+        (it.letter.id, *((context.operations.named_as(it.pipeline) or "",) if many else ()), *_row(it, now))
+        for it in found
+    ]
     columns = ("id", *(("channel",) if many else ()), "ended", "at", "step", "error", "paid", "files")
     return Answer(document, [Table(columns, rows, right=("paid", "files"), brief=("error",))])
 
@@ -64,7 +67,8 @@ def show_letter(context: CommandContext, letter_id: str) -> Answer:
 
 
 def _requeuable(context: CommandContext) -> list[Item]:
-    return [Item(it.letter.id, it.pipeline.channel) for it in letters.requeuable(context.operations)]
+    operations = context.operations
+    return [Item(it.letter.id, operations.named_as(it.pipeline)) for it in letters.requeuable(operations)]
 
 
 @command_for_each("requeue", "letter_id", "ID", _requeuable)

@@ -148,12 +148,12 @@ def requeuable(operations: Operations) -> list[LetterView]:
 
 
 def find_letter(operations: Operations, letter_id: str) -> LetterView:
-    """Return the dead letter named by its id or by CHANNEL/ID. Raises Refusal if there is none, RunError if several
-    channels have one."""
+    """Return the dead letter named by its id or by CHANNEL/ID, where CHANNEL is as for `--channel`. Raises Refusal if
+    there is none, RunError if several channels have one."""
     channel, _, name = letter_id.rpartition("/")
 
     def look(pipeline: OperatedPipeline) -> LetterView | None:
-        if channel and pipeline.channel != channel:
+        if channel and operations.named_as(pipeline) != channel:
             return None
         letter = letter_of(pipeline.bucket, operations.clock, name)
         return LetterView(pipeline, letter) if letter else None

@@ -20,19 +20,27 @@ def letters_routes(desk: Desk) -> APIRouter:
     def letters(request: Request, page: PageNumber = 1) -> Response:
         def read() -> PageData:
             found = letters_page(desk.operations, page, PAGE_SIZE)
-            return PageData(found.document(), {"rows": [row_of(it) for it in found.letters], "at_page": found.at})
+            return PageData(
+                found.document(),
+                {
+                    "rows": [row_of(it, desk.operations.named_as(it.pipeline) or "") for it in found.letters],
+                    "at_page": found.at,
+                },
+            )
 
         return desk.show(request, "dead_letters.html", page, read)
 
     return router
 
 
-def row_of(it: LetterView) -> dict[str, Any]:
-    """Return the values of a dead letter's row. `value` identifies it among those of all channels."""
-    channel, letter = it.pipeline.channel or "", it.letter
+def row_of(it: LetterView, channel: str) -> dict[str, Any]:
+    """Return the values of a dead letter's row. `channel` names its pipeline, `value` identifies it among those of all
+    channels, and `run` is what its runs are found by."""
+    letter = it.letter
     fault = letter.fault or f"{code_of(letter.error_code)}: {it.message}"
     return {
         "value": f"{channel}/{letter.id}" if channel else letter.id,
+        "run": f"{it.pipeline.channel}/{letter.id}" if it.pipeline.channel else letter.id,
         "id": letter.id,
         "channel": channel,
         "how": it.how,

@@ -63,7 +63,7 @@ class Verbs:
         named = None if channel in NO_CHANNEL else channel
         if verb == "unlock":
             return [Item("" if it in NO_CHANNEL else it, named) for it in ids or [""]]
-        known = {it.channel for it in self._operations.pipelines if it.channel}
+        known = {*filter(None, map(self._operations.named_as, self._operations.pipelines))}
         found = []
         for text in ids:
             before, slash, name = text.partition("/")

@@ -8,7 +8,7 @@ from own_poems import NAMED, POEM
 from reading_world import KEYS, World, ask, shown
 
 from retake.bucket import ANY, Bucket
-from retake.console import check, doctor, errors, rollback, runs, show, spend, status
+from retake.console import check, dead_letters, doctor, errors, rollback, runs, show, spend, status
 from retake.console.answer import Answer
 from retake.console.cancel import command as cancel
 from retake.console.command_context import CommandContext
@@ -17,6 +17,7 @@ from retake.console.unlock import command as unlock
 from retake.errors import SettingsError
 from retake.exit_codes import ExitCode
 from retake.operations.port import Refusal
+from retake.retrying.dead_letters import DeadLetters
 from retake.runs import open_ledger
 
 
@@ -87,6 +88,18 @@ def test_only_it_knows_the_steps_to_which_it_can_be_rolled_back() -> None:
     assert asked(world, rollback.command, run=POEM, step="verse", yes=True).document["done"] == "rollback"
     with pytest.raises(Refusal, match="poems takes no order to rollback"):
         asked(world, rollback.command, run=POEM, step="rhyme", yes=True)
+
+
+def test_its_dead_letters_are_listed_with_its_name() -> None:
+    world = World()
+    DeadLetters(part(world), world.clock).put("poem-0", "poem", {}, {"message": "no rhyme"})
+    assert [line.split()[:2] for line in shown(asked(world, dead_letters.list_letters, limit=9)).splitlines()[1:]] == [
+        ["poem-0", "poems"],
+    ]  # fmt: skip
+    with pytest.raises(Refusal, match="poem-0: poems takes no order to requeue"):
+        asked(world, dead_letters.requeue_letter, letter_id="poems/poem-0")
+    done = asked(world, dead_letters.drop_letter, letter_id="poems/poem-0", yes=True).document
+    assert done["what"] == "the dead letter poem-0 is dropped"
 
 
 def test_its_lease_is_broken_by_its_name() -> None:

@@ -8,6 +8,7 @@ from dashboard import World  # type: ignore[attr-defined]
 from own_poems import NAMED, POEM
 
 from retake.bucket import ANY
+from retake.retrying.dead_letters import DeadLetters
 from retake.runs import open_ledger
 
 PICTURE = b"\x89PNG of a poem"
@@ -60,6 +61,14 @@ def test_it_takes_orders(site: Site) -> None:
     assert "the muse sings again" in done(site.press("retry", id=POEM, channel="poems"))
     assert "the poem is not stuck" in told(site.press("retry", id=POEM))
     assert "takes no order to cancel" in told(site.press("cancel", id=POEM))
+
+
+def test_its_dead_letters_are_named_with_it_and_dropped(world: World, site: Site) -> None:
+    DeadLetters(world.bucket.part("poems/"), world.clock).put("poem-0", "poem", {}, {"message": "no rhyme"})
+    listed = page(site, "/dead-letters")
+    assert ['value="poems/poem-0"' in listed, 'href="/runs/poem-0"' in listed] == [True, True]
+    asked = site.press("drop", id="poems/poem-0")
+    assert "the dead letter poem-0 is dropped" in done(site.confirm(asked))
 
 
 def test_the_button_that_breaks_its_lease_names_it(world: World, site: Site) -> None:
