@@ -6,22 +6,16 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import redirect_stdout, suppress
 from functools import partial, reduce
-from traceback import extract_tb
 from typing import Any, NoReturn, cast
 
 from retake.bucket import Bucket
 from retake.clock import Clock
-from retake.errors import SettingsError, StateError, message_of, redact
-from retake.foreign_text import one_line
+from retake.errors import SettingsError, StateError
 from retake.operations.finding import Finding, of_error
-from retake.operations.own_pipeline import OwnPipeline
+from retake.operations.own_pipeline import OwnPipeline, cause_of
 from retake.operations.pipelines import OwnLedger, Terms
 from retake.operations.port import ItemOrder, OperatedPipeline, OrderPlan, PaidWork, PipelineState
 from retake.paid.caps import Today
-
-_MAX_CAUSE = 300  # characters of a foreign error
-
-_HERE = (__file__, importlib.__file__)
 
 _MEMBERS = sorted({*OperatedPipeline.__annotations__, *(it for it in vars(OperatedPipeline) if not it.startswith("_"))})
 
@@ -63,10 +57,7 @@ def _tried(name: str, target: str, what: str, work: Callable[[], Any]) -> Any:
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001
-        frames = [it for it in extract_tb(error.__traceback__) if it.filename not in _HERE and it.filename[:1] != "<"]
-        at = f" (line {frames[-1].lineno} of {frames[-1].filename})" if frames else ""
-        cause = f"{type(error).__name__}: {message_of(error)}"
-        _refuse(name, target, f"{what}: {one_line(redact(cause))[:_MAX_CAUSE]}{at}")
+        _refuse(name, target, f"{what}: {cause_of(error)}")
 
 
 def _refuse(name: str, target: str, why: str) -> NoReturn:

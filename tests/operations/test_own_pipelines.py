@@ -1,6 +1,7 @@
 """Pipelines of one's own that PIPELINES names: how they are loaded, what their base class gives, what is told of one
 that cannot be loaded."""
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -11,7 +12,7 @@ import pytest
 from retake.bucket import ANY, Bucket
 from retake.bucket.memory import MemoryBucket
 from retake.clock import Clock, FakeClock
-from retake.errors import Code, SettingsError, StateError
+from retake.errors import Code, SettingsError, StateError, StorageError
 from retake.operations import letters, spend, status
 from retake.operations.attempts import StepAttempt
 from retake.operations.breakers import breaker_states
@@ -79,12 +80,12 @@ class Poem(OwnPipeline):
 
     def __init__(self, whole: Bucket, clock: Clock) -> None:
         super().__init__("poems", whole, clock)
-        self.shown: PipelineState | StateError = PipelineState(
+        self.shown: PipelineState | Exception = PipelineState(
             "rhyming", item_id="poem-1", step=StepAttempt("rhyme", 1, 3)
         )
 
     def describe(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
-        if isinstance(self.shown, StateError):
+        if isinstance(self.shown, Exception):
             raise self.shown
         return self.shown
 
@@ -238,7 +239,9 @@ def test_its_dead_letters_are_listed_and_dropped_under_its_lease() -> None:
     it = Poem(bucket, clock)
     kept = DeadLetters(it.bucket, clock)
     kept.put("poem-0", "poem", {"topic": "rain"}, ERROR)
-    [found] = letters.list_letters(operated(it, bucket=bucket, clock=clock), 10)
+    operations = operated(it, bucket=bucket, clock=clock)
+    [found] = letters.list_letters(operations, 10)
+    assert letters.find_letter(operations, "poems/poem-0").letter == found.letter
     with pytest.raises(Refusal, match="has changed: it would lose its report"):
         it.carry_out(ItemOrder(Verb.DROP, "poem-0"), "something else")
     assert found.drop()["what"] == "the dead letter poem-0 is dropped"
@@ -262,6 +265,21 @@ def test_a_document_that_cannot_be_read_is_told_by_status_doctor_and_check() -> 
         ("poem.json: not JSON",),
         ([], [], None, ""),
     )
+
+
+def test_a_bug_in_its_description_is_told_with_its_place_and_keeps_nothing_from_being_told_about_the_others() -> None:
+    bucket, clock = MemoryBucket(), FakeClock()
+    it, other = Poem(bucket, clock), Poem(bucket, clock)
+    it.shown = KeyError("verse")
+    operations = operated(it, other, bucket=bucket, clock=clock)
+    shown, fine = status.statuses(operations, breaker_states(operations))
+    assert re.fullmatch(
+        r"Poem.describe failed: KeyError: 'verse' \(line \d+ of .*test_own_pipelines.py\)", shown.needs[0]
+    )
+    assert (fine.needs, fine.state.words) == ((), "rhyming")
+    it.shown = StorageError("the bucket is away")
+    with pytest.raises(StorageError):
+        it.state(None, lambda vendor: "")
 
 
 def test_check_takes_every_key_of_its_part_for_its_own() -> None:
