@@ -8,7 +8,7 @@ def run() -> None:
     program = "python -m retake" if sys.argv[0].endswith("__main__.py") else "retake"
     try:
         _run(program, sys.argv[1] if len(sys.argv) > 1 else "")
-    except KeyboardInterrupt:  # nothing has begun yet that would have to be undone
+    except KeyboardInterrupt:  # nothing that would have to be undone has begun yet
         sys.exit(130)
     except OSError as error:  # while --help is written; other answers handle their own write errors
         if error.filename is not None:  # about a file, not a stream: a bug

@@ -37,11 +37,11 @@ class Attempt:
 
     @property
     def over(self) -> bool:
-        """Whether no attempt follows this one. Agrees with what `last` has told the caller, if it was asked."""
+        """Whether no attempt follows this one. If the caller has read `last`, this has the same value."""
         return self.last if self._answered is None else self._answered
 
     def wait_at_least(self, seconds: float) -> None:
-        """Make the pause after this attempt no shorter than `seconds`: what a server asks for in Retry-After."""
+        """Make the pause after this attempt at least `seconds` long, as a server may ask in Retry-After."""
         if self.pause is not None:
             self.pause = max(self.pause, seconds)
             self._answered = None
@@ -68,9 +68,9 @@ def repeating(*pauses: float) -> Iterator[float]:
 
 
 def countdown(seconds: float, clock: Clock) -> Callable[[], float]:
-    """Return a function that returns how many of `seconds` are left, counted from this call.
+    """Return a function that returns how many of `seconds`, counted from this call, are left.
 
-    Setting the clock back adds nothing to them; see `steady`.
+    Setting the clock back does not add to them; see `steady`.
     """
     now = steady(clock)
     began = now()
@@ -80,8 +80,8 @@ def countdown(seconds: float, clock: Clock) -> Callable[[], float]:
 def steady(clock: Clock) -> Callable[[], datetime]:
     """Return a function that returns the time of `clock`, and never goes back.
 
-    Setting the machine's own clock changes nothing: its monotonic clock counts. If another clock is set back, the time
-    continues from where it was. Use it for times that are only compared with one another.
+    Setting the machine's own clock has no effect, since its monotonic clock is used. If another clock is set back, the
+    time continues from where it was. Use this for times that are only compared with one another.
     """
     moment = seen = clock.now()
     if isinstance(clock, SystemClock):

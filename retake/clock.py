@@ -60,10 +60,10 @@ def wait(clock: Clock, seconds: float, stop: Callable[[], bool] | None, *, ask_e
 
 
 def is_ahead(moment: datetime, now: datetime, *, longest_s: float) -> bool:
-    """Return whether a wait that ends at `moment` is still on.
+    """Return whether a wait until `moment` is still on.
 
     Such a wait lasts at most `longest_s` seconds. A moment more than twice as far ahead was written by a wrong clock,
-    and nothing waits for it.
+    and is not waited for.
 
     >>> now = datetime(2026, 1, 1, tzinfo=UTC)
     >>> is_ahead(now + timedelta(seconds=60), now, longest_s=60)

@@ -63,7 +63,7 @@ class DocumentSchema:
             raise InvalidDocument(fault.field or WHOLE, fault.what)
 
     def part(self, schema: Schema) -> "_Part":
-        """Return the validator of a part of this schema, which is made when first needed."""
+        """Return the validator of a part of this schema, creating it when it is first needed."""
         if (known := self._parts.get(id(schema))) is None:
             known = self._parts[id(schema)] = _Part(self, schema)
         return known

@@ -8,7 +8,7 @@
     ├── LeaseHeld            another process holds the pipeline's lease        exit 75
     ├── LeaseLost            the lease expired or was taken over               exit 75
     ├── Stopped              a signal asked the program to stop                exit 75
-    ├── OutOfThreads         this machine starts no further thread            exit 75
+    ├── OutOfThreads         this machine cannot start another thread         exit 75
     ├── CapReached           the daily cap is reached                          exit 75
     ├── Degraded             a degraded mode forbids the paid call             exit 75
     ├── RunError             an operation does not fit the run                 exit 65
@@ -144,7 +144,7 @@ class Stopped(RetakeError):
 
 
 class OutOfThreads(RetakeError):
-    """This machine starts no further thread. Nothing is half done that a crash would not leave too."""
+    """This machine cannot start another thread. No more is left half done than after a crash."""
 
     exit_code = ExitCode.TRY_LATER
 
@@ -268,7 +268,7 @@ def naming_thread_shortage() -> Iterator[None]:
 
 
 def message_of(error: BaseException) -> str:
-    """Return `str(error)`, or a placeholder if that raises: exceptions of other programs may have bugs too."""
+    """Return `str(error)`, or a placeholder if that raises: the exceptions of other programs may have bugs."""
     try:
         return str(error)
     except Exception:  # noqa: BLE001

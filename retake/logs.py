@@ -46,7 +46,7 @@ _CHATTY = (
 """Libraries that log every call at INFO or DEBUG, some with URLs or headers."""
 
 _SILENT = ("aio_pika", "aiormq")
-"""Libraries that log each failure with a traceback; Retake's client of them logs it in one line."""
+"""Libraries that log each failure with a traceback; Retake's own client logs it in one line."""
 
 _SECRET_VARIABLES = ("_KEY", "_SECRET", "_TOKEN", "_PASSWORD", "_KEY_ID")
 _MIN_SECRET_LENGTH = 6
@@ -105,7 +105,7 @@ def log_into(folder: "Path", *, environ: Mapping[str, str] = os.environ) -> None
 
 @contextmanager
 def bind(**fields: Any) -> Iterator[None]:
-    """Add these fields, except those that are None, to every record inside the `with` block. New threads have none."""
+    """Add these fields, except None values, to every record in the `with` block. New threads start without them."""
     token = _bound.set({**_bound.get({}), **fields})
     try:
         yield
@@ -291,7 +291,7 @@ def forget_unwritten(stream: TextIO, for_good: bool) -> None:
 def _cleaned(record: logging.LogRecord, secrets: re.Pattern[str] | None) -> logging.LogRecord:
     """Return a copy of `record` with its message formatted, the bound fields added, and secrets masked.
 
-    A bug keeps its traceback, in one field. Of an error raised on purpose the message is enough.
+    A bug keeps its traceback, in one field. For an error raised on purpose the message is enough.
     """
     fields = {name: value for name, value in _bound.get({}).items() if value is not None}
     fields.update((name, value) for name, value in vars(record).items() if name not in _RECORD)
@@ -315,7 +315,7 @@ def _stamp(created: float) -> str:
 
 
 def _clean(value: Any, secrets: re.Pattern[str] | None, depth: int = 0) -> Any:
-    """Return `value` as JSON types, without secrets. What is nested deeper than eight levels becomes text."""
+    """Return `value` as JSON types, without secrets. Anything nested more than eight levels deep becomes text."""
     if isinstance(value, Mapping) and depth < 8:
         return {_clean_text(str(key), secrets): _clean(part, secrets, depth + 1) for key, part in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)) and depth < 8:

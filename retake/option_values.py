@@ -1,4 +1,4 @@
-"""Checks of option values that click accepts and no command can use."""
+"""Checks for option values that click accepts but no command can use."""
 
 import math
 from typing import Any

@@ -21,7 +21,7 @@ def parse(data: str | bytes) -> Any:
     except RecursionError as error:
         raise ValueError(f"not JSON that can be read: nested too deeply ({error})") from error
     opened = data.count("{") + data.count("[") if isinstance(data, str) else data.count(b"{") + data.count(b"[")
-    if opened > MAX_DEPTH and deeper_than(MAX_DEPTH, value):  # counting is cheap: no value is deeper than its brackets
+    if opened > MAX_DEPTH and deeper_than(MAX_DEPTH, value):  # cheap test first: each level needs a bracket
         raise ValueError(f"nested more than {MAX_DEPTH} levels deep")
     return value
 
@@ -53,8 +53,8 @@ class _NotPlain(Exception):
 
 
 def _readable(value: Any, line: str) -> str:
-    """Return the same as `json.dumps(value, ensure_ascii=False, indent=2)` in half the time: the json module's writer
-    in C knows no indent. `line` is a line feed and the indent of the line that `value` ends on. Raises _NotPlain."""
+    """Return the same as `json.dumps(value, ensure_ascii=False, indent=2)` in half the time: the json module's C
+    writer cannot indent. `line` is a line feed and the indent of the line that `value` ends on. Raises _NotPlain."""
     kind = type(value)
     if kind is str:
         return _text(value)
