@@ -5,12 +5,12 @@ asked. This is the order around a paid call; a crash may come after any step:
 
     reserve in the book → save the intent → ask → save the answer → settle in the book
 
-Without a cap the book does not have to be asked. Then a reservation is *deferred*: it lasts for the day, the pipeline's
-document adds up what is billed of it, and the book is updated once, at the end of each tick.
+Without a cap the book need not be consulted. Then a reservation is *deferred*: it lasts for the day, the pipeline's
+document adds up how much of it is billed, and the book is updated once, at the end of each tick.
 
 The day is that of the store's own clock if it has one, else of this machine's, but never before the latest day that has
 a book. So a clock that was set back, or two machines whose clocks differ at midnight, do not start with nothing spent.
-Only the latest book is read, and only the names of days after that of the clock are looked for, however many there are.
+Only the latest book is read, and only names of days after the clock's day are looked up, however many books there are.
 
 Reserved amounts count against the caps like settled ones, so the sum is never too small.
 """
@@ -109,7 +109,7 @@ class _Books:
 
     def __init__(self, bucket: Bucket, clock: Clock) -> None:
         self._bucket = bucket
-        # Not `random`, which takes longer to import than a book to read.
+        # Not `random`: importing it takes longer than reading a book.
         shares = (byte / 256 for byte in os.urandom(_MAX_TRIES))
         pauses = tuple(share * min(_MAX_PAUSE_S, 0.02 * 1.3**n) for n, share in enumerate(shares))
         self._register = BucketStateStore(bucket, CAPS, clock, pauses_s=pauses, remedy=_REMEDY)
@@ -288,7 +288,7 @@ class Caps:
     def mend(self, day: str, step: Callable[[DayBook], DayBook]) -> None:
         """Replace the book of a day by what `step` makes of it.
 
-        It is written even if `step` changes nothing, since that computes the derived fields again. The caller holds the
+        It is written even if `step` changes nothing, since writing recomputes the derived fields. The caller holds the
         leases of the pipelines whose sums `step` changes.
         """
         self._books.mend(day, step)

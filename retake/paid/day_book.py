@@ -1,9 +1,8 @@
 """The book of one day: what each pipeline has spent and has reserved, as pure data.
 
 A reservation is named ACCOUNT/NONCE. The account identifies the pipeline's document, which records it together with its
-last reservation and what became of that (`Known`). This distinguishes a reservation that was never used, because the
-machine died before the intent was saved, from one whose document was removed. The first is released, the second counts
-as billed.
+last reservation and its fate (`Known`). This distinguishes a reservation that was never used, because the machine died
+before the intent was saved, from one whose document was removed. The first is released, the second counts as billed.
 """
 
 from collections.abc import Mapping
@@ -31,8 +30,8 @@ class Known(NamedTuple):
     fate: Fate = Fate.OPEN
     spent_day: str = ""  # the day of `spent_usd`
     spent_usd: float = 0.0  # what the document itself has counted, for a day without a book
-    unbilled_usd: float | None = None  # of a reservation for several calls: what is not billed yet, or never will be
-    billed_usd: float | None = None  # of a deferred reservation: what is billed of it
+    unbilled_usd: float | None = None  # of a reservation for several calls: how much is not billed, yet or ever
+    billed_usd: float | None = None  # of a deferred reservation: how much is billed
 
 
 class Sums(NamedTuple):
@@ -40,7 +39,7 @@ class Sums(NamedTuple):
 
     settled: float = 0.0
     open: Mapping[str, float] = {}  # reserved amounts, by reservation
-    deferred: tuple[str, float] = ("", 0.0)  # the last deferred reservation, and what is settled of it
+    deferred: tuple[str, float] = ("", 0.0)  # the last deferred reservation, and how much of it is settled
 
     @property
     def reserved(self) -> float:

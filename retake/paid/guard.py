@@ -47,7 +47,7 @@ class Intent(NamedTuple):
     """A paid call that is about to be made."""
 
     step: str
-    facts: Mapping[str, Any]  # what to ask the vendor by if the answer gets lost, as JSON types
+    facts: Mapping[str, Any]  # what identifies the call at the vendor if the answer gets lost, as JSON types
     price_usd: float
     reservation: "Reservation | None" = None  # None: there is no cap
 
@@ -170,7 +170,7 @@ class PaidCallGuard:
 
     `lease` is the pipeline's: no call is made beyond its term. `call_timeout_s` is the longest time in seconds that one
     call may take; a lease that expires must last longer than that. `on_unknown` is RETRY, HOLD or DROP. `how_to_decide`
-    tells a person, in an alert, how to decide about a call that is held.
+    tells a person, in an alert, how to decide about a held call.
     """
 
     def __init__(
@@ -197,14 +197,14 @@ class PaidCallGuard:
     def call(self, step: str, facts: Mapping[str, Any], ask: Callable[[], Any]) -> None:
         """Make a paid call: `ask()` makes it, once, and returns the vendor's answer.
 
-        `facts` are what to ask the vendor by if the answer gets lost. Raises Refused, TaskFailed and OutcomeUnknown of
-        `ask` once the journal has recorded what became of the call. Any other exception of `ask` leaves it pending, for
-        `reconcile`. Also raises CapReached, Stopped, LeaseLost, StorageError, and SettingsError if the lease can never
-        outlast a call.
+        `facts` identify the call at the vendor if the answer gets lost. Raises Refused, TaskFailed and OutcomeUnknown
+        from `ask` once the journal has recorded what became of the call. Any other exception leaves the call pending,
+        for `reconcile`. Also raises CapReached, Stopped, LeaseLost, StorageError, and SettingsError if the lease can
+        never outlast a call.
         """
         self._process.check_stop()
         with self._room() as room:
-            self._term()  # also because reserving settles by our record, which is out of date without the lease
+            self._term()  # also because reserving settles what our record says, which is out of date without the lease
             reservation = self._budget.reserve(step)
             self._journal.begin(Intent(step, facts, self._budget.price(step), reservation))
             self._ask(ask, lambda answer: self._save(answer, room))
@@ -280,7 +280,7 @@ class PaidCallGuard:
             if left is None or left > self._call_timeout_s:
                 return left
             first_s = left if first_s is None else first_s
-            if waited_s > first_s:  # held beyond what was certain then: it was renewed, and that did not help
+            if waited_s > first_s:  # that term has passed: the lease was renewed, and is still too short
                 raise SettingsError(
                     f"a paid call may take {self._call_timeout_s:g} s, and the lease never lasts that long: let calls "
                     "take less time, or let the bucket's leases last longer (`lease_terms` of open_bucket)"

@@ -1,4 +1,4 @@
-"""A budget from which nothing is paid while a degraded mode forbids it: docs/alerts.md, section "Degraded modes"."""
+"""A budget that pays for nothing while a degraded mode forbids it: docs/alerts.md, section "Degraded modes"."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from retake.paid.day_book import Known
 
 _NO_SETTINGS = ModeSettings()
-"""Those of a program without a settings file: no schedule, and no automatic mode."""
+"""The settings of a program without a settings file: no schedule, and no automatic mode."""
 
 
 class ModeBudget(CapsBudget):
@@ -30,8 +30,8 @@ class ModeBudget(CapsBudget):
         self._modes = ModeStore(bucket, clock)
 
     def reserve(self, step: str) -> "Reservation":
-        """Do what `CapsBudget.reserve` does. Also raises Degraded, and StateError for an invalid document of the mode,
-        since nobody knows then what may be paid for."""
+        """Do what `CapsBudget.reserve` does. Also raises Degraded, and StateError if the mode's document is invalid,
+        since it is then unknown what may be paid for."""
         self._check(step)
         return super().reserve(step)
 

@@ -72,8 +72,8 @@ class PaidCalls:
 
     `prices` are in US dollars, by step. `daily_cap_usd` is what everything that pays through this bucket may spend in a
     day, `own_daily_cap_usd` what this name may; None means no cap. `find(call)` asks the vendor, for free, for the
-    answer of a call whose answer was lost. It returns None if the vendor cannot tell; what it raises is raised, and
-    nothing is decided. `on_unknown` says what follows if it cannot tell: HOLD (a person decides, by `resolve`), RETRY
+    lost answer of a call. It returns None if the vendor cannot tell; what it raises is passed on, and the call stays
+    undecided. `on_unknown` says what follows if it cannot tell: HOLD (a person decides, by `resolve`), RETRY
     (the call may be made, and billed, again) or DROP (the key is given up). `call_timeout_s` is the longest time in
     seconds that one call may take. On B2 and S3 it must be shorter than the term of the lease
     (`open_bucket(url, lease_terms=...)`, 115 s by default).
@@ -160,15 +160,15 @@ class PaidCalls:
     def call(self, key: str, step: str, ask: Callable[[], Any]) -> Any:
         """Return the answer for `key`, a name of your choice: from the record, or else from `ask()`, which is paid for.
 
-        The key alone identifies what is paid for, and `step` only says the price: two steps of one piece of work need
-        two keys. `ask` makes the call once and returns a JSON value; of anything else its `repr` is kept. It raises
+        The key alone identifies what is paid for; `step` only determines the price. Two steps of one piece of work need
+        two keys. `ask` makes the call once and returns a JSON value; anything else is kept as its `repr`. It raises
         Refused if the call was certainly not carried out, and TaskFailed if it was billed and has no result. Any other
         exception counts as OutcomeUnknown: the call may have been paid for. Returns None for a key that was given up. A
         call that an earlier process left pending is reconciled first, whatever its key.
 
         Raises Refused, TaskFailed, OutcomeUnknown, CapReached and Degraded (the call was not made), LeaseLost,
         StateError, StorageError, LeaseHeld while another call of this object is under way (in another thread, or around
-        this one), and ValueError for a key that no file can have or a step without a price.
+        this one), and ValueError for a key that cannot be a file name or a step without a price.
 
         >>> from retake.bucket.memory import MemoryBucket
         >>> from retake.errors import CapReached
@@ -237,8 +237,8 @@ class PaidCalls:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Hold the record, up to date with the bucket. Raises LeaseHeld while another call holds it: to the second
-        caller a call that is under way would look like one that was left pending."""
+        """Hold the record, up to date with the bucket. Raises LeaseHeld while another call holds it: a second caller
+        would take a call that is under way for one that was left pending."""
         self._check_entered()
         if not self._under_way.acquire(blocking=False):
             raise LeaseHeld(f"{self._name}: another call is under way, in another thread or around this one")
@@ -249,7 +249,7 @@ class PaidCalls:
             self._under_way.release()
 
     def _wait_for_call(self) -> bool:
-        """Wait for the call of a thread that was abandoned at a time limit, whose answer is saved under our lease.
+        """Wait for the call of a thread that was abandoned at a time limit, since its answer is saved under our lease.
         Return whether it has ended."""
         longest_s = min(max(0.0, self._call_timeout_s), TIMEOUT_MAX)
         _log.warning("%s: a paid call is under way, and waited for, %g s at most", self._name, longest_s)
@@ -263,8 +263,8 @@ class PaidCalls:
     def _update_book(self, update: Callable[[Known], None]) -> None:
         """Update the day's book from the record, which is read again if a write has failed.
 
-        If somebody has taken over the lease, they do this with their record: by ours, what they have reserved would
-        look like a reservation that was never used.
+        If another process has taken over the lease, it does this from its own record: in ours, what it has reserved
+        would look like a reservation that was never used.
         """
         try:
             self._lease.check()
@@ -318,7 +318,7 @@ class CallsState:
         self.bucket, self._where, self._lease = bucket, f"{FOLDER}{name}/", lease
         self.raw, self._version = self._read("state.json", "paid_calls_state")
         self._filed = False
-        self._unsure = False  # whether a write failed, which may still have taken effect
+        self._unsure = False  # whether a write failed that may still have taken effect
         self._ended_at = ("", "")  # the id of the call that ended last, and when
         if not self.raw:  # the account distinguishes this document from one that was removed (see day_book)
             self.save(account=os.urandom(6).hex())
@@ -352,7 +352,7 @@ class CallsState:
     def end(self, clock: Clock, outcome: str, room: Room | None = None, **facts: Any) -> None:
         """Record that the pending call has ended, and counts as billed.
 
-        Another try writes exactly the same document, so that an earlier one that succeeded, and whose answer was lost,
+        Another try writes exactly the same document, so that an earlier try that succeeded, but whose answer was lost,
         is recognised.
         """
         call = {key: value for key, value in self.raw["pending"].items() if key != "held"}

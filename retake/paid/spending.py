@@ -1,4 +1,4 @@
-"""The spending of one pipeline, held against the caps of the bucket (`retake.paid.caps`).
+"""The spending of one pipeline, kept within the caps of the bucket (`retake.paid.caps`).
 
 `caps` is imported only when something is about to be paid for: an idle tick does not need it.
 """
@@ -26,7 +26,7 @@ class Spending:
 
     `bucket` is the whole bucket, not a channel's part. `bucket_usd` is what all pipelines together may spend in a day,
     `pipeline_usd` what this one may; None means no cap. Methods take as `known` what the pipeline's own record says of
-    its last reservation. `defers` is for a pipeline whose record adds up what is billed of a reservation: without a
+    its last reservation. `defers` is for a pipeline whose record adds up how much of a reservation is billed: without a
     cap, its book is updated only at the end of each tick (see `Caps.defer`).
     """
 
