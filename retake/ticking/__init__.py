@@ -8,7 +8,7 @@ watch.py                alerts and the degraded mode around ticks
 rest.py                 remembers what an idle tick saw, so that the next one may end without looking again
 listed_look.py          the same on B2 and S3, by one listing
 channels.py             one tick over many channels
-channel_versions.py     a version of each channel, which changes with what its ticks decide from
+channel_versions.py     a version of each channel, which changes with what its ticks depend on
 channel_looks.py        remembers those versions, so that a tick opens only channels that changed or are due
 until_done.py           ticks until the work has ended
 """

@@ -29,8 +29,8 @@ class ChannelRest(NamedTuple):
 class ChannelLooks:
     """The looks of one round of ticks. Thread safe.
 
-    `basis` is a digest of everything that decides apart from the channels themselves. The round begins at `now`, in
-    UNIX seconds. A look that is `longest_s` seconds old no longer counts, and its channel is opened.
+    `basis` is a digest of everything that ticks depend on, except the channels themselves. The round begins at `now`,
+    in UNIX seconds. A look that is `longest_s` seconds old no longer counts, and its channel is opened.
     """
 
     def __init__(self, file: LookFile | None, basis: str, now: float, longest_s: float) -> None:

@@ -1,7 +1,7 @@
-"""A version of each channel, which changes with everything its ticks decide from: its documents, and the names in its
+"""A version of each channel, which changes with everything its ticks depend on: its documents, and the names in its
 folders. A tick over many channels compares versions, and opens the channels that changed.
 
-On B2 and S3 versions come from one listing of the whole bucket, which skips what decides nothing (archives, runs, dead
+On B2 and S3 versions come from one listing of the whole bucket, which skips what ticks ignore (archives, runs, dead
 letters). It takes one request per 1,000 names, and one per skip. If that is too many, the marks of the channels are
 listed instead: every process of Retake writes a mark before its first change of a channel under its lease. Changes by
 other programs are then noticed only when the channel's look has become too old.

@@ -1,6 +1,6 @@
 """Many pipelines in one tick: each channel lives below a prefix of its own, with its own state and its own lease.
 
-Channels know nothing of one another. Nor do machines: several may run the same tick over one bucket, and each works on
+Channels do not know one another. Neither do machines: several may run the same tick over one bucket, and each works on
 the channels whose lease it finds free.
 """
 

@@ -1,7 +1,7 @@
 """A tick that rests on B2 and S3: one listing shows that nothing has changed since the last idle one.
 
-The listing is made only if the last tick found nothing to do, so that ticks that work never pay for it. It is a tick's
-first request to its bucket: the next tick's listing shows what changes after it.
+The listing is made only if the last tick found nothing to do, so ticks that work never pay for it. It is a tick's first
+request to its bucket, so whatever changes later shows in the next tick's listing.
 """
 
 import time
@@ -26,8 +26,8 @@ _log = getLogger(__name__)
 class ListedLook(IdleLook):
     """The look of one process at a bucket, which is remembered under the name `place`.
 
-    `keys` are the documents, and folders (which end in "/"), that ticks decide from. The other parameters are those of
-    an `IdleLook`.
+    `keys` are the documents, and folders (which end in "/"), that ticks depend on. The other parameters are those of an
+    `IdleLook`.
     """
 
     def __init__(

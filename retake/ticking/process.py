@@ -30,7 +30,7 @@ def is_terminal() -> bool:
 
 
 def exit_code_of(work: Callable[[], int], *, part_of_a_run: bool = False) -> int:
-    """Return the exit code of `work`, or that of the error it raises, which is logged; a bug with its traceback.
+    """Return the exit code of `work`, or of the error it raises, which is logged (a bug with its traceback).
 
     All log lines have the same `run_id`. Work that is part of another program's run has none: that program adds its own
     when it relays the lines.
@@ -54,8 +54,8 @@ def exit_code_of(work: Callable[[], int], *, part_of_a_run: bool = False) -> int
 def leave(exit_code: int) -> NoReturn:
     """End the process with this exit code.
 
-    A thread that is still sending an alert is not waited for. The interpreter is not torn down while it runs: that may
-    crash, and change the exit code.
+    A thread that is still sending an alert is not waited for. Nor is the interpreter torn down while it runs, since
+    that may crash, and change the exit code.
     """
     delivery = sys.modules.get("retake.alerts.delivery")
     if delivery and delivery.is_sending():
@@ -95,8 +95,8 @@ class StopSignal:
 class KillTimer:
     """Limits how long this process may live, in seconds, by the kernel's timer; None means no limit.
 
-    A script that outlives its tick has nobody to end it. The kernel does so, a little after the tick would have, which
-    frees the lock that the script inherited.
+    Nobody else ends a script that outlives its tick. The kernel does so a little after the tick would have, which frees
+    the lock that the script inherited.
     """
 
     def __init__(self, seconds: float | None) -> None:

@@ -61,10 +61,10 @@ _NOISE = frozenset(
 class RememberedLook:
     """A look that is remembered.
 
-    `basis` is a digest of what decides apart from what was seen (environment, settings, version of the code). `seen`
-    has the version of everything that was looked at, by name: files, documents. `looked_at` is when the look began,
-    and `due_at` when something is due next, or None if nothing is. If versions are times, `changed_at` is the last
-    change of anything seen, else None. Times are in UNIX seconds.
+    `seen` has the version of everything that was looked at, by name: files, documents. `basis` is a digest of what else
+    ticks depend on (environment, settings, version of the code). `looked_at` is when the look began, and `due_at` when
+    something is due next, or None if nothing is. If versions are times, `changed_at` is the last change of anything
+    seen, else None. Times are in UNIX seconds.
     """
 
     __slots__ = ("basis", "changed_at", "due_at", "looked_at", "seen")
@@ -86,8 +86,8 @@ class RememberedLook:
 
 
 def in_time(look: RememberedLook, now: float, longest_s: float) -> bool:
-    """Return whether the look is valid at `now`: nothing is due, and it is less than `longest_s` seconds old. A look in
-    the future, as after a clock was set back, is not."""
+    """Return whether the look is valid at `now`: nothing is due, and it is less than `longest_s` seconds old. One from
+    the future, as after a clock was set back, is not valid."""
     due = look.due_at is not None and not now < look.due_at
     return look.settled and not due and 0 <= now - look.looked_at < longest_s
 
@@ -180,8 +180,8 @@ def digest(texts: "Iterable[str]") -> str:
 
 
 def encoded(look: RememberedLook) -> "Iterator[bytes]":
-    """Yield the lines of the look's file, of which there is never a whole copy in memory: it may be about thousands of
-    channels. Raises ValueError for a look that could not be read again."""
+    """Yield the lines of the look's file. Memory never holds all of it, since it may cover thousands of channels.
+    Raises ValueError for a look that could not be read again."""
     times = (look.looked_at, look.due_at, look.changed_at)
     if any(it is not None and not 0 <= it < _MAX_TIME for it in times):
         raise ValueError(f"no times: {times}")
@@ -290,7 +290,7 @@ def tick_look(environ: "Mapping[str, str]") -> LookFile | None:
 
 
 def basis(environ: "Mapping[str, str]") -> str:
-    """Return a digest of what decides apart from files: the interpreter and the whole environment, including keys."""
+    """Return a digest of what ticks depend on besides files: the interpreter and all of the environment, with keys."""
     known = sorted(f"{name}={value}" for name, value in environ.items() if name not in _NOISE)
     return digest([sys.version, sys.executable, sys.prefix, *known])
 
@@ -298,7 +298,7 @@ def basis(environ: "Mapping[str, str]") -> str:
 def version_of(path: str) -> str:
     """Return a version of a file or folder, which changes with every change, without opening it.
 
-    If it cannot be found out, return "", which is equal to no version that is remembered.
+    If it cannot be found out, return "", which equals no remembered version.
     """
     return looked_up(path)[0]
 
@@ -350,8 +350,8 @@ class IdleLook:
 
     `file` keeps the look for `longest_s` seconds, for processes with the same `basis`. `began_at` is when the process
     began, in UNIX seconds. `look_up(path)` returns a path's version and last change. `sources` are files outside the
-    bucket that decide too. Changes of an `external_ledger`, one outside the bucket, cannot be seen, so a tick that used
-    it remembers nothing.
+    bucket that ticks depend on, too. Changes of an `external_ledger`, one outside the bucket, cannot be seen, so a tick
+    that used it remembers nothing.
     """
 
     def __init__(
@@ -391,7 +391,7 @@ class IdleLook:
 
     def leased(self, path: str) -> None:
         """Note the version of the lease's file, so that a tick does not rest while another process holds the lease, or
-        after it did. It was written just now, but does not count as a change: no two holders write the same."""
+        after it did. The file was just written, but that does not count as a change: no two holders write the same."""
         if self._idle:
             self._seen[path] = self._look_up(path)[0]
 
@@ -412,7 +412,7 @@ class IdleLook:
             self.changed()
 
     def end(self, due: "Iterable[datetime]") -> None:
-        """Remember the look until the first of the times `due`, or, if something was done, forget the last one."""
+        """Remember the look until the first of the times `due`, or forget the last one if something was done."""
         look = self._look(due) if self._idle and self._ticked else None
         if look is None or not in_time(look, look.looked_at, self._longest_s) or not self._file.write(look):
             self._file.forget()

@@ -31,7 +31,7 @@ from retake.ticking.tick import ScriptResult
 
 _GRACE_S = 5.0  # between SIGTERM to a script whose time is over, and SIGKILL
 _SIGNAL_POLL_S = 0.2  # between checks for a signal to the manager
-_EXIT_POLL_S = 0.02  # between checks whether a script that is about to end has ended
+_EXIT_POLL_S = 0.02  # between checks for the end of a script that is about to end
 _MAX_LINE_BYTES = 64 * 1024  # longer lines are split
 
 _NOT_FORKED = ("sqlalchemy", "psycopg")
@@ -46,7 +46,7 @@ Work = Callable[[list[str]], object]
 
 
 class NotStarted(RetakeError):
-    """The machine has no room for another process or its files, or the program is missing. Nothing was begun."""
+    """The machine has no room for another process or its files, or the program is missing. Nothing was started."""
 
     exit_code = ExitCode.TRY_LATER
 
@@ -77,7 +77,7 @@ class SubprocessScripts:
 
     `stopping` returns how many signals have asked the manager to stop. At the first, the script is asked to end once
     nothing is half done; at the second it is killed. `work_of` returns the function that does in a fork what the
-    command does, or None for a script that must be started by its command. Without `work_of`, all are.
+    command does, or None for a script that must be started by its command. Without `work_of`, all of them must.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class SubprocessScripts:
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
         """Run the script to its end, under the lease. Raises NotStarted."""
-        if self._stopping():  # the previous script still ended well, but no other is begun
+        if self._stopping():  # the previous script still ended well, but no other is started
             return ScriptResult(ExitCode.TRY_LATER, stopped=True)
         with _scratch(script) as folder:
             return self._run(script, arguments, lease, folder)
@@ -280,8 +280,8 @@ class _Fork:
 
 
 def _may_fork() -> bool:
-    """Return whether a fork of this process, if it `_is_alone`, is as good as a new process: on Linux, without a
-    profiler or tracer, and with no database library loaded."""
+    """Return whether a fork of this process, if it `_is_alone`, can replace a new process: on Linux, without a profiler
+    or tracer, and with no database library loaded."""
     if sys.platform != "linux":  # elsewhere system libraries may refuse to work in a fork
         return False
     return not (sys.getprofile() or sys.gettrace() or any(it in sys.modules for it in _NOT_FORKED))
@@ -302,7 +302,7 @@ def _is_alone() -> bool:
 def _fork(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:
     flush_streams()
     ready, begun = os.pipe()
-    # Until the child has its own handlers: with the manager's it would count a signal and go on.
+    # Signals wait until the child has its own handlers: the manager's would count one and go on.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         try:
@@ -321,8 +321,8 @@ def _fork(start: ScriptStart, work: Work, output: int) -> _ScriptProcess:
 def _run_forked(start: ScriptStart, work: Work, output: int, blocked: Iterable[int]) -> NoReturn:
     """Do in a forked child what the command does in a new process, and end.
 
-    The manager's descriptors are closed, but its connections are not shut down: not by the garbage collector, since
-    their objects are frozen, nor at exit, since no exit handler runs. So they stay the manager's.
+    The manager's descriptors are closed, but its connections are not shut down, neither by the garbage collector, since
+    their objects are frozen, nor at exit, since no exit handler runs. So the manager can still use them.
     """
     exit_code = 1
     try:

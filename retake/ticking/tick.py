@@ -1,7 +1,7 @@
 """One tick of a pipeline: take the lease, read and check everything, decide, act, until there is a reason to wait.
 
-The loop knows nothing of what a pipeline does. A pipeline knows nothing of leases held by others, of breakers, or of
-the order in which a tick begins and ends. The other things a tick needs are here too: the scripts that do the work, and
+The loop does not know what a pipeline does. A pipeline does not know about leases held by others, breakers, or the
+order in which a tick begins and ends. The other things a tick needs are here, too: the scripts that do the work, and
 the ledgers of the pipelines, each in the pipeline's part of the bucket or in one database that all share.
 """
 
@@ -72,7 +72,7 @@ class Ledgers:
 class Orders(NamedTuple):
     """What the operator has ordered in addition to a tick."""
 
-    resume: bool = False  # go on after too many failures, or after a key was fixed
+    resume: bool = False  # continue after too many failures, or after a key was fixed
     resolve: str | None = None  # "retry" or "skip" a paid call of unknown outcome
     retake: str | None = None  # the id of a failed generation to requeue
 
@@ -128,7 +128,7 @@ class Pipeline(Protocol[A]):
         ...
 
     def new_failure(self, action: A, before: ErrorRecord) -> ErrorRecord:
-        """Return the vendor's failure that is on record now and was not `before`, or an empty record."""
+        """Return the vendor's failure that is on record now but was not in `before`, or an empty record."""
         ...
 
     @property

@@ -105,7 +105,7 @@ def refusal(chosen: BreakerSettings, state: "BreakerState", vendor: str, now: da
 def vendor_policy(chosen: BreakerSettings, probe_s: float) -> "BreakerPolicy":
     """Return when a vendor's breaker opens, and for how long. `BREAKER.failures` must be a number.
 
-    Failures on this machine say nothing about a vendor's health; nor does a video that takes its time.
+    Failures on this machine say nothing about a vendor's health; neither does a video that takes long.
     """
     from retake.retrying.breaker import BreakerPolicy
     from retake.retrying.policy import RetryIf

@@ -77,7 +77,7 @@ class BoardDocument:
 
     @property
     def shared_alerts(self) -> bool:
-        """Whether an alert is open that only a look at what all pipelines share (AfterWork) can close."""
+        """Whether there is an open alert that only a look at what all pipelines share (AfterWork) can close."""
         # str(), since a damaged code may be unhashable
         opened = (it for it in self._alerts() if str(it.get("code")) in OF_ALL and not it.get("closed_at"))
         return any(isinstance(seen := it.get("seen"), dict) and "" in seen for it in opened)
@@ -99,7 +99,7 @@ class BoardDocument:
         return [it for it in alerts if isinstance(it, dict)] if isinstance(alerts, list) else []
 
     def due(self, now: datetime) -> bool:
-        """Return whether a message waits that may be sent now."""
+        """Return whether a waiting message may be sent now."""
         return any(_due(it, now) for it in self._channels())
 
     def times(self, settings: AlertSettings) -> list[datetime]:
@@ -259,11 +259,11 @@ class TickWatch:
         not be opened in this round.
         """
         if unopened and self._look:
-            self._look.changed()  # what that pipeline decides from was not looked at
+            self._look.changed()  # what that pipeline depends on was not looked at
         return pipeline not in self._wrong
 
     def interrupted(self, pipeline: str, at: str) -> None:
-        """Raise the alert that a tick has found, `at` this time, that the previous one died."""
+        """Raise the alert that a previous tick died. `at` is when this tick found that out."""
         with _logging_errors("the alert about an interrupted tick could not be raised", self._failures):
             self._evaluate([Findings(pipeline, frozenset({"interrupted"}), (interrupted(at),))])
 
