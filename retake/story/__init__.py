@@ -8,7 +8,7 @@ settings.py     its settings, and what every command sets up with them; spending
 store.py        reads and saves the documents in a bucket, under the lease
 generation.py   how a generation begins, ends, and is requeued
 pipeline.py     one tick: carries out each action of the decision; runner.py builds it; channels.py: many pipelines
-content.py  media.py   the steps; script.py, clients.py: what they work with, the journal of paid calls, how they run
+content.py  media.py   the steps; script.py, clients.py: their tools, their journals of paid calls, how they run
 run_mirror.py   keeps the run on the ledger in line with the documents
 command.py  options.py  progress.py   the command lines, and the display of a generation
 operations.py   what operators see and order: operator_view.py  operator_rules.py  operator_actions.py  rollback.py

@@ -1,7 +1,7 @@
 """One tick over many channels.
 
 A channel that has not changed since its last tick, and in which nothing is due, is not opened. Polls of vendors run in
-threads of this process, so that a thousand channels that wait cost little more than their polls. Paid calls run in a
+threads of this process, so that a thousand waiting channels cost little more than their polls. Paid calls run in a
 subprocess, as always.
 """
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _log = getLogger(__name__)
 
 _CODE = [os.path.join(os.path.dirname(retake.__file__), name) for name in ("bucket", "story", "ticking")]
-"""The folders of the code that decides. An installation that replaces files changes the folder."""
+"""The folders of the code that decisions depend on. An installation that replaces files changes the folder."""
 
 
 class ScriptsOfChannels(Protocol):
@@ -69,7 +69,7 @@ def tick_channels(
     finally:
         round_.close()
         watch.end()
-    if watch.mode.mode == mode:  # else what was decided is not what that mode leads to
+    if watch.mode.mode == mode:  # else the decisions were made in another mode
         looks.save()
     return worst(codes)
 
@@ -91,8 +91,8 @@ def remembered(settings: Settings, bucket: Bucket, now: datetime, mode: int) -> 
 
 
 def rest_after(tick: Tick, documents: Documents, limits: Workflow, now: datetime) -> ChannelRest | None:
-    """Return why a channel rests after a tick in which nothing was done, or None if it does not. `tick` is the tick's
-    result, `documents` are as it left them.
+    """Return why a channel rests after a tick in which nothing was done, or None if it does not rest. `tick` is the
+    tick's result, `documents` are as the tick left them.
 
     A channel that only polls a Midjourney task rests while that is running, until it has been running for too long.
     """

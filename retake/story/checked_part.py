@@ -34,7 +34,7 @@ class Loaded(NamedTuple):
     public: PublicDocument | None = None
     gen: GenDocument | None = None
     midjourney: MidjourneyDocument | None = None
-    faults: tuple[tuple[str, str], ...] = ()  # of those that are invalid: the key, and what is wrong
+    faults: tuple[tuple[str, str], ...] = ()  # of each invalid document: the key, and what is wrong
 
     @property
     def documents(self) -> Documents:
@@ -124,8 +124,8 @@ class CheckedPart:
 
 
 def group_ids(part: CheckView, folder: str, endings: tuple[str, ...]) -> Iterator[str]:
-    """Yield each id that has a file in a folder, once. To hold only one id in memory, a file yields its id if it is the
-    first of its group."""
+    """Yield each id that has a file in a folder, once. To hold only one id in memory, it is yielded for the first file
+    of its group."""
     order, last = sorted(endings), ""
     for entry in part.entries(folder):
         name, dot, ending = entry.key.removeprefix(folder).rpartition(".")

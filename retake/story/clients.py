@@ -59,8 +59,8 @@ class MediaTools(Protocol):
 
 
 class RealVendors:
-    """The clients that the settings name, with the keys of the environment. If `kept` is given, tasks are polled on the
-    connections that it returns."""
+    """The clients that the settings name, with the keys from the environment. If `kept` is given, tasks are polled over
+    the connections that it returns."""
 
     def __init__(self, settings: Settings, keys: Keys, kept: "Callable[[], KeptConnections] | None" = None) -> None:
         self._settings = settings

@@ -66,7 +66,7 @@ class Options(NamedTuple):
         return self.until_done or self.dry_run or self.resume or bool(self.resolve) or bool(self.retake)
 
 
-_GC_THRESHOLD = 10_000  # new objects between two collections: imports, most of what a tick does, leave no garbage
+_GC_THRESHOLD = 10_000  # new objects between collections: a tick mostly imports, which leaves no garbage
 
 
 def tick(folder: str | None, arguments: Sequence[str], program: str | None = None) -> NoReturn:
@@ -136,7 +136,7 @@ def _with_settings(folder: str | None, options: Options, environ: Mapping[str, s
 
 
 def _look(settings: Settings, bucket: Bucket, environ: Mapping[str, str]) -> "IdleLook | None":
-    """Return what remembers that there was nothing to do, so that the next tick may rest.
+    """Return the `IdleLook` with which an idle tick lets the next one rest.
 
     Return None if that is turned off, if the bucket cannot show changes, or if the settings have warnings, which each
     tick must log.
@@ -282,8 +282,8 @@ def script_command(folder: str | None, script: str) -> list[str]:
 
 
 def script_work(folder: str | None, script: str) -> Callable[[list[str]], object] | None:
-    """Return the function that does, given the arguments, in a fork of this process what the command of a script does,
-    or None for a script that does not belong to this package."""
+    """Return the function that does in a fork of this process, given the arguments, what a script's command does, or
+    None for a script that does not belong to this package."""
     from functools import partial
 
     from retake.data import checkout

@@ -2,7 +2,7 @@
 
 The prompts file lists the calls in order. Each asks for some of the keys, and may refer to the answers of earlier calls
 ("$topic") and to the topics already used ("$used_topics"). Each answer is saved as it comes, so that a retry continues
-with the call that failed and pays for none twice.
+with the call that failed and pays for no call twice.
 """
 
 import json
@@ -94,7 +94,7 @@ def _check_generation(context: StepContext, generation_id: str) -> None:
 
 
 def _ask_all(context: StepContext, generation_id: str, missing: list[Prompt], topics: dict[str, Any]) -> None:
-    """Make the missing calls. Unless there is a text already, the text itself is the record of the last answer."""
+    """Make the missing calls. Unless a text exists already, the new text itself is the record of the last answer."""
     writer, used, store = context.vendors.writer(), list(topics.values()), context.store
     calls = [({"call": it.name}, partial(_ask, store, writer, it, used)) for it in missing]
     if "json" not in store.files(generation_id):
@@ -104,7 +104,7 @@ def _ask_all(context: StepContext, generation_id: str, missing: list[Prompt], to
 
 
 def _ask(store: DocumentStore, writer: ChatModel, prompt: Prompt, topics: list[Any]) -> dict[str, Any]:
-    """Make one call to the writer, with its answers so far."""
+    """Make one call to the writer. Its answers so far can be used in the prompt."""
     known = {key: _as_text(value) for key, value in store.documents.midjourney.draft.items()}
     known["used_topics"] = "\n".join(f"- {topic}" for topic in topics[-_TOPICS_SHOWN:]) or "(none)"
     system, user = Template(prompt.system).safe_substitute(known), Template(prompt.user).safe_substitute(known)
@@ -174,8 +174,8 @@ def load_prompts(path: str) -> list[Prompt]:
 
 
 def unknown_references(prompts: list[Prompt]) -> list[str]:
-    """Return a message for each "$name" in the prompts that stands for no answer of an earlier call. It would be sent
-    to the writer as it is."""
+    """Return a message for each "$name" in the prompts that does not stand for an answer of an earlier call. It would
+    be sent to the writer unchanged."""
     known, found = {"used_topics"}, []
     for prompt in prompts:
         names = {name for text in (prompt.system, prompt.user) for name in Template(text).get_identifiers()}
@@ -185,7 +185,7 @@ def unknown_references(prompts: list[Prompt]) -> list[str]:
 
 
 def unknown_prompt_keys(path: str) -> list[str]:
-    """Return a message for each key in a valid prompts file that means nothing and is ignored."""
+    """Return a message for each unknown key in a valid prompts file. Such keys are ignored."""
     raw = parse(read_file(path))
     tables = [("", raw, ("calls",)), *((f"call {it['name']!r}: ", it, Prompt._fields) for it in _calls(raw))]
     found = ((where, *each) for where, table, known in tables for each in unknown_keys(table, known))

@@ -90,7 +90,7 @@ class Action(NamedTuple):
     step: Step
     why: str
     exit_code: int = ExitCode.OK  # of a WAIT
-    until: datetime | None = None  # when the failed step is due again: of a RETRY, and of a WAIT that ends with time
+    until: datetime | None = None  # when the failed step is due again: of a RETRY, and of a WAIT that time ends
 
 
 COUNTED_AFTER = timedelta(minutes=3)
@@ -162,7 +162,7 @@ def decide(documents: Documents, limits: Workflow, now: datetime, over: Callable
     """Return the next action. Total: every parsed set of documents has one.
 
     `over(step)` returns why a cap forbids a paid call of the step now, or "". It is called only for an action that
-    pays, since it may read the bucket. What it raises is raised.
+    pays, since it may read the bucket. Raises what it raises.
     """
     doc = documents.midjourney
     if documents.gen.generation_id is None:
@@ -197,8 +197,8 @@ def decide_in(
     *,
     video_mock: bool,
 ) -> tuple[Action, Action]:
-    """Return what `decide` returns, and what a degraded mode makes of it. No cap holds back a video that is replaced by
-    a mock, which is free."""
+    """Return what `decide` returns, and what replaces it in a degraded mode. No cap holds back a video that a mock
+    replaces, since the mock is free."""
     mocks = mode.mode == REDUCED and video_mock
     due = decide(documents, limits, now, lambda step: "" if mocks and step is Step.RUNWAY else over(step))
     return due, under_mode(due, mode, video_mock=video_mock)
@@ -208,7 +208,7 @@ def under_mode(action: Action, mode: Mode, *, video_mock: bool) -> Action:
     """Return what replaces an action in a degraded mode: a WAIT if the mode holds it back, or, with `video_mock`, a
     mock for a video that mode 1 does not order. For BEGIN see `begin_held`.
 
-    The RETRY of a step that pays is held back too, or attempts would be used up without a call.
+    The RETRY of a step that pays is held back too, since it would use up an attempt without a call.
     """
     if not holds_back(action, mode.mode):
         return action
@@ -243,7 +243,7 @@ def _without_generation(gen: GenDocument, doc: MidjourneyDocument, limits: Workf
 
 
 def stopped(gen: GenDocument, limits: Workflow) -> bool:
-    """Return whether too many generations in a row have failed, so that none is begun until the operator resumes."""
+    """Return whether too many generations in a row have failed. No other is then begun until the operator resumes."""
     return gen.generation_id is None and gen.failed_in_a_row >= limits.max_failed_in_a_row
 
 
@@ -351,8 +351,8 @@ def _work(documents: Documents) -> Action:
 def awaits_fix(documents: Documents, limits: Workflow, now: datetime) -> bool:
     """Return whether a person has to fix the cause of the last failure (class C) before the generation goes on.
 
-    A call that is pending although no vendor is held back any more was begun after that failure. A generation that is
-    complete, or has no attempt left, does not wait for anybody.
+    A call that is pending although vendors are no longer held back was begun after that failure. A generation that is
+    complete, or has no attempt left, waits for nobody.
     """
     doc = documents.midjourney
     if held_until(doc, limits) is None or _with_generation(documents, limits, now).act in _ENDS:

@@ -206,7 +206,7 @@ class StoryDocuments(CheckedPart):
             there |= set(self.files(part, f"{DEAD_LETTERS}{name}/", name, GROUP))
         needed = implied_files(doc)
         if not needed and doc.status is None and doc.blank and there & {"png", "mp4"}:
-            needed = set(GROUP)  # these are made after the text, and a cleared document says that all is made
+            needed = set(GROUP)  # these are made after the text, and a cleared document says that all of them are
         for suffix in sorted(needed - there):
             what = f"{name} is past the step that makes it, and it is not there"
             yield found("file-missing", part.where(f"{entrance}{name}.{suffix}"), what)

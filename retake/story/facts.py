@@ -26,8 +26,8 @@ _MIN_QUOTE_LENGTH = 24  # characters
 def story_facts(
     documents: Documents, limits: Workflow, now: datetime, error: ErrorRecord, *, capped: str, interrupted: str
 ) -> PipelineFacts:
-    """Return the facts. `error` is the last failure, without quotes of prompts (`tellable`). `capped` says why a cap
-    holds back a call, and `interrupted` when the tick found that the previous one had died; "" if not."""
+    """Return the facts. `error` is the last failure, without quotes from prompts (`tellable`). `capped` says why a cap
+    holds back a call, and `interrupted` when the tick found that the previous one had died; each is "" if not."""
     gen, doc = documents.gen, documents.midjourney
     failed = gen.failed_in_a_row
     under_way = gen.generation_id is not None
@@ -49,8 +49,8 @@ def story_facts(
 def _failures(documents: Documents, limits: Workflow, now: datetime, error: ErrorRecord) -> list[StepFailures]:
     """Return the steps with failed tries since their last result.
 
-    They are found by the counters, not the status: a retry sets the status to null for a tick, which would end the
-    alert each time.
+    They are found by their counters, not by the status: a retry sets the status to null for one tick, which would end
+    the alert each time.
     """
     doc = documents.midjourney
     failing = FAILED_STEP.get(doc.status) if doc.status else None
@@ -107,8 +107,8 @@ def _without_result(documents: Documents) -> tuple[Step, ...]:
 
 
 def tellable(store: DocumentStore, settings: Settings | None = None) -> ErrorRecord:
-    """Return the failure of the generation under way, with quotes of prompts removed from its message, since alerts go
-    to chat programs and phones.
+    """Return the failure of the generation under way, without quotes from prompts in its message, since alerts go to
+    chat programs and phones.
 
     The texts are read only if there is a message. With `settings`, what the writer was asked is removed too.
     """
@@ -144,7 +144,7 @@ def _without(text: str, prompts: Iterable[str]) -> str:
     from difflib import SequenceMatcher
 
     for prompt in prompts:
-        least = min(_MIN_QUOTE_LENGTH, max(2, len(prompt)))  # 2, since a single character may be "…" itself
+        least = min(_MIN_QUOTE_LENGTH, max(2, len(prompt)))  # 2, since a single character may be the "…"
         while True:
             match = SequenceMatcher(None, text, prompt, autojunk=False).find_longest_match()
             if match.size < least:

@@ -53,8 +53,8 @@ def begin(store: DocumentStore, generation_id: str, *, capped: bool) -> None:
     """Begin a generation.
 
     The cleared document is saved first, then the id: a crash in between leaves nothing that looks like work under way.
-    The first intent makes the id durable; until then nothing is lost with it. An empty document need not be saved,
-    unless spending is `capped`: the day's book needs the document's account before the first reservation.
+    The first intent makes the id durable; before that, nothing would be lost with it. An empty document need not be
+    saved, unless spending is `capped`: the day's book needs the document's account before the first reservation.
     """
     doc = _keep_orphaned_work(store, generation_id)
     if doc.raw or capped:
@@ -66,8 +66,8 @@ def _keep_orphaned_work(store: DocumentStore, generation_id: str) -> MidjourneyD
     """Keep paid work that belongs to no generation in a dead letter, since somebody may want it back. Return the
     document with a pending call counted as billed.
 
-    Work that a dead letter has already is not kept again, or it would be billed twice: work of a failed generation,
-    work that an interrupted requeue was bringing back, and work that an earlier, interrupted call has kept.
+    Work that a dead letter has already is not kept again, since it would then be billed twice: work of a failed
+    generation, work that an interrupted requeue was bringing back, and work kept by an earlier, interrupted call.
     """
     from hashlib import sha256
 
@@ -121,7 +121,7 @@ def finish(store: DocumentStore, now: datetime) -> None:
 
 def dead_letter(store: DocumentStore, now: datetime, told: ErrorRecord | None = None) -> int:
     """Move everything of a failed generation to a dead letter. Return how many have now failed in a row; a cancelled
-    one does not count. `told` is its last error without quotes of prompts, for alerts."""
+    one does not count. `told` is its last error without quotes from prompts, for alerts."""
     from retake.story.facts import tellable
 
     gen, doc = store.documents.gen, store.documents.midjourney
@@ -165,8 +165,8 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
     """Bring a failed generation back from its dead letter, at the step that failed. Raises StateError.
 
     The files are copied first, then the document and the id are saved, and the letter is removed last, so a crash in
-    between leaves it whole. The document names its letter: if a crash leaves it without its id, that distinguishes it
-    from work that is kept nowhere else.
+    between leaves it whole. The document names its letter: if a crash leaves the document without an id, that
+    distinguishes it from work that is kept nowhere else.
     """
     from retake.retrying.dead_letters import REQUEUED
 
@@ -181,8 +181,8 @@ def requeue(store: DocumentStore, generation_id: str) -> None:
 
 
 def end_requeue(store: DocumentStore) -> None:
-    """Remove the remains of the letter of the generation under way, left by an interrupted requeue. All of it was
-    brought back, and what was given up since then must not be brought back again."""
+    """Remove what an interrupted requeue left of the letter of the generation under way. All of the letter was brought
+    back, and what was given up since then must not be brought back again."""
     from retake.retrying.dead_letters import REQUEUED
 
     generation_id = store.documents.gen.generation_id
@@ -209,8 +209,8 @@ def remove_copies(store: DocumentStore, letter: "DeadLetter") -> None:
 
 
 def note_drop(store: DocumentStore, generation_id: str) -> None:
-    """Note with the last failure that the dead letter of its generation is about to be dropped: alerts advise to
-    requeue what is not."""
+    """Note with the last failure that the dead letter of its generation is about to be dropped. Otherwise an alert
+    would advise requeuing it."""
     gen = store.documents.gen
     if gen.last_failure.get("generation_id") == generation_id:
         store.save_gen(gen.updated(last_failure={**gen.last_failure, "dropped": True}))
@@ -222,7 +222,7 @@ def nobodys_calls(store: DocumentStore, letter_id: str) -> list[dict[str, Any]]:
 
 
 def bill_nobodys(store: DocumentStore, letter_id: str, now: datetime) -> None:
-    """Record what was paid for work that belonged to no generation, before the letter that has the only record of it is
+    """Record what was paid for work that belonged to no generation, before the letter with the only record of it is
     dropped."""
     _save_bill(store, letter_id, "failed", nobodys_calls(store, letter_id), now)
 
@@ -250,7 +250,7 @@ def requeuable_or_why(store: DocumentStore, generation_id: str) -> tuple[Midjour
     """Return what `requeuable` returns, or None and why the generation cannot be requeued now. Raises StorageError, and
     StateError for an unreadable dead letter.
 
-    That another generation is under way is said last: nobody ends it for one that cannot be requeued after that either.
+    That another generation is under way is checked last, so that nobody ends it for one that cannot be requeued anyway.
     """
     if why := _why_never_requeued(store, generation_id):
         return None, why
@@ -265,7 +265,7 @@ def requeuable_or_why(store: DocumentStore, generation_id: str) -> tuple[Midjour
 
 
 def _why_never_requeued(store: DocumentStore, generation_id: str) -> str:
-    """Return why a generation cannot be requeued, whatever its document says and is under way besides, or ""."""
+    """Return why a generation cannot be requeued, whatever its document says and whatever else is under way, or ""."""
     from retake.operations.letters import letter_of, no_letter
 
     letter = letter_of(store.bucket, store.clock, generation_id)
@@ -294,7 +294,7 @@ def why_not_requeuable(letter: "DeadLetter") -> str:
 
 
 def why_finished(bucket: Bucket, paths: FilePaths, generation_id: str) -> str:
-    """Return that a generation, whose dead letter was left behind, is finished, and where its files are, or ""."""
+    """Return a message that a generation with a leftover dead letter is finished, and where its files are, or ""."""
     for folder in paths.folders:
         if group_at(bucket, f"{folder}{generation_id}.").issuperset(GROUP):
             place = f"{generation_id} is finished, its files lie in {folder}"
@@ -329,7 +329,7 @@ class TakenIds:
     files that are moved away or renamed by hand.
 
     `staged` are the ids with files in the folders that tidying up lists (`TidyPlan.staged`). The archive, the dead
-    letters and the records only grow, so there an id is looked up by its name.
+    letters and the records only grow, so ids are looked up there by name.
     """
 
     def __init__(self, store: DocumentStore, staged: Container[str]) -> None:

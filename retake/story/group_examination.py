@@ -38,7 +38,7 @@ class StoryGroups(CheckedPart):
         if not here:
             return
         places = {folder: here}
-        if folder != self.folders.archive or len(here) < len(GROUP):  # not for the many whole ones in the archive
+        if folder != self.folders.archive or len(here) < len(GROUP):  # not for the many whole groups in the archive
             found_in = {it: here if it == folder else self.files(part, it, name, GROUP) for it in self.folders}
             places = {it: files for it, files in found_in.items() if files}
         if next(iter(places)) == folder:

@@ -21,8 +21,8 @@ class InProcessScripts:
         self._prompts = prompts
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
-        """Run the script in this process. A RetakeError becomes the exit code that the script would end with. Any other
-        exception is raised."""
+        """Run the script in this process. A RetakeError becomes the exit code that the script would end with. Raises
+        any other exception of the script."""
         try:
             self._work(script, arguments, self._set_up(lease))
         except RetakeError as error:

@@ -26,7 +26,7 @@ _MAX_RECORD_BYTES = 65_536
 class BillsKept(NamedTuple):
     """The kept bills (`retake.retrying.kept_counts.KeptKind`).
 
-    A row has how the generation ended, the time of the record, and for each call what is needed for sums. Its calls are
+    A row says how the generation ended, when the record was written, and for each call what sums need. Its calls are
     null for a record that is invalid or too large, which is read each time.
     """
 
@@ -77,9 +77,9 @@ def ended_bills(
     bucket: Bucket, clock: Clock, day: str, not_summed: Iterable[str] = ()
 ) -> tuple[list[Bill], list[PaidMonth]]:
     """Return the bills that may have calls counted on `day` or later, and the whole months that are kept as sums. The
-    bills of the generations `not_summed` are in no sum. Raises StateError, StorageError.
+    sums leave out the bills of the generations `not_summed`. Raises StateError, StorageError.
 
-    A record is written when its generation ends, so an older one has no calls of these days.
+    A record is written when its generation ends, so older records have no calls of these days.
     """
     counts, since = KeptCounts(bucket, clock, BillsKept()), start_of(day)
     counted = counts.read(overruled=not_summed)

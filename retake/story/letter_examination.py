@@ -18,7 +18,7 @@ from retake.story.document_examination import implied_files
 from retake.story.documents import GROUP, MidjourneyDocument, parse_midjourney
 from retake.story.generation import DEAD_LETTERS, of_a_rollback, why_not_requeuable
 
-_MAX_FILES = 1_000  # that are examined of one letter; ours have five
+_MAX_FILES = 1_000  # of one letter, that are examined; Retake's own letters have five
 
 Files = dict[str, Entry]  # the files of one letter, by their names in its folder
 

@@ -1,4 +1,4 @@
-"""generate_media.py: the picture, its upscale, the video; or, if the vendors were given up on, the mock. One run
+"""generate_media.py: the picture, its upscale, the video; or the mock, if the vendors were given up on. One run
 carries out one action of the decision.
 
 fetch_media.py: polls the Midjourney task in flight once.
@@ -76,7 +76,7 @@ def fetch(context: StepContext) -> None:
         raise state.failure
     if state.result is not None:
         delivered = transitions.picture_delivered(doc, state.result)
-        context.store.save_midjourney(delivered, synced=False)  # lost in a power cut, the task is polled again
+        context.store.save_midjourney(delivered, synced=False)  # if a power cut undoes it, the task is polled again
         _log.info("the %s is ready", task.task_type, extra=about)
         return
     awaited = transitions.picture_still_awaited(doc, context.clock.now())
@@ -103,11 +103,11 @@ def _order_upscale(context: StepContext) -> None:
 
 
 def _picked(context: StepContext, results: Results) -> int:
-    """Return which of the four pictures is upscaled, 1–4: the first, or the one that the chat API chooses
+    """Return which of the four pictures to upscale, 1–4: the first, or the one that the chat API chooses
     (IMAGE_GENERATION.pick).
 
-    The choice is a paid call like any other, but its answer is not worth a second one: if anything goes wrong, the
-    first picture is taken. A choice on record is kept, and a call that was begun is never made again.
+    The choice is a paid call like any other, but not worth a second call: if anything goes wrong, the first picture is
+    taken. A choice on record is kept, and a call that was begun is never made again.
     """
     if context.settings.image.pick == "vision" and results.picked is None:
         _choose(context, results)
@@ -254,7 +254,7 @@ def _poll_video(context: StepContext) -> None:
 
 
 def _save_video(context: StepContext, result: Mapping[str, Any], polls_failed: int) -> None:
-    """Save the video. It is never whole in memory: it goes from the link to a local file, and from there to the
+    """Save the video. Memory never holds all of it: it goes from the link to a local file, and from there to the
     bucket."""
     from retake.media.ffmpeg import scratch
 
@@ -266,7 +266,7 @@ def _save_video(context: StepContext, result: Mapping[str, Any], polls_failed: i
             with path.open("wb") as file:
                 save(context.vendors.downloader(), result["output"][0], file, most)
             doubt = context.media.check_video(path)
-            if doubt:  # it is paid for, and a player may be able to play what this ffmpeg cannot
+            if doubt:  # the video is paid for, and a player may play what this ffmpeg cannot
                 _log.warning("the video is saved, but look at it: %s", doubt, extra={"step": Step.RUNWAY.value})
             with path.open("rb") as file:
                 context.store.save_file(key, file)
@@ -279,8 +279,8 @@ def _save_video(context: StepContext, result: Mapping[str, Any], polls_failed: i
 
 
 def _polling_failed(context: StepContext, status: Status, polls_failed: int, error: VendorError) -> VendorError:
-    """Save that polling ended without the video. The counter, which answered polls have cleared, is reset to
-    `polls_failed`. Otherwise a task that is "still running" forever would be polled forever."""
+    """Save that polling ended without the video. The counter, which answered polls have cleared, is set back to
+    `polls_failed`, or else a task that is "still running" forever would be polled forever."""
     doc = transitions.polls_counted(context.store.documents.midjourney, polls_failed)
     return context.fail(status, error, Step.RUNWAY_POLL, doc)
 

@@ -73,8 +73,8 @@ def open_operations(
     """Return the operations on the pipeline of `channel`, or, if that is None, on those of all CHANNELS.
 
     `named` is whether the operator named the channel. `bucket` replaces the one that the settings name. `actor` is
-    recorded as who acts. If it is the operator, the kernel ends this process when its lease expires; otherwise only the
-    work under that lease is lost.
+    recorded as the one who acts. If it is the operator, the kernel ends this process when its lease expires; otherwise
+    only the work under that lease is lost.
 
     Raises StorageError, and SettingsError for a channel that is not one of the CHANNELS.
     """
@@ -105,7 +105,7 @@ def open_operations(
 
 
 def _left_at_root(settings: Settings, whole: Bucket) -> str:
-    """Return what to tell of the pipeline that was at the root of the bucket before there were CHANNELS, or "" if there
+    """Return a message about the pipeline that was at the root of the bucket before there were CHANNELS, or "" if there
     is none. Raises StorageError."""
     document = settings.paths.config_midjourney
     if not whole.find(document, [""]):
@@ -204,7 +204,7 @@ class StoryOperations(_StoryPlace):
         under_way = [present] if present and doc.paid_calls else []
         ended, months = ended_bills(self.bucket, self._clock, day, not_summed=under_way)
         bills = {it.item_id: it for it in [*ended, *_nobodys(self.bucket, day)]}
-        for name in under_way:  # the document of a requeued generation has its old calls too
+        for name in under_way:  # the document of a requeued generation also has its old calls
             bills[name] = Bill(name, "under way", doc.paid_calls)
         return PaidWork([*bills.values()], known(doc), months=months)
 

@@ -31,9 +31,9 @@ _ENDING = Status.TASK_FAILED_MAX_RETRIES
 class OperatorActions:
     """Changes the pipeline that is called `pipeline` on the ledger.
 
-    `owner` takes the lease, and `actor` is recorded as who did it. `spending`, if given, updates the day's book after a
-    crash. All methods that change something raise LeaseHeld while somebody else holds the lease, Refusal if the state
-    no longer allows the change, StateError and StorageError.
+    `owner` takes the lease, and `actor` is recorded as the one who acts. `spending`, if given, updates the day's book
+    after a crash. All methods that change something raise LeaseHeld while another process holds the lease, Refusal if
+    the state no longer allows the change, StateError and StorageError.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class OperatorActions:
             return letter
 
     def lower_flag(self) -> bool:
-        """Lower a `processing_lock` that a crash left up, and return whether it was.
+        """Lower a `processing_lock` that a crash left up, and return whether it was up.
 
-        The next tick will then not learn of the crash, so that is recorded here, and the day's book is updated.
+        The next tick will not learn of the crash then, so it is recorded here, and the day's book is updated.
         """
         with self._locked() as (store, lease):
             up = store.documents.public.processing_lock
@@ -146,7 +146,7 @@ class OperatorActions:
 
     def _record_before(self, mirror: RunMirror, documents: Documents, *, interrupted: bool = False) -> None:
         """Record on the ledger what the documents say before they are changed, such as the error that is about to be
-        cleared. A run that a tick would end is not ended: what happens to it is now the operator's decision."""
+        cleared. A run that a tick would end is not ended, since the operator decides now what happens to it."""
         action = self._decided(documents)
         if action.act in (Act.FAIL, Act.SUBSTITUTE):
             action = Action(Act.WAIT, action.step, action.why, until=self._clock.now())
@@ -194,8 +194,8 @@ class OperatorActions:
 
 @contextmanager
 def _flagged(store: DocumentStore) -> Iterator[None]:
-    """Raise `processing_lock` during the block. If a crash left it up, it stays up: it tells the next tick of the
-    crash."""
+    """Raise `processing_lock` during the block. If a crash had left it up, it stays up, since the next tick learns of
+    the crash from it."""
     if store.documents.public.processing_lock:
         yield
         return

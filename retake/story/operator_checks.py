@@ -1,6 +1,6 @@
 """The doctor's checks for the story: prompts, ffmpeg, documents, and its vendors.
 
-Each vendor is asked something that is free, with the client that the steps use.
+Each vendor gets a free request from the client that the steps use.
 """
 
 import json

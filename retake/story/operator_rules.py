@@ -52,7 +52,7 @@ class GenerationPlan(NamedTuple):
 
     generation_id: str
     doc: MidjourneyDocument
-    done: str  # what was done, in words, for when it is done
+    done: str  # what to say once it is done
     ends: bool = False  # whether it ends the generation, which then becomes a dead letter
     lost: str = ""  # what is lost, which the operator must agree to
     warning: str = ""
@@ -191,7 +191,7 @@ def has_ended(documents: Documents) -> str:
 
 
 def not_looked_up(documents: Documents) -> str:
-    """Return why nothing is done while the outcome of a pending call has not been looked up."""
+    """Return why nothing can be done before the outcome of a pending call has been looked up."""
     call = documents.midjourney.pending
     return f"{_name(documents)}: what became of the {call and call.step} call is not known yet; the next tick finds out"
 
@@ -224,7 +224,7 @@ def _alternatives(documents: Documents, verb: Verb | None) -> str:
 
 
 def _without_waits(documents: Documents, limits: Workflow, now: datetime) -> Action:
-    """Return what would be decided if nothing had to be waited for."""
+    """Return the decision as if nothing had to be waited for."""
     return decide(documents._replace(midjourney=transitions.hold_lifted(documents.midjourney)), limits, now)
 
 

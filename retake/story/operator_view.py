@@ -1,4 +1,4 @@
-"""The state of the story for an operator: its documents, and what is decided on them, in words."""
+"""The state of the story for an operator: its documents, and the decision on them, in words."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -102,7 +102,7 @@ def story_state(
 
 
 class _View(NamedTuple):
-    """The documents, and what is decided on them."""
+    """The documents, and the decision on them."""
 
     documents: Documents
     action: Action
@@ -125,7 +125,7 @@ class _View(NamedTuple):
         return call if call and self.waits and undecided(call, self.limits) else None
 
     def state(self, today: Today | None, coming: Action, next_tick: str) -> PipelineState:
-        """Return the state. `coming` is the action as changed by a degraded mode, `next_tick` the same in words."""
+        """Return the state. `coming` is the action that a degraded mode leaves, `next_tick` the same in words."""
         doc, gen, act = self.doc, self.documents.gen, coming.act
         name = gen.generation_id
         waiting = self._waiting() if name else None

@@ -1,5 +1,4 @@
-"""The orders on the command line of a tick (--resume, --resolve, --retake), which are carried out before the tick goes
-on."""
+"""The orders on the command line of a tick (--resume, --resolve, --retake), carried out before its first action."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -28,7 +27,7 @@ def check(orders: Orders, store: DocumentStore, limits: Workflow) -> None:
 
 
 def documents_after(orders: Orders, store: DocumentStore, limits: Workflow, now: datetime) -> Documents:
-    """Return the documents as the orders, which are checked already, would leave them."""
+    """Return the documents as the orders, which must have been checked, would leave them."""
     public, gen, doc, files = store.documents
     if orders.resume:
         gen, doc = gen.without("failed_in_a_row"), resumed(doc, limits, now)
@@ -43,7 +42,7 @@ def documents_after(orders: Orders, store: DocumentStore, limits: Workflow, now:
 def carry_out(
     orders: Orders, store: DocumentStore, flag: ProcessingFlag, limits: Workflow, now: datetime
 ) -> Iterator[tuple[str, str]]:
-    """Carry out the orders. Yield the code and the text of each one that is done, for the ledger."""
+    """Carry out the orders. Yield, for the ledger, the code and text of each once it is done."""
     if orders.resume:
         flag.raise_()
         store.save_gen(store.documents.gen.without("failed_in_a_row"))

@@ -70,9 +70,9 @@ class StoryPipeline:
     """The `retake.ticking.tick.Pipeline` of one story.
 
     `observe` is called with each decision before it is carried out. `unflagged` are the actions for which
-    `processing_lock` is not raised: it tells people and other programs that something is being changed, which is not
-    needed for polls of a thousand channels that change nothing. `confirmed_mode()` reads the mode again before
-    something is begun or paid for. `only`, if given, is the only generation that the tick may be about.
+    `processing_lock` is not raised: it tells people and other programs that something is being changed, which polls of
+    a thousand channels do not do. `confirmed_mode()` reads the mode again before something is begun or paid for.
+    `only`, if given, is the only generation that the tick may be about.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class StoryPipeline:
         self._interrupted_at = ""
         self._over = CapWatch(spending, store)
         self._finished = 0
-        self._due: Action | None = None  # what is decided, without regard to the mode
+        self._due: Action | None = None  # the decision, without regard to the mode
 
     def read(self) -> None:
         self._store.read()
@@ -192,7 +192,7 @@ class StoryPipeline:
                 store.save_midjourney(transitions.flag_lowered(doc) if lowered else transitions.picture_next(doc))
             case _:
                 tick = self._scripts.run(action)
-                self.worked = self.worked or store.documents.midjourney != doc  # a task that still runs is no work
+                self.worked = self.worked or store.documents.midjourney != doc  # a task still running is not work
                 return tick
         return None
 
@@ -226,7 +226,7 @@ class StoryPipeline:
         return story_facts(documents, limits, now, error, capped=self._over.said, interrupted=self._interrupted_at)
 
     def obey(self, orders: Orders) -> None:
-        """Carry out the orders. From the first one on, the ledger's actor of this tick is the operator."""
+        """Carry out the orders. From the first one on, the ledger names the operator as the actor of this tick."""
         from retake.story.orders import carry_out, check
 
         limits, now = self._settings.workflow, self._clock.now()
@@ -327,7 +327,7 @@ def _until_given_up(tick: Tick, action: Action, doc: MidjourneyDocument, limits:
 
 
 _EXPLAINED_EXIT_CODES = (ExitCode.BAD_STATE, ExitCode.TRY_LATER, ExitCode.CONFIG)
-"""Exit codes of scripts that have logged themselves why they did nothing."""
+"""Exit codes of scripts that have already logged why they did nothing."""
 
 
 class ScriptRun:
@@ -385,8 +385,8 @@ class ScriptRun:
             self._spending.settle(reserved)
 
     def settle_after_error(self) -> None:
-        """Do what `settle` does, in a tick that an error has ended. If the store prevents it, the next payment does
-        it."""
+        """Do what `settle` does, in a tick that ended with an error. If the store does not allow it, the next payment
+        does it."""
         if self._unsettled:
             with suppress(RetakeError):
                 self._lease.check()

@@ -200,8 +200,8 @@ class Watch:
 
 
 def console_command_line(command: str, environ: Mapping[str, str]) -> str:
-    """Return the console's `command` as to be typed in this folder to look at this bucket: with the variables that
-    locate it, and `retake` if that is this package, else this Python."""
+    """Return the console's `command` as a person types it in this folder to look at this bucket: with the variables
+    that locate it, and with `retake` if that is this package, else with this Python."""
     variables = [f"{name}={quote(environ[name])}" for name in _LOCATING_VARIABLES if environ.get(name)]
     folder = checkout()
     if folder and os.path.relpath(folder) != ".":

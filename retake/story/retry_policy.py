@@ -17,7 +17,7 @@ from retake.story.documents import MidjourneyDocument, Step
 from retake.story.settings import Settings
 
 MAX_RETRY_AFTER_S = 3600.0
-"""Maximum Retry-After of a vendor that is obeyed, in seconds. A longer one is a mistake, or needs a person."""
+"""Maximum Retry-After, in seconds, that is obeyed. A longer one is a mistake, or needs a person."""
 
 _ADVICE = {
     ErrorClass.TEMPORARY: "no attempt is left: look at its dead letter; --retake resumes it at this step",
@@ -38,7 +38,7 @@ def step_policy(limits: Workflow, step: Step, retrying: RetryingSettings = Retry
     """Return the policy of a step.
 
     Answered polls clear the counter of failed ones, so the counter alone would never end polls that fail and succeed in
-    turn. So polling a Runway task also has a deadline.
+    turn. Polling a Runway task therefore has a deadline, too.
     """
     return RetryPolicy(
         limits.max_retries,
@@ -75,8 +75,8 @@ class StepFailure(NamedTuple):
 def retry_delay(settings: Settings, failure: StepFailure, random: Callable[[], float]) -> int | None:
     """Return after how many whole seconds the step is retried, or None if it is not.
 
-    The delay counts from the failure's timestamp, which has whole seconds too. The fraction that the timestamp drops is
-    added, so that no wait is shorter than drawn. `random()` returns 0 … 1.
+    The delay counts from the failure's timestamp, which also has whole seconds. The fraction that the timestamp drops
+    is added, so that no wait is shorter than drawn. `random()` returns 0 … 1.
     """
     policy = step_policy(settings.workflow, failure.step, settings.retrying)
     decision = policy.decide(failure.error, failure.retries + 1, random, elapsed_s=failure.elapsed_s)

@@ -13,8 +13,8 @@ FINISH                                      succeeded
 RETRY, and WAIT until something is due      retry_scheduled; next_retry_at is when it is due
 anything else                               running
 
-An operator does no work: what an intervention leaves to do waits for the next tick, queued or retry_scheduled and due
-at once (`RunMirror.hand_over`), and is claimed then.
+Operators do no work themselves: what an intervention leaves to do waits for the next tick, queued, or retry_scheduled
+and due at once (`RunMirror.hand_over`), and is claimed then.
 
 The end is recorded before the id is removed from config_gen.json. So if no generation is under way, the last run has
 ended, and a tick need not open the ledger.
@@ -86,7 +86,7 @@ def task_of(pipeline: str, generation_id: str) -> str:
 
 def route(start: RunStatus, end: RunStatus) -> list[Trigger]:
     """Return the triggers of the shortest path from one state to another, or [] if there is none. An interrupted run is
-    always resumed, since the documents say how to go on."""
+    always resumed, since the documents say how to continue."""
     ways: deque[tuple[RunStatus, list[Trigger]]] = deque([(start, [])])
     seen = {start}
     while ways:
@@ -207,7 +207,7 @@ class RunMirror:
 
     def sync(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
         """Bring the run in line with the documents, if a generation is under way. `action` is the decision on them.
-        `interrupted` is whether the process that worked on it has died."""
+        `interrupted` is whether the process that worked on the generation has died."""
         self._retry_if_stale(
             lambda: self._align(documents, expected(documents, action), self._route, interrupted, resumed=True)
         )
@@ -217,7 +217,7 @@ class RunMirror:
     def observe(self, documents: Documents, action: Action, *, interrupted: bool = False) -> None:
         """Do what `sync` does, but claim nothing: a run that waits for a worker goes on waiting.
 
-        If `interrupted`, a run that has ended stays the last one, although the documents may say that its work goes on.
+        If `interrupted`, a run that has ended stays the last one, even if the documents say that its work continues.
         """
         wanted, generation_id = expected(documents, action), documents.gen.generation_id
 
@@ -260,7 +260,7 @@ class RunMirror:
     def _retry_if_stale(self, align: Callable[[], None]) -> None:
         try:
             align()
-        except StaleRun:  # a recovery of silent runs has just moved it: once more, from its current state
+        except StaleRun:  # a recovery of silent runs has just moved it: try again from its current state
             self._run = None
             align()
 
@@ -280,7 +280,7 @@ class RunMirror:
         if run and run.ended:
             if wanted.met_by(run.status):
                 return
-            self._run = run = None  # the documents say that the work goes on, which takes a new run
+            self._run = run = None  # the documents say that the work continues, which takes a new run
         self._collect_notes(documents)
         if run is None:
             self._run = run = self._begin_run(self._worker if resumed and wanted.status is RunStatus.RUNNING else None)

@@ -98,8 +98,8 @@ class StoryRunner:
         return lease_prepared(self._bucket, LEASE)
 
     def facts(self) -> PipelineFacts | None:
-        """Return the facts for alerts after the last tick, or None if another one held the lease or the state could not
-        be read."""
+        """Return the facts for alerts after the last tick, or None if another process held the lease or the state could
+        not be read."""
         return self._opened.facts() if self._opened else None
 
     @property

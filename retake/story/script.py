@@ -38,8 +38,8 @@ from retake.ticking.process import LEASE_VARIABLE, KillTimer, Process, StopSigna
 class StepContext:
     """The context of one step, with the documents read under the lease.
 
-    `process` answers signals and sets the kernel's timer. `spending` must be that of the whole bucket; the default
-    takes the store's bucket as the whole one. `nonce()` returns 0 … 2**32-1.
+    `process` answers signals and sets the kernel's timer. `spending` must be for the whole bucket; the default takes
+    the store's bucket to be the whole one. `nonce()` returns 0 … 2**32-1.
     """
 
     def __init__(
@@ -170,8 +170,8 @@ class StoryJournal:
             self._store.save_midjourney(doc, room)
 
     def accepted_before(self, following: Intent, answer: Any, room: Room | None = None) -> None:
-        """See `retake.paid.guard.SeriesJournal`. Another try writes exactly the same document, so that an earlier one
-        that succeeded, and whose answer was lost, is recognised."""
+        """See `retake.paid.guard.SeriesJournal`. Another try writes exactly the same document, so that an earlier try
+        that succeeded, but whose answer was lost, is recognised."""
         if self._following is None or self._following[0] is not following:
             self._following = following, self._intended(_ACCEPTED[self._call.step](self._doc, answer), following)
         self._store.save_midjourney(self._following[1], room)
@@ -189,9 +189,9 @@ class StoryJournal:
         self._store.save_midjourney(transitions.call_held(self._doc, self._record(error)))
 
     def find(self) -> str | None:
-        """See `retake.paid.guard.Journal`. A task that is already on record belongs to an earlier call: since clocks
-        may differ, tasks of the minute before the call are searched too, and an upscale is ordered again in the same
-        words."""
+        """See `retake.paid.guard.Journal`. A task that is already on record is not taken, as it belongs to an earlier
+        call: since clocks may differ, the search includes the minute before the call, and another order of an upscale
+        has the same words."""
         if self._call.step not in (Step.IMAGINE, Step.UPSCALE):
             return None
         found = self._vendors.midjourney().find(self._call.raw)
@@ -330,7 +330,7 @@ def _work(work: Callable[[StepContext], None], environ: Mapping[str, str]) -> in
         with bind(generation_id=context.generation_id or None, channel=channel):
             try:
                 work(context)
-                if not handed:  # otherwise the tick does it, unless it goes on with another step
+                if not handed:  # otherwise the tick does it, unless it continues with another step
                     store.save_midjourney(store.documents.midjourney)
             finally:
                 if not handed:

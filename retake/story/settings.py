@@ -3,7 +3,7 @@
 Each setting is declared once, as a field of its section: name, type, rule, meaning and default. Reading and checking a
 file, and the test that compares docs/settings.md with the code, are derived from that.
 
-At the end is what every command of the story sets up from them: keys, the bucket, the part of a channel.
+The functions at the end set up what every command of the story needs: keys, the bucket, the part of a channel.
 """
 
 from collections.abc import Iterator, Mapping
@@ -110,7 +110,7 @@ class ImageSettings(NamedTuple):
 
 
 class VideoSettings(NamedTuple):
-    """The video, and the mock that stands in for it."""
+    """The video, and the mock that replaces it."""
 
     mock_duration: float = field(above_zero(600), "length of a mock video, in seconds", default=10)
     mock_fps: int = field(whole(1, 120), "frames per second of a mock video", default=24)

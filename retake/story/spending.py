@@ -1,8 +1,8 @@
 """The spending of the story: its prices and caps, and what its document says about the last reservation.
 
-Prices are those of the settings (PRICES), or else of retake.vendors.sellers. A mode or model without a known price
-counts as the most expensive one of its kind, times PRICES.unknown_factor. The price of a video is that of the duration
-that is ordered, which is one that the model offers, not the one in the settings.
+Prices come from the settings (PRICES), or else from retake.vendors.sellers. A mode or model without a known price
+counts as the most expensive one of its kind, times PRICES.unknown_factor. A video has the price of the duration that is
+ordered, which is one that the model offers, not the one in the settings.
 """
 
 from collections.abc import Callable, Iterator

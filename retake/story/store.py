@@ -63,7 +63,7 @@ class PublicList:
         `change` may be called several times. Raises LeaseLost, StorageError.
 
         If a write finds another version than it was based on, that version is put back, and the document is read and
-        changed again. A publisher that reads it at the moment in between can still write back a list without its own
+        changed again. A publisher that reads the document in between can still write back a list without its own
         earlier append. So ids that were seen during a disturbed write are remembered in config_gen.json, and put back
         into the list until they are archived.
         """
@@ -133,8 +133,8 @@ class PublicList:
 
 
 class ProcessingFlag:
-    """`processing_lock` in config_public.json during one tick. It is only for people and other programs to see: what
-    excludes others is the lease."""
+    """`processing_lock` in config_public.json during one tick. It only informs people and other programs: what excludes
+    other processes is the lease."""
 
     def __init__(self, store: DocumentStore) -> None:
         self.was_up = False
@@ -173,7 +173,7 @@ _D = TypeVar("_D", PublicDocument, GenDocument, MidjourneyDocument)
 
 
 class DocumentStore:
-    """The documents as last read or saved. A store without a lease can only read, as for a dry run. `taken` is what was
+    """The documents as last read or saved. A store without a lease can only read, as in a dry run. `taken` is what was
     seen when the lease was taken, for the first `read`.
 
     Only the holder of the lease writes config_gen.json and config_midjourney.json. If they have another version than
@@ -192,7 +192,7 @@ class DocumentStore:
         self.documents = Documents(PublicDocument({}), GenDocument({}), MidjourneyDocument({}))
         self.clock = clock
         self._lease = lease
-        self._kept_in = bucket if lease else None  # for copies of invalid documents; a store for reading keeps none
+        self._kept_in = bucket if lease else None  # for copies of invalid documents, which need a lease
         self.versions: dict[str, str | Expect] = {}  # as last read or written, by key
         self.public = PublicList(self)
         self._saved = self.documents.midjourney  # as stored in the bucket
@@ -277,7 +277,7 @@ class DocumentStore:
     def save_midjourney(
         self, doc: MidjourneyDocument, room: Room | None = None, *, synced: bool = True
     ) -> MidjourneyDocument:
-        """Save the document, unless the bucket already has it, into `room`, the space set aside for it, if given.
+        """Save the document, unless the bucket already has it. `room` is the space set aside for it, if any.
 
         Unless `synced`, the write may be lost in a power cut (see retake.bucket.contract). Raises LeaseLost, Conflict,
         StorageError.
@@ -324,7 +324,7 @@ class DocumentStore:
             version = _version_of(self.bucket, key, data)
             if version is None:
                 raise
-            self.versions[key] = version  # an earlier try succeeded, and its answer was lost
+            self.versions[key] = version  # an earlier try succeeded, but its answer was lost
 
 
 def group_at(bucket: Sight, stem: str) -> frozenset[str]:

@@ -22,7 +22,7 @@ _log = getLogger(__name__)
 class FileMove(NamedTuple):
     source: str  # key
     target: str  # key
-    onto: bool = False  # whether the target exists already: a crash left both, and they are the same
+    onto: bool = False  # whether the target exists already: a crash left both files, and they are equal
 
 
 class TwinsDiffer(StorageError):
@@ -78,7 +78,7 @@ def plan(
 def carry_out(bucket: Bucket, moves: Iterable[FileMove]) -> None:
     """Move files together, within the store (see `retake.bucket.moves.Moves`).
 
-    A crash leaves each file whole in at least one of its two folders, and the next `plan` reunites what is in two.
+    A crash leaves each file whole in at least one of its two folders, and the next `plan` reunites a split group.
     Raises TwinsDiffer, StorageError.
     """
     moves = list(moves)
@@ -116,7 +116,7 @@ def _archiving(
 
 
 def _reunited(staged: dict[str, dict[str, frozenset[str]]], folders: Folders) -> list[tuple[FileMove, ...]]:
-    """Return the moves that finish those that a crash interrupted: a group in two folders is reunited in the upper one.
+    """Return the moves that finish what a crash interrupted: a group in two folders is reunited in the upper one.
     Updates `staged`."""
     moves = []
     for name in sorted({name for found in staged.values() for name in found}):

@@ -106,7 +106,7 @@ def answered(doc: MidjourneyDocument, partial: Mapping[str, Any]) -> MidjourneyD
 
 
 def answered_by(doc: MidjourneyDocument, files: Container[str]) -> MidjourneyDocument:
-    """Return the document after a look at the generation's files: its text may be the record of the pending call's
+    """Return the document as completed by the generation's files: the text may be the record of the pending call's
     answer."""
     if doc.pending and doc.pending.in_text and "json" in files:
         return content_ready(answered(doc, {}))
@@ -297,7 +297,7 @@ def mock_instead(doc: MidjourneyDocument) -> MidjourneyDocument:
 
 
 def video_mocked(doc: MidjourneyDocument) -> MidjourneyDocument:
-    """Replace the video, which is not ordered, by a mock. The picture, which is paid for, is used for it."""
+    """Replace the video, which is not ordered, by a mock made of the picture, which is paid for."""
     return doc.without("last_error").updated(generation=False, status=Status.TIMED_OUT_MOCK_NEEDED.value)
 
 
@@ -341,8 +341,8 @@ def rolled_back(
     entry: Mapping[str, Any],
     discard: Collection[str],
 ) -> MidjourneyDocument:
-    """Have a step run again: what it and later steps have made is given up, and `results` is its input. The paid calls
-    stay on record. `discard` are the suffixes of files that are deleted afterwards."""
+    """Have a step run again, with `results` as its input: what it and later steps have made is given up. The paid calls
+    stay on record. `discard` are the suffixes of files to delete afterwards."""
     kept = {it: n for it, n in doc.retries.items() if it in PAID_STEPS[: PAID_STEPS.index(step)]}
     after = doc.without("runway_task", "last_error", "skipped", "content_draft").updated(
         midjourney_task=None, midjourney_results=dict(results), generation=step is Step.IMAGINE, status=None
@@ -390,7 +390,7 @@ def _before_step(doc: MidjourneyDocument, step: Step) -> str | None:
 
 
 def _lasting(doc: MidjourneyDocument) -> dict[str, Any]:
-    """Return the keys that outlast a step: the paid calls, the rollbacks, and the letter it was requeued from."""
+    """Return the keys that outlast a step: the paid calls, the rollbacks, and the letter of a requeued generation."""
     return {"paid_calls": doc.paid_calls, **{key: doc.raw[key] for key in _LASTING_KEYS if doc.raw.get(key)}}
 
 
@@ -443,8 +443,8 @@ def _call(
 
 
 def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: str) -> dict[str, Any]:
-    """Return the record of the reservation for a call that is about to be made. One for several calls keeps what is
-    already billed of it."""
+    """Return the record of the reservation for a call that is about to be made. A reservation for several calls keeps
+    how much of it is already billed."""
     kept = doc.reservation
     if reservation is None:
         return kept
@@ -458,7 +458,7 @@ def _reserved(doc: MidjourneyDocument, reservation: "Reservation | None", fate: 
 
 
 def _billing(kept: dict[str, Any], usd: float) -> dict[str, Any]:
-    """Return a reservation with `usd` more billed. For a single call the fate alone says that it is billed."""
+    """Return a reservation with `usd` more billed. For a single call its fate is enough to say that."""
     return {**kept, "billed_usd": round(kept["billed_usd"] + usd, 6)} if "billed_usd" in kept else kept
 
 

@@ -1,8 +1,7 @@
 """`retake work`: ticks of the story's channels, started by messages over RabbitMQ instead of by cron.
 
 Each process announces every channel periodically, and runs a tick for each message that it receives. So any number of
-processes, on any number of machines, share the channels. The lease still lets only one tick at a time work on a
-channel.
+processes, on any number of machines, share the channels. The lease still allows only one tick at a time in a channel.
 """
 
 import os
@@ -36,7 +35,7 @@ TOPOLOGY = Topology(
 )
 VARIABLE = "RABBITMQ_URL"
 
-_SIGNAL_POLL_S = 0.25  # between checks for a signal, between two ticks
+_SIGNAL_POLL_S = 0.25  # between checks for a signal, while no tick runs
 _RETRY_PAUSE_S = 5.0  # before channels are announced again after RabbitMQ was unreachable
 
 _log = getLogger(__name__)
