@@ -1,7 +1,7 @@
 """Runs: attempts to do a task, their states and their events.
 
-A ledger keeps runs and their events in a bucket, in SQLite or in PostgreSQL. Every store keeps the same promises, and
-one test suite (tests/runs/ledger_contract.py) checks them all.
+A ledger keeps runs and their events in a bucket, in SQLite or in PostgreSQL. All stores give the same guarantees, which
+one test suite checks (tests/runs/ledger_contract.py).
 
 states.py, run.py        the state diagram as data, and the pure rules by which a run changes
 ledger.py                the interface of a ledger, and what a store has to implement; validation.py: what is refused

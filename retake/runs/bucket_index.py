@@ -7,11 +7,11 @@
     runs/index/ended/SEGMENT/TIME.STATUS.PIPELINE.RUN_ID   how it ended, and when; empty
     runs/index/ended.json                       how many ended, by segment: the tally
 
-The index, everything below index/, can be rebuilt from the documents.
+The index (everything below index/) can be rebuilt from the documents.
 
 Ended runs are listed in segments, which are counted when they are closed. The first run that ends on another day opens
 a new segment, and so does the first one after the open segment is full. The names in the old segment are then counted
-into the tally, and nothing is added to that segment any more. So whatever the tally does not count is in the open
+into the tally, and nothing more is added to that segment. So the runs that the tally does not count are in the open
 segment, whatever the clocks say, and a lost tally is rebuilt from the names. While the first segment is open, there is
 no tally.
 """
@@ -295,7 +295,7 @@ def uncounted(bucket: Bucket, tally: Tally | None) -> list[EndedRun]:
 
 
 def newest(bucket: Bucket, tally: Tally | None, wanted: Wanted, limit: int) -> list[EndedRun]:
-    """Return the last `limit` wanted runs that have ended, and any others that ended in the same moment as the last
+    """Return the last `limit` wanted runs that have ended, and any others that ended at the same moment as the earliest
     of them."""
     found: list[EndedRun] = []
     for it in _by_segment(bucket, tally, wanted):

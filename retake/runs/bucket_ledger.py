@@ -7,7 +7,7 @@ others are ordered so that a crash in between does no harm:
     older events    their segment, then the document, which names the segment and no longer has these events: a segment
                     that no document names is ignored
     a run that ends its document, then its ended marker, then the open marker is removed: until then the run is still
-                    read among the open ones, and its document says that it has ended
+                    read as an open one, and its document says that it has ended
 
 Claiming reads every open run, so a queue of thousands belongs in SQLite or PostgreSQL. So do workers that may be
 frozen: on a directory, one that is stopped in the middle of a change keeps the lock until it continues or is killed (on
@@ -82,7 +82,7 @@ class RunDocuments:
         self._bucket, self._max_events, self._cached = bucket, max_events, cached
         self._known: dict[str, tuple[RunDocument, str]] = {}  # with the bucket's version of it
         self.unreadable: dict[str, str] = {}
-        """What is wrong with each run that was passed over, by id."""
+        """What is wrong with each skipped run, by id."""
 
     def read(self, run_id: str) -> tuple[RunDocument, str]:
         """Return the document and the bucket's version of it. Raises UnknownRun, StateError."""
@@ -161,7 +161,7 @@ class RunDocuments:
 
     def events(self, run_id: str) -> list[Event]:
         """Return all events of the run, using the document in memory if there is one. Raises UnknownRun, and StateError
-        also for a missing segment."""
+        (also for a missing segment)."""
         doc, _ = self._known.get(run_id) or self.read(run_id)
         older = (self._segment(run_id, name) for name in doc.segments)
         return [event for events in (*older, doc.events(run_key(run_id))) for event in events]
@@ -203,7 +203,7 @@ class RunDocuments:
 
 
 def _read(bucket: Bucket, key: str) -> tuple[bytes, str]:
-    """Return an object and its version. Raises NotFound, StateError if it alone cannot be read, StorageError."""
+    """Return an object and its version. Raises NotFound, StateError if only this object is unreadable, StorageError."""
     try:
         return bucket.read(key)
     except Unreadable as error:
@@ -222,7 +222,7 @@ LEASE = "runs"
 """The lease that changes take if the caller gives none."""
 
 PATIENCE_S = 30.0
-"""Seconds that a change waits for the lease, which others hold for a moment each."""
+"""Seconds that a change waits for the lease, which others hold only for moments."""
 
 _PAUSE_S = 0.02
 
@@ -296,7 +296,7 @@ class BucketLedger(Ledger):
                 return self._move(run, Transition(TAKEN_UP[run.status], actor, worker))
             except (StaleRun, UnknownRun):  # another worker was faster
                 continue
-            except StateError as error:  # another run of its task is unreadable; other tasks must not wait for that
+            except StateError as error:  # another run of its task is unreadable; other tasks must not suffer
                 _log.warning("%s is not claimed: %s", run.run_id, error)
         return None
 

@@ -112,7 +112,7 @@ class Database:
         ours = isinstance(error, self._errors)
         if ours and self.dialect.is_disconnect(error, connection.dbapi_connection, None):  # type: ignore[arg-type]
             connection.invalidate(error)
-            self.close()  # the idle connections are broken too
+            self.close()  # the idle connections are broken, too
         if connection.is_valid:
             self._idle.append(connection)
         else:
@@ -153,7 +153,7 @@ def _close(idle: list[PoolProxiedConnection], engine: Engine) -> None:
 class BorrowedCursor:
     """A context manager for a driver's cursor on one of the idle connections.
 
-    A class, like `CursorTransaction`, because a generator takes several times as long, which matters next to a
+    A class, like `CursorTransaction`, because a generator takes several times as long, which is noticeable next to a
     statement of SQLite.
     """
 
@@ -222,8 +222,8 @@ def driver_errors(database: Database) -> Iterator[None]:
 
 
 def in_words(error: BaseException, name: str, setting: str = LEDGER_SETTING) -> RetakeError:
-    """Return the Retake error for a driver's error, with advice for the reader. `setting` is where the database is
-    named."""
+    """Return the Retake error for a driver's error, with advice for the reader. `setting` is the setting that names the
+    database."""
     what = f"the {'ledger' if setting == LEDGER_SETTING else 'database'} at {name}"
     message = redact(" ".join(str(error).split()))
     said = message if message.endswith((".", "?", "!")) else f"{message}."  # libpq's hints may be questions

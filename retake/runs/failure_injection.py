@@ -69,8 +69,7 @@ class Injection(NamedTuple):
 
 
 def parse_injection(text: str) -> Injection:
-    """Return the failure that `text` orders. Raises ValueError, whose message says what is wrong and what is
-    possible."""
+    """Return the failure that `text` orders. Raises ValueError, whose message names the fault and the choices."""
     parts = parse_parts(text)
     if not parts:
         raise ValueError(f"{text!r} orders no failure: write NAME[#CALLS]=MODE, such as job#2=timeout. {_possible()}")

@@ -1,8 +1,8 @@
-"""The history of all runs of a ledger, for figures: read in bulk, and again only where something has changed.
+"""The history of all runs of a ledger, for figures: read in bulk, and later only where something has changed.
 
 A history groups its runs into segments. Each run has a mark, which changes with each of its events, and each segment
 has a fingerprint of its runs' marks. A reader that caches what it computed from a run reads the run again only when its
-mark has changed, and skips segments whose fingerprint is the same. That holds however late an event arrives, and
+mark has changed, and skips segments whose fingerprint is the same. This works however late an event arrives, and
 whatever the clocks say.
 
 A run's history ends with the run: later notes on it are left out.
@@ -109,8 +109,8 @@ def together(fingerprints: Iterable[Fingerprint]) -> Fingerprint:
 
 
 def up_to_the_end(events: Iterable[Event], status: RunStatus) -> list[Event]:
-    """Return the step results and errors among `events`, whose kinds are HISTORY_KINDS; of an ended run, only those up
-    to its last transition, with the error that led to it, which follows it in the same write."""
+    """Return the step results and errors among `events`, whose kinds are HISTORY_KINDS; for an ended run, only those up
+    to its last transition, and the error that led to it, which follows it in the same write."""
     found = [*events]
     changes = [number for number, event in enumerate(found) if event.kind == CHANGED]
     if status in FINAL and changes:

@@ -26,8 +26,8 @@ MAX_LISTED = 2**31 - 1
 
 
 class OldTables(StateError):
-    """The tables of a database are of an older version. What next writes to it migrates them; until then they cannot be
-    read, and nothing is at fault."""
+    """The tables of a database are of an older version. The next program that writes to it migrates them; until then
+    they cannot be read, which is not a fault."""
 
 
 class LedgerStore(ABC):
@@ -78,13 +78,13 @@ class Ledger(LedgerStore):
     timezone-aware, in UTC.
 
     Methods that change something raise `validation.InvalidField`, a RunError and a ValueError, for a value that some
-    store could not keep: an empty or overlong name, a lone surrogate, a payload that is not JSON. The store is not
-    touched then. Looking up such a value is not an error: nothing is found.
+    store could not keep: an empty or overlong name, a lone surrogate, a payload that is not JSON. Nothing is changed
+    then. Looking up such a value is not an error: nothing is found.
     """
 
     unreadable: Collection[str] = ()
-    """What is wrong with the runs that lists have left out since they cannot be read, and what to do: a sentence each.
-    Always empty for a database, which logs them."""
+    """A sentence for each run that lists have left out as unreadable: what is wrong with it, and what to do. Always
+    empty for a database, which logs them."""
 
     # --- changes ------------------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class Ledger(LedgerStore):
         """Create a queued run with the task's next attempt, or return the run that already has this key, whatever its
         task.
 
-        With a `worker`, which begins at once, a queued run is claimed for that worker; a new one in the same write.
+        With a `worker`, who begins at once, a queued run is claimed for that worker, a new run in the same write.
 
         >>> ledger = open_ledger("sqlite:posters.db")
         >>> run = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")

@@ -1,4 +1,4 @@
-"""The runs of one ledger as a long list, the last changed first, of which a page can be shown without reading the rest.
+"""The runs of one ledger as a long list, the last changed first. One page can be shown without reading the rest.
 
 A list is made of places: when a run last changed, and its id. Both kinds of ledger know these without reading the runs,
 a bucket from the names in its index, a database from an index of the table. So the places of several ledgers can be
@@ -82,8 +82,8 @@ class RunListing(Protocol):
         """Return at most `limit` ids of wanted runs whose id, or whose task's id, contains `text`, the last changed
         first.
 
-        If the ledger is not `searchable`, return the runs whose id begins with `text`, and those of the task of that
-        name, wanted or not.
+        If the ledger is not `searchable`, return the runs whose id begins with `text`, and those of the task with that
+        name, whether wanted or not.
         """
         ...
 
@@ -102,7 +102,7 @@ def open_listing(url: str | None, bucket: Bucket, setting: str = LEDGER_SETTING)
 
 
 class UnreadableListing:
-    """The listing of a ledger that cannot be read, which is shown beside others: it has no runs, and says why."""
+    """The listing of an unreadable ledger, for display beside others: it has no runs, and says why."""
 
     searchable = True
 
@@ -137,8 +137,8 @@ class NamedRun(NamedTuple):
 
 
 class LedgerNames(NamedTuple):
-    """The content of a bucket's index: the unfinished runs, the tally, and the names that it does not count, the last
-    one first."""
+    """The content of a bucket's index: the unfinished runs, the tally, and the names that the tally does not count, the
+    last one first."""
 
     unfinished: list[Run]
     tally: Tally | None

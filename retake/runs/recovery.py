@@ -44,8 +44,8 @@ class Recovery:
     """Recovers the runs of one pipeline, or of all. Several may run at the same time.
 
     `patience_s` is how many seconds a run may go without a heartbeat. It must exceed the differences between the clocks
-    of the machines, since a heartbeat is dated by its worker's. Only for pipelines whose workers send heartbeats: a
-    pipeline of ticks is silent between two ticks.
+    of the machines, since a heartbeat is dated by its worker's clock. Only for pipelines whose workers send heartbeats:
+    a pipeline of ticks is silent between ticks.
 
     >>> from retake.clock import SystemClock
     >>> from retake.runs import open_ledger
@@ -87,7 +87,7 @@ class Recovery:
     def _silent(self, now: datetime) -> list[Run]:
         """Return the runs whose last heartbeat is older than `patience_s`.
 
-        A heartbeat later than `now` is of a worker whose clock is ahead, and which may be alive. Its run is silent
+        A heartbeat later than `now` comes from a worker whose clock is ahead, and which may be alive. Its run is silent
         once that heartbeat has stayed the same for `patience_s`.
         """
         running = [(run, run.heartbeat_at or run.updated_at) for run in self._ledger.silent(now + _FAR_FUTURE)]
@@ -110,7 +110,7 @@ class Recovery:
 
 @contextmanager
 def _passing_over(run: Run) -> Iterator[None]:
-    """Let a sweep go on with the other runs if this one has changed or was damaged since it was listed."""
+    """Let a sweep continue with the other runs if this one has changed or was damaged since it was listed."""
     try:
         yield
     except (StaleRun, UnknownRun):  # it has ended, or another recovery was faster
@@ -149,7 +149,7 @@ def interrupt(ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, tr
 def give_up(
     ledger: Ledger, run: Run, now: datetime, *, actor: str = ACTOR, trace_id: str | None = None, why: str = ""
 ) -> Run:
-    """Mark an interrupted run as failed, and return it. Without another reason, it was resumed too often."""
+    """Mark an interrupted run as failed, and return it. `why` defaults to its having been resumed too often."""
     text = why or why_given_up(run)
     _log.error("%s", text)
     record = _record(run, text, now, {"resumes": run.resumes}, escalate("operator", GIVEN_UP_ADVICE))
@@ -157,7 +157,7 @@ def give_up(
 
 
 def exhausted(run: Run, max_resumes: int) -> bool:
-    """Return whether the run has crashed more than `max_resumes` times. A worker that stopped when told to has not
+    """Return whether the run has crashed more than `max_resumes` times. A worker that was asked to stop has not
     crashed."""
     return run.crashes > max_resumes
 

@@ -102,7 +102,7 @@ class Transition(NamedTuple):
 
 
 class StaleRun(RunError):
-    """The run has changed since it was read: read it again. A worker that gets this has lost the run and must stop."""
+    """The run has changed since it was read: read it again. A worker that gets this error has lost it and must stop."""
 
 
 class UnknownRun(RunError):

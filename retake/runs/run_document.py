@@ -23,8 +23,7 @@ MAX_DOCUMENT_BYTES = 1_000_000
 """Maximum bytes of a run's document, unless a single event is larger."""
 
 MAX_SEGMENTS = 100
-"""From this number of segments on, a run keeps only transitions, errors, results and completed steps, not plain
-notes."""
+"""From this number of segments on, a run keeps transitions, errors, results and completed steps, but no plain notes."""
 
 DROPPED = "run.events.dropped"
 """The event in place of dropped notes: their number (`count`), the time of the last one (`until`), and `text`."""

@@ -1,4 +1,4 @@
-"""A job's handle on its run: it sends heartbeats, and says when the run was taken away."""
+"""A job's handle on its run: it sends heartbeats, and notices if the run was taken away."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -90,8 +90,8 @@ class RunHandle:
         """Record that a step of the job is done, with `facts` (JSON) about it, so that it is not done again.
 
         A crash just before this leaves a step that is done but not recorded, so a step must be idempotent, or able to
-        find what it has done. Raises StorageError, and `validation.InvalidField` for an empty name, for facts that no
-        ledger can store, and for a fact called "step" or "actor", which are fields of the event.
+        find out what it has done. Raises StorageError, and `validation.InvalidField` for an empty name, for facts that
+        no ledger can store, and for a fact called "step" or "actor", which are fields of the event.
 
         >>> from retake.clock import SystemClock
         >>> from retake.runs import open_ledger
@@ -121,7 +121,7 @@ class RunHandle:
             yield self
         finally:
             self._over.set()
-            thread.join(self._heartbeat_s)  # not longer: it may be waiting for the ledger
+            thread.join(self._heartbeat_s)  # no longer: it may be waiting for the ledger
 
     def _send_heartbeats(self) -> None:
         while not self._over.wait(self._heartbeat_s) and not self._lost:

@@ -20,7 +20,7 @@ from retake.runs.statements import statements
 from retake.runs.states import TAKEN_UP, RunStatus, Trigger
 
 TRIES = 1000
-"""Maximum tries of a change when others are faster. There is no pause: each time one of the others has succeeded."""
+"""Maximum tries of a change when others are faster. There are no pauses, since one of the others succeeds each time."""
 
 
 def open_sql_ledger(url: str, clock: Clock, *, read_only: bool = False, setting: str = LEDGER_SETTING) -> "SqlLedger":

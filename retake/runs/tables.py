@@ -180,12 +180,12 @@ run_counts = Table(
 def create_triggers(_table: Table, connection: Connection, **_more: object) -> None:
     """Create the triggers that keep `run_counts`, as the last migration that changed them does.
 
-    Every write to `task_runs` is counted, in the same transaction. On PostgreSQL a count has one row for each slot, and
-    the count is their sum. A transaction takes a slot that no other open transaction has, so that it neither waits for
-    another's commit nor can deadlock. So there are as many slots as there were ever concurrent writers. Above READ
-    COMMITTED a transaction must not change rows that another has changed since it began, so each backend has a slot of
-    its own. The triggers are per statement: a statement for a million rows changes each count once. On SQLite, which
-    has one writer at a time, the slot is 0.
+    Every write to `task_runs` is counted, in the same transaction. On PostgreSQL a count is the sum of one row per
+    slot. A transaction takes a slot that no other open transaction has, so it neither waits for another's commit nor
+    can deadlock. There are as many slots as there were ever concurrent writers. Above READ COMMITTED a transaction must
+    not change rows that another has changed since it began, so each backend has a slot of its own. The triggers are per
+    statement: a statement for a million rows changes each count once. On SQLite, which has one writer at a time, the
+    slot is 0.
     """
     triggers = Path(__file__).parent / f"migrations/versions/0003_triggers_{connection.dialect.name}.sql"
     for statement in triggers.read_text("utf-8").split("\n\n"):
@@ -193,7 +193,7 @@ def create_triggers(_table: Table, connection: Connection, **_more: object) -> N
 
 
 def only_where_set(name: str, column: str, *columns: str) -> Index:
-    """Return a partial index over the runs where `column` is set, which stays small however many runs there are."""
+    """Return a partial index of the runs whose `column` is set. It stays small however many runs there are."""
     only = text(f"{column} IS NOT NULL")
     return Index(name, *(task_runs.c[it] for it in columns), sqlite_where=only, postgresql_where=only)
 

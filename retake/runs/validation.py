@@ -132,7 +132,7 @@ def notes(given: Sequence[tuple[str, Mapping[str, Any]]]) -> list[tuple[str, dic
 def mended(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return `value` as a payload that every store accepts, truncated and with replacements if necessary. Never raises.
 
-    For values that must be recorded whatever they are: errors, and parts of other programs' documents.
+    Use this for values that must be recorded whatever they are: errors, and parts of other programs' documents.
     """
     try:
         return payload("", value)

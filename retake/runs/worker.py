@@ -229,7 +229,7 @@ class Worker:
             outcome = self._give_up(run) if exhausted(run, self._max_resumes) else self._try(handle)
             try:
                 return self._save(run, outcome)
-            except (UnknownRun, StateError) as error:  # somebody has removed or damaged it; the worker goes on
+            except (UnknownRun, StateError) as error:  # somebody has removed or damaged it; the worker continues
                 _log.error("%s ended %s (%s), which is not saved: %s", self._name, run.run_id, outcome.trigger, error)
                 return run
 
@@ -326,11 +326,11 @@ class Worker:
         raise AssertionError
 
     def _moved(self, run: Run, outcome: Outcome, trace_id: str) -> Run:
-        """Return the run after `outcome`, also if an earlier attempt succeeded and only its answer was lost."""
+        """Return the run after `outcome`, even if an earlier attempt has saved it and only the answer was lost."""
         try:
             return self._move(run, outcome, trace_id)
         except StaleRun:
-            with suppress(StateError):  # raised if older events are missing, which leaves this open
+            with suppress(StateError):  # older events are missing, so it cannot be known
                 if any(event.trace_id == trace_id for event in self._ledger.events(run.run_id)):
                     return self._ledger.get(run.run_id)
             raise
@@ -386,7 +386,7 @@ def _note_of(error: RetakeError) -> Note:
 
 
 def _elapsed_s(ledger: Ledger, run: Run, now: datetime) -> float:
-    """Return the seconds since a worker first claimed the run, or, if the ledger does not say, since this one did."""
+    """Return the seconds since a worker first claimed the run or, if the ledger does not say, since this worker did."""
     changes = _changes(ledger, run, "its deadline counts from this attempt on")
     began = next((it.at for it in changes if it.payload.get("status") == RunStatus.RUNNING), run.updated_at)
     return (now - began).total_seconds()
