@@ -9,6 +9,6 @@ kept_counts.py    KeptCounts: counts of a folder that only grows, without listin
 dead_letters.py   DeadLetters: work that failed for good, until an operator requeues or drops it
 state_store.py    StateStore: small states shared by threads, processes and machines, such as those of breakers
 
-Policies, strategies and state transitions are pure. The code that carries them out takes clock, randomness and stores
-as parameters.
+Policies, strategies and state transitions are pure. The code that carries them out takes the clock, randomness and
+stores as parameters.
 """

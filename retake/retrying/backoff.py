@@ -64,7 +64,7 @@ class Fibonacci(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """The delays of a list, in order, and then the last one for ever."""
+    """The delays in a list, in order, and then the last one for ever."""
 
     intervals_s: tuple[float, ...]
 

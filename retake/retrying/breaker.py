@@ -138,7 +138,7 @@ def allow(
 def failed(state: BreakerState, policy: BreakerPolicy, error: CodedError, now: datetime, who: str) -> BreakerState:
     """Return the state after the call of `who` failed.
 
-    While the breaker is open or half-open, only a failed probe changes it: other calls that end now began before that.
+    While the breaker is open or half-open, only a failed probe changes it: other calls that end now began before then.
     """
     if isinstance(error, BreakerOpen) or not policy.counts.holds_for(error):
         return released(state, who)
@@ -308,7 +308,7 @@ class Breaker:
         return result
 
     def allow(self) -> Permit:
-        """Return permission for one call. Report how it ends by `failed`, `succeeded` or `release`.
+        """Return permission for one call. The caller reports how it ends by `failed`, `succeeded` or `release`.
 
         Costs one read while the breaker is closed. Raises BreakerOpen, StateError.
         """
@@ -356,7 +356,7 @@ class Breaker:
         return self._cell.update(lambda state: BreakerState())
 
     def _claim_probe(self, who: str, now: datetime) -> BreakerRefusal | None:
-        """Record that this call is the probe. It may not be made otherwise."""
+        """Record that this call is the probe, without which it must not be made."""
         try:
             return self._cell.change(lambda state: allow(state, self.policy, now, who))
         except StorageError as error:

@@ -4,9 +4,9 @@
 
 Letters of every kind can be listed, shown and dropped here. Requeueing is up to the component that wrote the letter.
 
-Writes are ordered so that a crash in between does no harm. The report is written last and removed last. A letter that
-is to be removed is first marked in its report, with one write: before it the letter is complete, after it only remains
-are left. Remains are still listed, and dropping them again removes them.
+Writes are ordered so that a crash in between does no harm. The report is written last and removed last. To remove a
+letter, its report is first marked, with one write: before that write the letter is complete, after it only remains are
+left. Remains are still listed, and dropping them again removes them.
 """
 
 import json
@@ -123,7 +123,7 @@ class DeadLetters:
         """Store a letter about `item` (JSON), with the standard error record of its last failure and its files by name.
 
         Storing it twice leaves one letter, the later one, with the files of both. Raises ValueError for an id or name
-        that no file can have.
+        that cannot be a file name.
         """
         files = files or {}
         for name in files:
@@ -288,7 +288,7 @@ class _LetterFolders:
         self._bucket.delete(self.key(letter_id, name))
 
     def key(self, letter_id: str, name: str) -> str:
-        """Return the key of a file. Raises ValueError for an id or name that no file can have."""
+        """Return the key of a file. Raises ValueError for an id or name that cannot be a file name."""
         return check_key(f"{self._prefix(letter_id)}{name}")
 
     def _prefix(self, letter_id: str) -> str:

@@ -105,7 +105,7 @@ class Guard:
         """Return what `work` returns, retrying it as the policy says.
 
         Raises the last CodedError of `work`, BreakerOpen if the deadline passes before the breaker lets any call
-        through, and Stopped. Any other exception of `work` is raised immediately.
+        through, and Stopped. Raises any other exception of `work` immediately.
 
         >>> from random import random
         >>> from retake.clock import FakeClock

@@ -3,12 +3,12 @@
     kept/FOLDER/index.json     up to which id items are counted, and their sums by month
     kept/FOLDER/202611.json    a row for each item of a month, from which its sums are computed
 
-Items have ids that begin with a date and sort by it. Counting is done by readers: once there are enough items older
-than `SETTLED_DAYS`, any reader may count them, and none has to. Writers have only one rule: whoever writes or removes
-an item that is not from the last days calls `mark_changes` first. A marked item is listed by its name until it has
-settled again. If counting an item means reading it, a reader does so for `COUNTING_S`, the oldest first, and the next
-reader continues. The index is replaced by compare-and-set, after the months, and says which of their rows it covers. So
-a crash, or two readers that count at once, leave the older counts, which are right too.
+Items have ids that begin with a date and sort by it. Readers do the counting: once there are enough items older than
+`SETTLED_DAYS`, any reader may count them, but none has to. Writers have only one rule: before they write or remove an
+item that is not from the last days, they call `mark_changes`. A marked item is listed by its name until it has settled
+again. If counting an item means reading it, a reader does so for `COUNTING_S`, the oldest first, and the next reader
+continues. The index is replaced by compare-and-set, after the months, and says which of their rows it covers. So a
+crash, or two readers that count at once, leave the older counts, which are still right.
 
 All of this is derived. If a document is missing or invalid, everything is counted again from the folder; `retake check`
 compares the two.
@@ -126,7 +126,7 @@ class KeptCounts:
         self._place = f"{KEPT}{kind.folder}"
 
     def read(self, *, overruled: Iterable[str] = ()) -> CountedFolder:
-        """Return what is counted, and the rest of the folder, for one listing plus one for each marked item.
+        """Return what is counted, and the rest of the folder. Takes one listing, and one for each marked item.
 
         Items with an `overruled` id are treated as marked. The sums in the returned index are only those of the items
         that it covers; a month is read if its stored sums include others.
@@ -206,7 +206,7 @@ class KeptCounts:
     def count_settled(self, counted: CountedFolder, known: Mapping[str, Row | None] | None = None) -> None:
         """Count the items that have settled, if there are enough of them. `known` are rows that the caller already has.
 
-        Any reader may do this, and nothing depends on it: what cannot be written now is counted another time.
+        Any reader may do this, and nothing depends on it: what cannot be written now is counted later.
         """
         settled, until = self._settled(counted)
         if len(settled) < KEEP_AFTER or _OVERRULED in counted.stored.marked.values():

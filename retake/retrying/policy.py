@@ -1,7 +1,7 @@
 """Retry policies: data that decides whether a failed call is retried, and when. A policy never acts or sleeps.
 
 The caller does the waiting: the guard in process (guard.py), the story across ticks, a worker by setting the
-`next_retry_at` of its run. All count in the same way: attempt 1 is the first call, attempt n + 1 is the n-th retry.
+`next_retry_at` of its run. All count the same way: attempt 1 is the first call, attempt n + 1 is the n-th retry.
 """
 
 from collections.abc import Callable
@@ -99,8 +99,8 @@ class RetryPolicy(NamedTuple):
 def checked(policy: RetryPolicy) -> RetryPolicy:
     """Return `policy`, or raise ValueError if it could not decide about a failure.
 
-    Otherwise that would come to light only after a call. Such a policy has a `timeout_code` without a class, or a
-    backoff without a wait for the first retry.
+    Otherwise that would be noticed only after a call. Such a policy has a `timeout_code` without a class, or a backoff
+    without a wait for the first retry.
 
     >>> checked(RetryPolicy(3, timeout_s=60, timeout_code="TIMEOUT"))
     Traceback (most recent call last):

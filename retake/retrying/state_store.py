@@ -1,9 +1,10 @@
 """Small states shared by threads, processes and machines: one JSON object per name, changed by compare-and-set.
 
 These states are hints (a breaker, a mode): a change that keeps losing against others fails after a bounded time, and
-the caller goes on without it. No lease is taken. A conditional write is atomic in every store except an S3 that ignores
-conditions. There, two callers that change the same state at the same instant may both believe that they succeeded. A
-lease would cost such a store seven requests per change, and a process can have only one lease with a kill timer.
+the caller continues without it. No lease is taken. A conditional write is atomic in every store except an S3 that
+ignores conditions. There, two callers that change the same state at the same instant may both believe that they
+succeeded. A lease would cost such a store seven requests per change, and a process can have only one lease with a kill
+timer.
 """
 
 import json
@@ -51,7 +52,7 @@ class StateStore(Protocol):
     def change(self, name: str, change: Change[T]) -> T:
         """Replace the state by what `change` makes of it, atomically, and return the result of `change`.
 
-        Raises StateError, and Conflict if others kept being faster for more than two seconds. Then nothing is changed.
+        Raises StateError, and Conflict if others were faster each time for more than two seconds; nothing is changed.
         """
         ...
 
@@ -119,7 +120,7 @@ class BucketStateStore:
         return f"{self._folder}{name}.json"
 
     def names(self, after: str = "") -> list[str]:
-        """Return the names of all states, or of those that sort after `after`, which cost less the fewer they are."""
+        """Return the names of all states, or of those that sort after `after`: the fewer, the cheaper."""
         keys = (entry.key for entry in scan(self._bucket, "", _key(after) if after else ""))
         return sorted(key.removesuffix(".json") for key in keys if key.endswith(".json") and "/" not in key)
 

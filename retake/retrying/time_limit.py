@@ -1,7 +1,7 @@
 """A time limit for calls that have none of their own, or exceed it.
 
 Python cannot stop a call that hangs in a library. So a call with a limit runs in a thread of its own and is abandoned
-when its time is over: the caller goes on, and a late result is discarded. Abandoned threads do not keep the process
+when its time is over: the caller continues, and a late result is discarded. Abandoned threads do not keep the process
 from exiting. While `MAX_ABANDONED` of them are still running, calls with a limit are refused.
 """
 
