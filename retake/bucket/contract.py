@@ -1,4 +1,4 @@
-"""The contract of a bucket, which every backend and every wrapper keeps. tests/bucket/contract.py checks it.
+"""The contract of a bucket, which every backend and every wrapper fulfils. tests/bucket/contract.py checks it.
 
 A bucket maps keys (see `check_key`) to whole byte strings, and hands out leases:
 
@@ -45,8 +45,8 @@ class Conflict(StorageError):
 
 
 class Unreadable(StorageError):
-    """This object cannot be read until a person acts, although the store answers: a link is in its place, it may not be
-    read, it is too large for memory, or it was moved to an archive."""
+    """This object cannot be read until a person acts, although the store answers: a link is in its place, permission is
+    missing, it is too large for memory, or it was moved to an archive."""
 
 
 class Entry(NamedTuple):
@@ -66,7 +66,7 @@ class Objects(Protocol):
     def read(self, key: str) -> tuple[bytes, str]:
         """Return the object and its version. Raises NotFound, and Unreadable if only this object is at fault.
 
-        A reader sees each write whole or not at all. A version is an opaque string; no key has the same one twice.
+        A reader sees each write whole or not at all. A version is an opaque string; no key has the same version twice.
         """
         ...
 
@@ -87,7 +87,7 @@ class Objects(Protocol):
         ...
 
     def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
-        """Return those of the objects `stem` + ending that exist, sorted by key: `list` for names that are known.
+        """Return the objects `stem` + ending that exist, sorted by key: like `list`, for known names.
 
             bucket.find("archive/20260101-0930.", ("json", "png", "mp4"))
             bucket.find("spend/20260101-0930.json", [""])
@@ -111,7 +111,7 @@ class Objects(Protocol):
         ...
 
     def now(self) -> datetime | None:
-        """Return the time by the store's clock, to the second, or None if the store has no clock or does not tell."""
+        """Return the time by the store's clock, to the second, or None if the store has none or does not tell it."""
         ...
 
 
@@ -176,7 +176,7 @@ class Room(Protocol):
 
 
 class Lease(Protocol):
-    """The right to change what a name stands for, held by one process at a time together with the scripts it runs."""
+    """The right to change what a name stands for. One process at a time holds it, together with the scripts it runs."""
 
     token: int
     """The fencing token. It rises with every holder and is never reused."""
@@ -318,8 +318,8 @@ class Looks(Protocol):
 
 
 def offers_looks(bucket: Bucket) -> TypeGuard[Looks]:
-    """Return `isinstance(bucket, Looks)`, but by the class, whose result Python caches: isinstance walks the protocol
-    each time, and from Python 3.12 on it loads inspect."""
+    """Return `isinstance(bucket, Looks)`, but ask the class, since Python caches that result: isinstance walks the
+    protocol each time, and from Python 3.12 on it loads inspect."""
     return issubclass(type(bucket), Looks)
 
 
@@ -379,7 +379,7 @@ class FileWrites(Protocol):
 
 
 def write_file(bucket: Bucket, key: str, file: BinaryIO, expect: str | Expect) -> str:
-    """Write the whole of `file` (see `FileWrites`). For a bucket without that capability it is read into memory."""
+    """Write the whole of `file` (see `FileWrites`). For a bucket without that capability, read it into memory."""
     if isinstance(bucket, FileWrites):
         return bucket.write_file(key, file, expect)
     file.seek(0)
@@ -395,10 +395,10 @@ def name_stem(name: str) -> str:
 
 @runtime_checkable
 class SharedWrites(Protocol):
-    """Writing an object that a program without Retake's locks writes too.
+    """Writing an object that a program without Retake's locks writes, too.
 
-    One document needs it, config_public.json, which the publisher writes. It is not part of `Bucket`, but every backend
-    offers it, and tests/bucket/contract.py checks it with the rest:
+    One document needs this, config_public.json, which the publisher writes. It is not part of `Bucket`, but every
+    backend offers it, and tests/bucket/contract.py checks it with the rest:
 
         shared_writes(bucket).replace(key, data, version, aside=f"{key}.displaced-0")
     """
@@ -406,15 +406,15 @@ class SharedWrites(Protocol):
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
         """Write like `Bucket.write`, without losing anything that a program without our locks writes meanwhile.
 
-        Such a program can write between any two of our steps. So the write is an exchange: if what it displaced is not
-        what was expected, that is put back immediately, and Conflict is raised. Everything of the other program's that
-        was displaced, however briefly, is then kept under the key `aside` or one that begins with it, even if it was
-        put back: a program that read our `data` in between may write that back, without what was added before.
+        Such a program can write between any two of our steps. So the write is an exchange: if it displaced something
+        other than expected, that is put back immediately, and Conflict is raised. Whatever the other program wrote and
+        we displaced, however briefly, is then kept under the key `aside` or one that begins with it, even if it was put
+        back: a program that read our `data` in between may write that back, without what was added before.
 
         A successful call leaves nothing under `aside`. A crash leaves what was displaced, or `data` itself, or nothing:
         merge it before you delete it. Raises Conflict if `aside` exists. Only the holder of the lease may call this.
 
-        A power cut may bring back what was there before, as after `write_unsynced`.
+        A power cut may bring back the former content, as after `write_unsynced`.
         """
         ...
 
@@ -429,8 +429,7 @@ def shared_writes(bucket: Bucket) -> SharedWrites:
 # --- writes that need not survive a power cut, so that nothing waits for the disk -------------------------------------
 #
 # A crash of the program loses none of them. A power cut may bring back the state of some seconds before. They are for
-# what the next process finds out or does again anyway; each use says why that is so. On B2 and S3 they are ordinary
-# writes.
+# what the next process finds out or repeats anyway; each use says why. On B2 and S3 they are ordinary writes.
 
 
 @runtime_checkable
@@ -441,9 +440,9 @@ class UnsyncedWrites(Protocol):
     """
 
     def write_unsynced(self, key: str, data: bytes, expect: str | Expect) -> str:
-        """Write like `Bucket.write`, but a power cut may bring back what was there before, whole.
+        """Write like `Bucket.write`, but a power cut may bring back the former content, whole.
 
-        The next write of the same folder makes it durable too.
+        The next durable write in the same folder makes this one durable, too.
         """
         ...
 
@@ -472,7 +471,7 @@ def make_folders(bucket: Bucket, prefixes: Sequence[str]) -> None:
 
 @runtime_checkable
 class Marks(Protocol):
-    """Empty objects whose names index what can also be found out otherwise:
+    """Empty objects whose names index what can also be found out in other ways:
 
     mark(bucket, "runs/index/open/story.run-0123456789abcdef")
     """

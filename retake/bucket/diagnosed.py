@@ -15,7 +15,7 @@ _log = getLogger("retake.diagnosis.bucket")
 
 
 class DiagnosedBucket(Wrapper):
-    """Log each operation on `bucket` (see `Wrapper.around`) and its number, but never the content."""
+    """Logs each operation on `bucket` (see `Wrapper.around`) and its number, but never the content."""
 
     def __init__(self, bucket: Bucket) -> None:
         super().__init__(bucket)
@@ -35,7 +35,7 @@ class DiagnosedBucket(Wrapper):
         return result
 
     def _tell(self, operation: str, key: str, began: float, ending: str) -> None:
-        self._number += 1  # not exact where channels share the bucket; it is only logged
+        self._number += 1  # not exact if channels share the bucket; it is only logged
         seconds = round(time.monotonic() - began, 4)
         fields = {"operation": operation, "key": key, "outcome": ending, "seconds": seconds, "number": self._number}
         text = f"{operation} {key}".rstrip()

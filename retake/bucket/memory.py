@@ -1,4 +1,4 @@
-"""A bucket in memory, for tests and simulations, that keeps the whole contract.
+"""A bucket in memory, for tests and simulations, that fulfils the whole contract.
 
 store = MemoryStore()
 ours, theirs = MemoryBucket(store), MemoryBucket(store)
@@ -158,7 +158,7 @@ class MemoryBucket(_MemoryLeases, NoDisk):
     """One client of `store`. Thread safe.
 
     `meanwhile(step, key)` is called before each operation ("read", "write", …; for `copy` with the target), and within
-    `replace` before its exchange ("exchange") and before it is undone ("put back"). There a test can let another
+    `replace` before its exchange ("exchange") and before that is undone ("put back"). In it a test can let another
     program write through a client of its own.
     """
 

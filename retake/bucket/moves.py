@@ -1,4 +1,4 @@
-"""Move objects: within the store where it can do that, else by copies that are compared before a source is deleted."""
+"""Moves objects: within the store if it can, else by copies that are compared before a source is deleted."""
 
 from collections.abc import Iterator, Sequence
 from itertools import zip_longest

@@ -1,6 +1,6 @@
 """The optional capability of a bucket to read a part of an object.
 
-Apart from the contract and from what scans a bucket, since moving a group needs it and no idle tick loads a scan.
+Separate from the contract and from scanning.py, since moving a group needs it, and no idle tick loads scanning.py.
 """
 
 from typing import Protocol, runtime_checkable
@@ -16,12 +16,12 @@ class RangedReads(Protocol):
     """
 
     def read_range(self, key: str, first: int, last: int) -> bytes:
-        """Return the bytes `first` to `last`, both included; fewer, or none, where the object ends. Raises NotFound."""
+        """Return the bytes `first` to `last`, both included, or fewer if the object is shorter. Raises NotFound."""
         ...
 
 
 def read_range(bucket: Bucket, key: str, first: int, last: int) -> bytes:
-    """Return a part of an object (see `RangedReads`); without ranged reads it is read whole. Raises NotFound."""
+    """Return a part of an object (see `RangedReads`). Without ranged reads, read it whole. Raises NotFound."""
     if isinstance(bucket, RangedReads):
         return bucket.read_range(key, first, last)
     return bucket.read(key)[0][first : last + 1]

@@ -24,16 +24,15 @@ class PagedVersions(Protocol):
 
 @runtime_checkable
 class StampedPlaces(Protocol):
-    """What a directory offers for the same purpose.
+    """Stamps of places, which a directory offers for the same purpose.
 
     text, changed_at = bucket.stamped(["north/config/config_gen.json", "north/444/"])
     """
 
     def stamped(self, keys: Sequence[str]) -> tuple[str, float]:
-        """Return a text that changes with the objects `keys`, with the names beside them, and with the names in the
-        folders among them (those that end in "/"), and the time of the last of these changes. The time is in UNIX
-        seconds by the file system's clock, 0 if nothing exists. Two changes in one tick of that clock may look like
-        one."""
+        """Return a text and a time. The text changes with the objects `keys`, the names beside them, and the names in
+        the folders among them (keys that end in "/"). The time is that of the last change, in UNIX seconds by the file
+        system's clock, 0 if nothing exists. Two changes in one tick of that clock may look like one."""
         ...
 
 
@@ -66,7 +65,7 @@ class Remains(Protocol):
 
     for remnant in remains(bucket): ...
 
-    A part that shares them with the whole bucket does not offer this.
+    A part that shares these files with the whole bucket does not offer this.
     """
 
     def remains(self) -> Iterator[Remnant]:

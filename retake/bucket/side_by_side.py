@@ -14,8 +14,8 @@ _MAX_THREADS = 8
 
 
 def side_by_side(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Make `calls`, up to eight at a time, and return their results in order. If some fail, raises the error of the
-    first in that order once all that have begun have ended; calls that had not begun are not made."""
+    """Make `calls`, up to eight at a time, and return their results in order. If some fail, raise the error of the
+    first in that order once all that have begun have ended; calls that have not begun are not made."""
     if len(calls) < 2:
         return [call() for call in calls]
     from concurrent.futures import ThreadPoolExecutor

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class _WrappedLeases:
-    """Pass operations on leases and remains, and writes that need not be durable, on to `bucket`."""
+    """Passes operations on leases and remains, and writes that need not be durable, on to `bucket`."""
 
     def __init__(self, bucket: Bucket) -> None:
         self.bucket = bucket
@@ -165,7 +165,7 @@ class LeasedBucket(Wrapper):
 
 
 class CountingBucket(Wrapper):
-    """Count the operations on `bucket` by name (see `Wrapper.around`), including those that fail."""
+    """Counts the operations on `bucket` by name (see `Wrapper.around`), including those that fail."""
 
     def __init__(self, bucket: Bucket) -> None:
         super().__init__(bucket)

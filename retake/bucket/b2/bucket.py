@@ -95,8 +95,8 @@ class B2Bucket(B2Looks, ServiceBucket):
         """See `SharedWrites.replace`.
 
         B2 keeps what another program uploads at the same time, so nothing has to be put back: our version is removed
-        again. All versions but the newest are kept under names that begin with `aside`. So is ours if another program's
-        version hides it, because that one may be based on an older version: a reader by name gets any of the versions
+        again. All versions but the newest are kept under names that begin with `aside`. So is our version if another
+        program's hides it, because that one may be based on an older version: a reader by name gets any of the versions
         of one second.
         """
         name, beside, steps = self._name(key), self._name(aside), self._steps
@@ -135,7 +135,7 @@ class B2Bucket(B2Looks, ServiceBucket):
                     return
 
     def move(self, moves: Sequence[tuple[str, str]]) -> None:
-        """See `Moves.move`. Two listings before and one after, however many objects of one name move."""
+        """See `Moves.move`. Takes two listings before and one after, however many objects of one name move."""
         check_moves(moves)
         names, steps = {self._name(source): self._name(target) for source, target in moves}, self._steps
         with self._calls.within():
@@ -165,7 +165,7 @@ class B2Bucket(B2Looks, ServiceBucket):
         return B2Bucket(url, self._calls, self._prefix + prefix, lease_terms=self._terms, kill_timer=self._kill_timer)
 
     def now(self) -> datetime | None:
-        self._calls.versions_of(f"{self._prefix}.retake/now")  # does not exist: only the date of the answer counts
+        self._calls.versions_of(f"{self._prefix}.retake/now")  # does not exist: only the date of the answer is needed
         date = self._calls.date
         return None if date is None else datetime.fromtimestamp(date, UTC)
 
@@ -232,7 +232,7 @@ def open_b2(
     clock: Clock | None = None,
     deadline_s: float = 60.0,
 ) -> B2Bucket:
-    """Return the bucket that `url` names, with the keys in `environ`, by default this process's. Nothing is sent to B2
+    """Return the bucket that `url` names, with the keys in `environ` (default: this process's). Nothing is sent to B2
     yet.
 
     If `environ` is given and names a home or a cache folder, B2's authorisation is kept there for later processes (see

@@ -5,7 +5,7 @@
         versions = calls.versions("story/config/config_gen.json")
 
 If the answer to a change is lost, the call is repeated although it may have taken effect, so an upload may be stored
-twice. Classes are those of Backblaze's price list (retake.bucket.b2.price).
+twice. "Class" refers to Backblaze's price list (retake.bucket.b2.price).
 """
 
 from collections.abc import Iterable, Iterator
@@ -27,7 +27,7 @@ from retake.bucket.scanning import outermost
 from retake.errors import StorageError
 
 PAGE_SIZE = 1000  # versions; a longer page is charged as several calls (b2_list_file_versions)
-FIRST_PAGE_SIZE = 40  # versions, where a page may contain names that nobody asked for
+FIRST_PAGE_SIZE = 40  # versions, if a page may contain names that nobody asked for
 
 
 class B2Calls:

@@ -169,7 +169,7 @@ class B2Connection:
                 except call_errors() as error:
                     if is_gone(error):
                         raise Gone(what) from error
-                    forgotten = is_no_bucket(error) and self._forget_kept()  # the bucket may have been made anew
+                    forgotten = is_no_bucket(error) and self._forget_kept()  # the bucket may have been recreated
                     attempt.wait_at_least(retry_after_s(error))
                     if attempt.last or not (forgotten or again(error)):
                         problem = f"cannot {what} in the bucket {self._bucket}: {explain(error, self._bucket)}"

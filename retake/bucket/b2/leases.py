@@ -42,7 +42,7 @@ class Fencing:
     def token_for(self, state: State) -> int:
         """Return the token that our next write over `state` carries: without a lease, the highest that is there.
 
-        Raises LeaseLost if a later holder has written. A higher token from before our lease was taken is not a later
+        Raises LeaseLost if a later holder has written. A higher token that dates from before our lease is not a later
         holder's: it belongs to another lease, or somebody removed the claims and the tokens started over.
         """
         highest = state.best.token if state.best else 0
@@ -57,7 +57,7 @@ class Fencing:
 
     @contextmanager
     def alone(self, expect: str | Expect) -> Iterator[None]:
-        """Keep other conditional writes by Retake out of the block: by the lease that is held, or by a short one."""
+        """Exclude other conditional writes by Retake during the block, by the lease that is held or by a short one."""
         if self._token is not None or expect is ANY:
             yield
             return

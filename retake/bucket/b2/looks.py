@@ -1,6 +1,6 @@
-"""Look at several objects at once: few listings, concurrent downloads, combined with taking a lease.
+"""Looks at several objects at once: few listings, concurrent downloads, combined with taking a lease.
 
-What a lease guards may be looked at as soon as our claim is stored. If the listing of the claims then says that the
+What a lease guards may be looked at as soon as our claim is stored. If the listing of the claims then shows that the
 lease is ours, nobody else has held it since our first listing: another holder would have left a token no lower than
 ours (see decisions/002). So that listing also covers the folders, and the documents are read at the same time.
 """
@@ -61,7 +61,7 @@ class B2View:
 
 
 def entry_of(state: State, prefix: str) -> list[Entry]:
-    """Return the present version of one name as an entry of the bucket below `prefix`; an empty list for a claim or for
+    """Return the present version of one name as an entry of the bucket below `prefix`, or an empty list for a claim or
     a file whose name is not a key."""
     present = state.present
     key = present.name.removeprefix(prefix) if present else ""

@@ -1,11 +1,11 @@
-"""Decide which of the versions that B2 keeps under one name is the present one. No call is made here.
+"""Decides which of the versions that B2 keeps under one name is the present one. No call is made here.
 
 B2 keeps every upload. It lists the versions of a name by the second of their upload, and those of the same second in
 any order (rclone/rclone#2164); a download by name returns the first of the list. So B2's order decides nothing here.
 Each of our versions carries a mark in its file_info: the token of the lease under which it was written, a sequence
 number, a nonce, and the ids of the other programs' versions that it replaced.
 
-- Of our own versions, the one with the highest (token, sequence) counts: what a former holder stores late is never
+- Of our own versions, the one with the highest (token, sequence) counts. What a former holder stores late is never
   read.
 - Versions with the same nonce are one write, uploaded again because its answer was lost.
 - A version without a mark is another program's. Until one of ours names it as replaced, it is news: it is read before
@@ -89,10 +89,9 @@ class State(NamedTuple):
         return (*self.ours[:-1], *self.replaced)
 
     def hidden(self) -> tuple[Version, ...]:
-        """Return the versions that another program's present version hides and that it may not have read: more of its
-        own, and ours.
-
-        Ours is left out if it is so old that the version hiding it was certainly based on it.
+        """Return the versions that another program's present version hides, and that the program may not have read:
+        more of its own, and ours.
+        Our version is left out if it is so old that the version hiding it was certainly based on it.
         """
         ours = self.ours[-1:] if self.news else ()
         return (*self.news[:-1], *(it for it in ours if self.news[-1].stamp - it.stamp < MAX_CHANGE_S))
@@ -139,7 +138,7 @@ def version_of(listed: Mapping[str, Any]) -> Version | None:
 
 
 def mark_of(name: str, info: Mapping[str, str]) -> Mark | None:
-    """Return the mark in `info`. None if there is none, or it is for another name: a program copied the file."""
+    """Return the mark in `info`, or None if there is none or if it is for another name: a program copied the file."""
     token, sequence, forced, nonce, tag = ([*info.get(MARK, "").split("."), "", "", "", "", ""])[:5]
     if not (token.isdecimal() and sequence.isdecimal() and forced in ("0", "1") and nonce and tag == tag_of(name)):
         return None

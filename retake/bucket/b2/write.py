@@ -27,7 +27,7 @@ class SentVersion(NamedTuple):
         return any(version.id not in known for version in after.news)
 
     def rivals(self, after: State) -> bool:
-        """Return whether another conditional write of ours came since: at most one of them may succeed."""
+        """Return whether another conditional write of ours came in between: at most one of them may succeed."""
         known = {self.mark.nonce, *(it.mark.nonce for it in self.before.ours if it.mark)}
         others = [it.mark for it in after.ours if it.mark and it.mark.nonce not in known]
         return not self.mark.forced and any(it.token == self.mark.token and not it.forced for it in others)
@@ -80,7 +80,7 @@ class WriteSteps:
         )
 
     def copy(self, name: str, before: State, source: Version) -> SentVersion:
-        """Do the same with a copy of `source`. Raises Gone."""
+        """Do the same as `upload`, with a copy of `source`. Raises Gone."""
         return self._send(name, before, lambda mark: self._calls.copy(source, name, mark.file_info(name)), forced=True)
 
     def _send(self, name: str, before: State, store: Callable[[Mark], Version], *, forced: bool) -> SentVersion:

@@ -1,7 +1,7 @@
 """A lease held by claims, for its holder and for the holder's scripts.
 
 It is lost when its claim is gone or ended, or when its deadline has passed. A rival's claim alone does not end it.
-Elapsed time is bounded from both sides; each bound is used where an error costs an attempt, not safety.
+Elapsed time is bounded from both sides; each bound is used where being wrong costs an attempt, not safety.
 
 The kill timer: the kernel kills this process when its lease has expired. Without it, a process that was frozen between
 checking its lease and acting on the answer would act when it wakes, however late. With the timer set, the kernel
@@ -121,7 +121,7 @@ class ClaimLease:
         return self._terms.ttl_s - self._terms.margin_s - self._clock.at_most(self._sent)
 
     def check(self) -> None:
-        """See `Lease.check`. Only reads the clock: it is the renewals that ask the store."""
+        """See `Lease.check`. Only reads the clock; renewals ask the store."""
         if self._over.is_set():
             raise LeaseLost(f"the lease {self._stem.place} was released; nothing more may be written or paid for")
         if self._lost:
@@ -228,10 +228,9 @@ class ClaimLease:
 
 
 class JoinedLease:
-    """The lease that a script's manager holds. Each `check` asks the store whether it still does.
-
+    """The lease that a script's manager holds. Each `check` asks the store whether the manager still holds it.
     A script may outlive its manager. The store's clock limits for how long: a rival waits until the claim's stamp is
-    older than TTL + 2·SKEW, while the script stops at TTL - margin after the same stamp. A higher token stops it too,
+    older than TTL + 2·SKEW, while the script stops at TTL - margin after the same stamp. A higher token also stops it,
     because that stamp may belong to a renewal that was stored too late to count, after the rival had looked.
     """
 

@@ -1,4 +1,4 @@
-"""The names of claims. They carry all facts, so one listing tells everything.
+"""The names of claims. They contain all facts, so one listing is enough.
 
     leases/<lease>/<token, 12 digits>                            a claim made by create-if-absent
     leases/<lease>/<token, 12 digits>.<nonce>.<seq, 4 digits>    a claim or its renewal
@@ -54,7 +54,7 @@ class Stem(NamedTuple):
 
     @property
     def handed(self) -> str:
-        """What `Handover.text` carries."""
+        """The content of `Handover.text`."""
         return f"{self.token:012d}.{self.nonce}"
 
 
@@ -119,7 +119,7 @@ def highest(records: Iterable[Record]) -> int:
 def last_end(records: Iterable[Record]) -> int:
     """Return the highest token that was released.
 
-    It ends all claims up to it: its holder saw that they were over, and a later claim of a lower token sees it.
+    It ends all claims up to it: its holder saw that they were over, and a later claim with a lower token sees it.
     """
     return highest(record for record in records if record.ended)
 
@@ -127,7 +127,7 @@ def last_end(records: Iterable[Record]) -> int:
 def dead_after(terms: LeaseTerms) -> float:
     """Return the seconds, by the store's clock, after which a claim's holder has certainly stopped.
 
-    The skew counts twice: the claim's stamp may be that much early, and the current time that much late.
+    The skew counts twice: the claim's stamp may be early, and the current time late, by that much.
     """
     return terms.ttl_s + 2 * terms.skew_s
 

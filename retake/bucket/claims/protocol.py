@@ -175,14 +175,14 @@ def judge(stem: Stem, mine: str, records: list[Record], now: float, terms: Lease
     rivals = {*live(others, now, terms), *not_below(others, stem.token)}
     if not rivals:
         return ClaimVerdict.HOLD
-    # One claim must stay, or all withdraw before each other; but it holds the lease only once it is alone.
+    # One claim must stay, or all would withdraw because of each other; it holds the lease only once it is alone.
     ours = min((record.stamp, stem.nonce) for record in records if record.name == mine)
     may_wait = all(it.token <= stem.token and not it.ended and ours < (it.stamp, it.nonce) for it in rivals)
     return ClaimVerdict.WAIT if may_wait else ClaimVerdict.WITHDRAW
 
 
 def _own_stamp(claim: _Claim, records: list[Record]) -> float:
-    """Return the earliest stamp of our claim: a request that the network doubled may be stored once more later.
+    """Return the earliest stamp of our claim: a request that the network duplicated may be stored again later.
 
     Raises StorageError if the listing lacks it: a store that forgets what it has just accepted cannot keep a lease.
     """

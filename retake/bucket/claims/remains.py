@@ -18,7 +18,7 @@ _PARTED = re.compile(r"((?:writes/)?)(leases/[^/]+/|scratch/)(.*)", re.DOTALL)
 def claims_left(store: ClaimStore, terms: LeaseTerms) -> Iterator[Remnant]:
     """Yield the remnants in `store`, by one listing; nothing if the store does not tell the time.
 
-    A lease has expired if its holder neither released nor renewed it for longer than `terms` allow. It can then be
+    A lease has expired if its holder has neither released nor renewed it for longer than `terms` allow. It can then be
     taken, and the next holder removes what is left; until then the remnant shows who died.
     """
     seen = store.claims("")

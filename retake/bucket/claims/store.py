@@ -45,8 +45,8 @@ class ClaimStore(Protocol):
     def claim(self, name: str) -> float:
         """Store a small object under `name` in one attempt, and return its stamp.
 
-        Raises StorageError also if the answer is lost: the object may then be stored, now or later. The stamp may be
-        early by as much as two clocks of the store differ, and is never that of a later version of the same name.
+        Also raises StorageError if the answer is lost: the object may then be stored, now or later. The stamp may be
+        early by as much as two clocks of the store differ, and never belongs to a later version of the same name.
         """
         ...
 

@@ -1,7 +1,7 @@
 """A bucket in a directory. A write puts a draft on the disk, takes a short lock, compares, and gives it its name.
 
-An object is a file of the same name. Whatever is not a regular file, or has a name that is not a key, is not part of
-the bucket. Files of other programs are listed too, including dot files: a key may begin with a dot. Symbolic links are
+An object is a file of the same name. Anything that is not a regular file, or whose name is not a key, is not part of
+the bucket. Files of other programs are listed, too, including dot files: a key may begin with a dot. Symbolic links are
 refused: nothing is read, listed or written through one, unless `follow_links` allows folders to be links to another
 disk.
 
@@ -54,7 +54,7 @@ _TO_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 class DirectoryMarks(DirectoryLeases):
     """`Marks` (see retake.bucket.contract) in a directory: empty files that are never synced.
 
-    A power cut may lose those of the last seconds; a process that leaves marks can find out what they say.
+    A power cut may lose the marks of the last seconds; a process that leaves marks can find out what they said.
     """
 
     may_forget_marks = True
@@ -109,8 +109,8 @@ class DirectoryBucket(DirectoryWrites):
     comparing and publishing are one step. Writes that expect ABSENT, and `replace`, notice programs that do not take
     the lock; a write that expects a version does not notice what they write between comparing and publishing.
 
-    A key cannot also be a folder of another key ("a" and "a/b"): StorageError. Empty folders stay until a key needs
-    their name.
+    A key cannot also be a folder of another key ("a" and "a/b"): that raises StorageError. Empty folders stay until a
+    key needs their name.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ def _opened(tree: Tree, url: str, key: str) -> Iterator[tuple[int, os.stat_resul
             require_root(tree.root)
             raise NotFound(key) from None
         try:
-            found = os.fstat(file)  # before reading: a version that is too old at worst causes a needless conflict
+            found = os.fstat(file)  # before reading: too old a version causes a needless conflict at worst
             if not stat.S_ISREG(found.st_mode):
                 raise NotFound(key)
             yield file, found
@@ -265,7 +265,7 @@ class ReservedFile:
         self._publish = publish
 
     def write(self, data: bytes, expect: str | Expect) -> str:
-        """See `Room.write`. Data larger than the room is written too if the disk has space for the rest."""
+        """See `Room.write`. Data larger than the room is also written, if the disk has space for the rest."""
         with storage_errors(f"write into the room set aside at {self._path}"):
             return self._publish(fill_draft(self._path, data), expect)
 

@@ -211,7 +211,7 @@ def sweep(folder: str, now: float) -> None:
     """Remove what crashed writers left in `folder` more than a day before `now`, in seconds since the epoch."""
     with suppress(OSError), os.scandir(folder) as found:
         for item in found:
-            with suppress(OSError):  # another process sweeps too, or it is another user's file
+            with suppress(OSError):  # another process is sweeping, or it is another user's file
                 if now - item.stat(follow_symlinks=False).st_mtime > LEFTOVER_S:
                     os.unlink(item.path)
 
@@ -248,7 +248,7 @@ def require_root(root: str) -> None:
     """Return if the folder `root` exists, or can be made in a folder that exists. Raises StorageError."""
     if os.path.isdir(root):
         return
-    if os.path.lexists(root) and not os.path.isdir(root):  # ask again: somebody may just have made it
+    if os.path.lexists(root) and not os.path.isdir(root):  # check again: somebody may just have made it
         raise StorageError(f"{root} is not a folder: move it away, or choose another STORAGE.url")
     parent = os.path.dirname(root)
     if os.path.isfile(parent):
@@ -303,7 +303,7 @@ class Tree:
         self.observer: TreeObserver | None = None
 
     def path(self, key: str) -> str:
-        """Return the path of the file `key`. Raises ValueError for what is not a key."""
+        """Return the path of the file `key`. Raises ValueError if it is not a key."""
         return os.path.join(self.root, check_key(key))
 
     def look_at(self, path: str) -> None:
@@ -325,7 +325,7 @@ class Tree:
     def refuse_linked_folders(self, name: str) -> None:
         """Raise OSError (ELOOP) if a folder that the lease `name` covers is a link.
 
-        This must be found before anything is paid for, not when the result is to be saved there.
+        This must be noticed before anything is paid for, not when the result is to be saved there.
         """
         self.refuse_links(name)
         covered = os.path.dirname(os.path.join(self.root, name))
@@ -369,7 +369,7 @@ class Tree:
         return make_folders(self.root, os.path.dirname(os.path.join(self.root, key)), self._folder_mode)
 
     def _sync(self, made: Iterable[str]) -> None:
-        """Make new folders durable, syncing each parent once. Those below `.retake` need not be: they are remade."""
+        """Make new folders durable, syncing each parent once. Those below `.retake` need not be, as they are remade."""
         for above in dict.fromkeys(os.path.dirname(it) for it in made if not f"{it}/".startswith(f"{self.own}/")):
             sync_folder(above)
 

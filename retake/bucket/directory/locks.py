@@ -1,11 +1,11 @@
 """Kernel locks on files: the leases of a directory bucket, and the short lock around each of its writes.
 
-A lock file is never removed. The lock belongs to the open file description, so scripts that inherit the descriptor hold
-it too. It is free when the manager and all its scripts have ended, however they ended; no clock is involved. The
+A lock file is never removed. The lock belongs to the open file description, so scripts that inherit the descriptor also
+hold it. It is free when the manager and all its scripts have ended, however they ended; no clock is involved. The
 fencing token is in the same file and is raised under the lock.
 
-A script may hold a lease after the process that took it is gone, so `holding` looks for every process that does. Linux
-shows which descriptors hold a lock; on other systems no process is found.
+A script may hold a lease after the process that took it is gone, so `holding` looks for all processes that hold it.
+Linux shows which descriptors hold a lock; on other systems no process is found.
 """
 
 import fcntl
@@ -33,8 +33,9 @@ class HolderProcess(NamedTuple):
 
 
 def holding(path: str) -> list[HolderProcess]:
-    """Return the processes that hold the exclusive lock on `path`, sorted by id. Processes of other users are found
-    only if this process may inspect them.
+    """Return the processes that hold the exclusive lock on `path`, sorted by id.
+
+    Processes of other users are found only if this process may inspect them.
     """
     try:
         wanted = os.stat(path)
@@ -135,8 +136,8 @@ def take(path: str, name: str, owner: str, clock: Clock, mode: int = PRIVATE) ->
 def current_holder(path: str) -> Holder | None:
     """Return the holder of the lock on `path`, or None. Raises OSError.
 
-    Only the kernel knows, and the way to ask is to try: this takes a shared lock for an instant, and a process that
-    tries to take the lease in that instant finds it held.
+    Only the kernel knows, and the only way to ask it is to try: this takes a shared lock for an instant, and a process
+    that tries to take the lease in that instant finds it held.
     """
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -192,10 +193,10 @@ def join(path: str, name: str, handed: str) -> DirectoryLease:
 
 
 def _check_handed(lease: DirectoryLease, file: int, name: str) -> None:
-    lease.check()  # that very file, with that very token
+    lease.check()  # it must be that very file, with that very token
     try:
         # This does nothing if the lock is held through this open file description, and fails if it is held through
-        # another. If nobody held it we take it, and the unchanged token shows that nobody had it in between.
+        # another. If nobody held it, we take it, and the unchanged token shows that nobody had it in between.
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         raise LeaseLost(f"the lease {name!r} is now held by somebody else ({error})") from error
@@ -257,7 +258,7 @@ def _raise_token(file: int, owner: str, clock: Clock) -> int:
     record = f"{token:0{_TOKEN_DIGITS}d} {stamp(now)} {' '.join(owner.split())}".encode("utf-8", "replace")
     fresh = os.fstat(file).st_size == 0
     os.pwrite(file, record[: _RECORD_BYTES - 1].ljust(_RECORD_BYTES - 1) + b"\n", 0)
-    if not fresh:  # a new file's name is not synced, so a power cut may lose it anyway: then the clock suffices
+    if not fresh:  # a new file's name is not synced: if a power cut loses the file, the clock suffices
         os.fsync(file)
     return token
 

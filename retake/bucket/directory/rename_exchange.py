@@ -1,6 +1,6 @@
-"""Replace a file that a program without our locks may be replacing at the same moment, and lose none of its changes.
+"""Replaces a file that a program without our locks may be replacing at the same moment, and loses none of its changes.
 
-Every step is one atomic system call, so a crash between any two leaves all files whole.
+Every step is one atomic system call, so a crash between two steps leaves all files whole.
 
 Putting back what was displaced is not enough: a program that read our file in between can write it back, with a change
 of its own, over what we put back. So every file of the other program that we displace, however briefly, keeps a name
@@ -24,8 +24,8 @@ def displace(draft: str, target: str, aside: str, expect: str) -> bool:
     """Give the file `draft` the name `target` if `target` has the version `expect`. Return whether it had.
 
     If not, the displaced file is put back, and also kept as `aside`; a file written between our two steps is kept as
-    `aside` with the draft's name appended. `draft` keeps its own name as well. After a crash, `aside` does not exist or
-    is the draft, or a file that was displaced or about to be.
+    `aside` with the draft's name appended. `draft` keeps its own name as well. After a crash, `aside` does not exist,
+    or is the draft, or a file that was displaced or about to be displaced.
 
     Raises Conflict if `target` does not exist or `aside` does; OSError.
     """
@@ -43,7 +43,7 @@ def displace(draft: str, target: str, aside: str, expect: str) -> bool:
         os.unlink(aside)
         return True
     _put_back(draft, target, aside)
-    sync_file(aside)  # the other program may not have, and nobody else has a copy
+    sync_file(aside)  # the other program may not have synced it, and nobody else has a copy
     return False
 
 

@@ -1,8 +1,8 @@
 """A bucket in an S3-compatible store: Amazon S3, R2, MinIO and others.
 
-A version is the store's ETag plus a random number of ours, which is kept with the object. So after a lost answer, a
-look at the object shows whether the write took effect. The store itself compares only the ETag, that is the content: a
-write that expects a version does not notice a change that was undone in the meantime.
+A version is the store's ETag plus a random number of ours, which is kept with the object. So after a lost answer, the
+object itself shows whether the write took effect. The store compares only the ETag, that is, the content: a write that
+expects a version does not notice a change that was undone in the meantime.
 
 Whether the store honours If-Match and If-None-Match is probed at the first write that needs it, and remembered in the
 bucket. If it does not, comparing and writing are two steps. The contract then holds among Retake's own processes, which
@@ -84,8 +84,8 @@ class S3Bucket(S3Looks, ServiceBucket):
     def replace(self, key: str, data: bytes, expect: str | Expect, aside: str) -> str:
         """See `SharedWrites.replace`. With conditions nothing is ever displaced, so nothing is kept aside.
 
-        Without them, what is there is copied aside before it is replaced; what another program writes between our last
-        look and our write is lost.
+        Without them, the present object is copied aside before it is replaced; what another program writes between our
+        last look and our write is lost.
         """
         if self._objects.name(key) == self._objects.name(aside):
             raise ValueError(f"the same key twice: {key!r}")

@@ -1,7 +1,7 @@
 """Requests to an S3-compatible store: URLs, a client, bounded retries, errors with advice.
 
-The SDK's own retries are off: it repeats a write whose answer was lost and then reports its own first write as somebody
-else's. We decide which requests may be repeated, and which need a look at the object first.
+The SDK's own retries are off: it would repeat a write whose answer was lost, and then report its own first write as
+somebody else's. We decide which requests may be repeated, and which need a look at the object first.
 """
 
 import os
@@ -57,7 +57,7 @@ class S3Place(NamedTuple):
 
 
 class AnswerLost(Exception):
-    """There was no answer, or none that says whether the request took effect."""
+    """There was no answer, or the answer does not say whether the request took effect."""
 
 
 class RequestRefused(Exception):
@@ -189,7 +189,7 @@ class S3Client:
         return self.repeat(doing, lambda: self.once(operation, **arguments))
 
     def must(self, doing: str, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Send a request that may be repeated; a refusal is a failure too. Raises StorageError."""
+        """Send a request that may be repeated, and treat a refusal as a failure. Raises StorageError."""
         try:
             return self.ask(doing, operation, **arguments)
         except RequestRefused as error:

@@ -1,4 +1,4 @@
-"""Probe whether the store honours conditional writes: some stores accept the headers and ignore them.
+"""Probes whether the store honours conditional writes: some stores accept the headers and ignore them.
 
 Backblaze answers 501; Amazon, R2 and MinIO answer 412; a proxy in between may drop headers that it does not know.
 

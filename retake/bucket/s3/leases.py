@@ -66,7 +66,7 @@ class S3ClaimStore(FarClaims):
             found = self.nonce(name)
             if found is None and isinstance(error, RequestRefused) and error.status == 412:
                 return False  # somebody had it and has released it since
-            if found is None:  # a 409 caused by others, or the request never arrived: nobody has it, so we withdraw
+            if found is None:  # a 409 caused by others, or the request never arrived: nobody has it, and we withdraw
                 raise self._client.failed(f"store the claim {name}", error) from error
             return found == nonce
         return True

@@ -1,4 +1,4 @@
-"""Look at several objects at once in an S3-compatible store, by concurrent requests. With a lease they are sent while
+"""Looks at several objects at once in an S3-compatible store, by concurrent requests. With a lease they are sent while
 its claims are listed; retake.bucket.b2.looks says why that is safe."""
 
 from collections.abc import Callable, Mapping, Sequence
@@ -83,7 +83,7 @@ class S3Looks(S3Leases):
 
 
 class LookingS3Claims(S3ClaimStore):
-    """Claims during whose listing, once our own is stored, something else is looked at. The first listing runs beside
+    """Claims whose listing, once our own is stored, runs beside a look at other objects. The first listing runs beside
     the probe of conditional writes."""
 
     def __init__(self, client: S3Client, place: S3Place) -> None:

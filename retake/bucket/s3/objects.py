@@ -66,7 +66,7 @@ class S3Objects:
             yield from page
 
     def pages(self, prefix: str, **more: str) -> Iterator[list[dict[str, Any]]]:
-        """Yield the same page by page, with one request each. `more` are parameters of the first request. Raises
+        """Yield the same page by page, with one request per page. `more` are parameters of the first request. Raises
         StorageError."""
         while True:
             start = f"{self._place.prefix}{prefix}"
@@ -125,7 +125,7 @@ class S3Objects:
     def displace(self, key: str, file: BinaryIO, expect: str, aside: str) -> str:
         """Write in a store that ignores conditions, while `aside` holds a copy of what was there.
 
-        The copy is removed unless another program wrote after us; then it stays for the caller to deal with. Raises
+        The copy is removed, unless another program wrote after us: then the caller has to deal with it. Raises
         Conflict.
         """
         self._compare(key, expect, "nothing was changed")

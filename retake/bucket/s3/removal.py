@@ -1,4 +1,4 @@
-"""Remove an object with all its versions."""
+"""Removes an object with all its versions."""
 
 from contextlib import suppress
 
@@ -18,7 +18,7 @@ def remove(client: S3Client, key: str, doing: str) -> None:
 
 
 def remove_quietly(client: S3Client, key: str) -> None:
-    """Remove the object if possible. It does no harm if it stays."""
+    """Remove the object if possible. Nothing is raised, since an object that stays does no harm."""
     with suppress(StorageError):
         remove(client, key, f"delete {key}")
 
