@@ -12,7 +12,7 @@ FakeVendors      every vendor, with planned outcomes, counting what is billed
 FakeMedia        media tools that return a few bytes
 FailingBucket    any bucket, with storage errors or the death of the process at the k-th operation
 CapturedLogs     what is logged inside a `with` block
-Sandbox          stand-ins of the vendors over real HTTP: `retake.sandbox`
+Sandbox          stand-ins for the vendors over real HTTP: `retake.sandbox`
 
 Nothing else in the package imports this.
 """

@@ -106,7 +106,7 @@ class World(BucketView):
         return [self.tick() for _ in range(number)]
 
     def manager(self, **given: Any) -> StoryRunner:
-        """Return a new runner; `given` are more arguments for StoryRunner."""
+        """Return a new runner. `given` are further arguments of StoryRunner."""
         return StoryRunner(self.settings, self.bucket, self, self.keys, self.clock, owner="test", **given)
 
     def run(self, script: str, arguments: list[str], lease: Lease) -> ScriptResult:
@@ -131,7 +131,7 @@ class World(BucketView):
         )
 
     def by_hand(self, work: Callable[[StepContext], None]) -> None:
-        """Do a step's work under a lease of its own, as its script does when run by hand. Errors are raised."""
+        """Do a step's work under a lease of its own, as its script does when run by hand. Raises what `work` raises."""
         lease = self.bucket.lease(LEASE, "somebody")
         try:
             context = self.context(lease)
