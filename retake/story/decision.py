@@ -162,7 +162,7 @@ def decide(documents: Documents, limits: Workflow, now: datetime, over: Callable
     """Return the next action. Total: every parsed set of documents has one.
 
     `over(step)` returns why a cap forbids a paid call of the step now, or "". It is called only for an action that
-    pays, since it may read the bucket. Raises what it raises.
+    pays, since it may read the bucket. Raises what `over` raises.
     """
     doc = documents.midjourney
     if documents.gen.generation_id is None:
