@@ -96,13 +96,13 @@ class BodyRefused(MultiPartException):
 
 
 class ClientGone(MultiPartException):
-    """The client closed the connection: nobody reads a response."""
+    """The client closed the connection: nobody would read a response."""
 
 
 async def bounded_chunks(headers: Any, receive: Receive, limit: int) -> AsyncGenerator[bytes, None]:
     """Yield the body as it arrives. Raises BodyRefused, having read at most `limit` bytes, and ClientGone.
 
-    The client has BODY_S seconds, plus the time that what it has sent takes at MIN_BYTES_PER_S bytes per second.
+    The client has BODY_S seconds, plus one second for every MIN_BYTES_PER_S bytes that it has sent.
     """
     if exceeds_limit(headers.get("content-length", "0"), limit):
         raise BodyRefused(413, f"the body is larger than {limit} bytes")

@@ -36,7 +36,7 @@ class WriteResult(StrEnum):
 
 
 class JobClaims(RedisCalls):
-    """What a worker does with jobs. `token` is a fencing token, a new one for each job that the worker takes."""
+    """A worker's operations on jobs. `token` is a fencing token, a new one for each job that the worker takes."""
 
     def claim(self, job_id: str, token: str, silence_s: float, deaths: int) -> JobClaim:
         """Claim the job as `token` for `silence_s` seconds; with the same token again, renew the claim.
@@ -47,8 +47,7 @@ class JobClaims(RedisCalls):
         return JobClaim(ClaimResult(result), int(left_ms) / 1000)
 
     def renew(self, job_id: str, token: str, silence_s: float) -> WriteResult:
-        """Renew the claim for another `silence_s` seconds, even if it has expired, unless somebody else has claimed the
-        job."""
+        """Renew the claim for `silence_s` seconds, even an expired one, unless another worker has claimed the job."""
         return WriteResult(self.run(scripts.UPDATE, [job_id], [token, milliseconds(silence_s)]))
 
     def update(self, job_id: str, token: str, silence_s: float, fields: Mapping[str, str]) -> WriteResult:

@@ -16,7 +16,7 @@ DELETED = "deleted by its user"
 def reopen_row(table: "JobTable", store: JobStore, job_id: str) -> bool:
     """Make the job's row pending again, and return whether the job still exists.
 
-    If its user has deleted it at this moment, the row fails again, so that nobody brings the job back. Raises
+    If its user has just deleted it, the row fails again, so that nobody brings the job back. Raises
     RedisAway, TableAway.
     """
     table.reopen(job_id)
@@ -27,20 +27,20 @@ def reopen_row(table: "JobTable", store: JobStore, job_id: str) -> bool:
 
 
 class CleanUp:
-    """Removes jobs, in an order that is safe at each step and against everybody else at work.
+    """Removes jobs in an order that is safe at each step, even while others work on the same jobs.
 
     1. The row of jobs2 ends: completed, or failed with the reason. While a row is pending, a sweeper may bring its
        job in; so the row ends while the hash still exists, and nothing is executed a second time.
-    2. A job that has ended: its files, then Redis. A crash in between leaves the hash, and with it the job in a set
-       that a sweeper reads, which cleans up again. So that this happens soon, a job that its user deletes is marked as
-       delivered first.
-       A job in progress (its user deletes it): Redis, then its files. Without its hash its worker can no longer write
-       "ready", and removes the picture that it has just saved. A crash in between leaves files without a hash, which a
-       sweeper removes once they are older than IMAGES.orphan_after_seconds, as it does with anything that a worker
-       saves at the very moment of the removal.
-    3. The row ends once more: an operator may have requeued the job in between, and it would be brought in.
+    2. If the job has ended, its files are removed, then its hash. A crash in between leaves the hash, and with it the
+       job in a set that a sweeper reads, which cleans up again. To make that happen soon, a job that its user deletes
+       is first marked as delivered.
+       If it is in progress (its user deletes it), the hash is removed, then its files. Without the hash its worker can
+       no longer write "ready", and removes the picture that it has just saved. A crash in between leaves files without
+       a hash, which a sweeper removes once they are older than IMAGES.orphan_after_seconds, like anything that a
+       worker saves at the very moment of the removal.
+    3. The row is ended once more: an operator may have requeued the job in between, and a sweeper would bring it in.
 
-    Repeated, or done by several at once, it does the rest.
+    It can be repeated, and done by several processes at once.
     """
 
     def __init__(self, store: JobStore, bucket: Bucket, table: "JobTable | None") -> None:
@@ -49,7 +49,7 @@ class CleanUp:
     def clean(self, job_id: str, *, ended: bool = False) -> bool:
         """Remove the job at once, whatever its status. Return whether it no longer exists.
 
-        With `ended`, a job that an operator has requeued at this moment stays. Raises RedisAway, StorageError,
+        With `ended`, a job that an operator has just requeued stays. Raises RedisAway, StorageError,
         TableAway: part of the job may then remain, and is removed later.
         """
         job = self._store.get(job_id)

@@ -14,15 +14,14 @@ _log = getLogger(__name__)
 
 
 class ClockSteps:
-    """Compares the clock with the monotonic one. The time that a machine was suspended is a step too."""
+    """Compares the clock with the monotonic one. Time during which the machine was suspended is a step too."""
 
     def __init__(self, store: JobStore, clock: Clock) -> None:
         self._store, self._clock = store, clock
         self._apart_s = self._apart()
 
     def follow(self) -> None:
-        """If the clock was stepped by more than `AHEAD_S`, let every result start its lifetime over: its age is
-        unknown.
+        """If the clock was stepped by more than `AHEAD_S`, restart the lifetime of all results: their age is unknown.
 
         The step is counted from the last call that did not raise. Raises RedisAway.
         """

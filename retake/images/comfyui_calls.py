@@ -133,7 +133,7 @@ class ServerCalls:
         raise TaskFailed(Code.TASK_FAILED, f"ComfyUI at {bare(self.server.url)} made no PNG, JPEG or WebP")
 
     def _is_left(self, error: PollFailed, silent_s: float) -> bool:
-        """Return whether to give up a server that has not reported on a prompt for so long. Raises TaskFailed."""
+        """Return whether to give up a server that has been silent about a prompt for so long. Raises TaskFailed."""
         if silent_s < self._silence_s:
             return False
         if affects_any_job(error) or not self.server.alive():
@@ -158,7 +158,7 @@ class ServerCalls:
             raise TaskFailed(error.code, str(error)) from None  # the server answers, but not with this file
 
     def asked(self, work: Callable[[], T], is_left: Callable[[PollFailed, float], bool] | None = None) -> T:
-        """Return the server's answer, asking again until `worker_silence_seconds` are over, or `is_left` says so.
+        """Return the server's answer, asking again until `worker_silence_seconds` have passed or `is_left` is true.
 
         Raises PollFailed.
         """

@@ -43,8 +43,7 @@ class DeadMessage(NamedTuple):
 class DeadMessages:
     """The messages in DeadQueue.
 
-    Every method may raise BrokerAway, RedisAway, TableAway, and LeaseHeld while another command holds the queue for
-    long.
+    Every method may raise BrokerAway, RedisAway, TableAway, and LeaseHeld if another command holds the queue too long.
     """
 
     def __init__(self, store: JobStore, broker: Broker, table: "JobTable | None") -> None:
@@ -76,8 +75,7 @@ class DeadMessages:
         return next(iter(found.values()))
 
     def requeue(self, message: DeadMessage) -> None:
-        """Restart the job, with all attempts, and send its message to its queue. Raises Refusal if there is nothing to
-        do.
+        """Restart the job with all attempts, and send its message. Raises Refusal if there is nothing to do.
 
         A crash in between leaves a job that a sweeper sends, or a message that is acknowledged without effect.
         """
@@ -102,8 +100,7 @@ class DeadMessages:
             publish(self._broker, job)
 
     def requeue_all(self) -> dict[str, Refusal | None]:
-        """Requeue all failed jobs that have a dead message, oldest first. Return them, each with the reason if it was
-        refused.
+        """Requeue all failed jobs that have a dead message, oldest first. Return each with its refusal, or None.
 
         A job that fails again in the meantime is left. Raises Refusal if there is none among the oldest messages, but
         there are more messages.
@@ -201,7 +198,7 @@ class DeadMessages:
             raise Refusal(f"the job {job.job_id} has a row in jobs2, which would stay failed: set DATABASE_URL")
         if table is not None:
             table.ping()  # nothing changes while PostgreSQL is unreachable
-        # The row comes second: before, a sweeper would fail it again, or bring in a job that was cleaned up.
+        # The row comes second: if it came first, a sweeper would fail it again, or bring in a job that was cleaned up.
         if not self._store.requeue(job.job_id) or (table and not reopen_row(table, self._store, job.job_id)):
             raise Refusal(f"the job {job.job_id} has changed in the meantime; see images dead list")
 

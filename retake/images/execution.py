@@ -1,7 +1,7 @@
 """One job on ComfyUI, from its claim to its picture in the bucket: docs/images.md, section "Worker".
 
-Every step is recorded in the job's hash before it begins, and before anything is begun again the server is asked for
-its outcome. So a worker may die between any two lines of this file, and the job is executed once.
+Every step is recorded in the job's hash before it begins, and before a step is repeated, the server is asked for its
+outcome. So the job is executed once, even if the worker dies between any two lines of this file.
 """
 
 from contextlib import suppress

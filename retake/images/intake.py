@@ -85,8 +85,7 @@ class JobIntake:
     # --- jobs of jobs2 ----------------------------------------------------------------------------------------------
 
     def in_table(self, table: "JobTable", user_id: str, asked: TextRequest, key: str) -> str:
-        """Make a row of jobs2, then the job as `text` does. If Redis is unreachable, the sweeper makes it. Raises
-        TableAway."""
+        """Make a row of jobs2, then the job as `text` does; without Redis the sweeper makes it. Raises TableAway."""
         try:
             if known := self._store.known(user_id, key):
                 return known

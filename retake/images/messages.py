@@ -53,7 +53,7 @@ def message_of(job: ImageJob) -> bytes:
     """Return the message for a job: its id and, for a text job, the parameters, which workers read from its hash
     instead.
 
-    If another program's parameters are too large, the message is the id alone.
+    If another program's parameters are too large, the message is only the id.
     """
     fields = {"job_id": job.job_id}
     if job.type == JobType.OUTFIT:

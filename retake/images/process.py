@@ -18,7 +18,7 @@ logs_option = click.option(
 
 
 def run_process(what: str, logs: Path | None, run: Callable[[dict[str, str]], int]) -> int:
-    """Call `run` with the environment, including that of `.env`, and return the exit code.
+    """Call `run` with the environment and the variables in `.env`, and return the exit code.
 
     It logs to stderr and, if given, to the folder `logs`. `what` needs the libraries of the extra "images".
     """

@@ -1,5 +1,5 @@
-"""The clock of Redis, by which all processes write and compare the times of jobs: their machines' clocks may be wrong,
-and a result would be cleaned up before its time."""
+"""The clock of Redis, by which all processes write and compare the times of jobs. By the clock of a machine, which may
+be wrong, a result could be cleaned up too early."""
 
 import time
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ from retake.clock import Clock
 from retake.images.redis_calls import RedisAway, RedisCalls
 
 _ASK_EVERY_S = 60.0
-_STEP_S = 1.0  # this machine's clocks are further apart than that: it was suspended, or its clock was set
+_STEP_S = 1.0  # if this machine's clocks differ by more, it was suspended, or its clock was set
 
 
 class _Reading(NamedTuple):

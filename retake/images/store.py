@@ -112,7 +112,7 @@ class JobSets(JobClaims):
 
 
 class JobStore(JobSets):
-    """Jobs by id: what the API does with them, besides what workers, dispatchers and sweepers do."""
+    """Jobs by id: the operations of the API, in addition to those of workers, dispatchers and sweepers."""
 
     # --- making and removing ----------------------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """The sweeper: finds what a crash, a lost message or an unreachable service has left behind, and corrects it
 (docs/images.md, "Sweeper and clean-up").
 
-Every instance of the API runs one, and all of them may work at the same time: a Redis script, a row lock, or a Redis
-key with a time to live decides who does what must happen once.
+Every instance of the API runs one, and all may work at the same time: a Redis script, a row lock, or a Redis key with a
+time to live decides which of them does what must happen only once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -62,7 +62,7 @@ class Sweeper:
         self._behind = ""  # the cursor of the next pass in jobs2: an id
 
     def sweep(self) -> None:
-        """Make one pass. An unreachable service is logged once, not raised; whatever does not need it is done."""
+        """Make one pass. An unreachable service is logged once, not raised; what does not need it is done."""
         self._outages.begin()
         with self._outages.noted(RedisAway):
             self._send_again()

@@ -74,7 +74,7 @@ SCHEMA = TableSchema(
 
 _ROW = "id, user_id, status, error, output_r2_key, executed_by_comfyui_server"
 
-# A key that is a day ahead, of PostgreSQL's own clock too, was taken by a wrong clock.
+# A key that is a day ahead, even of PostgreSQL's own clock, was written by a wrong clock.
 _TAKE_KEY = """
 INSERT INTO jobs2_keys (user_id, key_hash, job_id, created_at) VALUES (%(user_id)s, %(key)s, %(id)s, %(now)s)
 ON CONFLICT (user_id, key_hash) DO UPDATE SET job_id = excluded.job_id, created_at = excluded.created_at
@@ -130,7 +130,7 @@ class JobTable:
     """
 
     def __init__(self, url: str, clock: Clock) -> None:
-        """Does not connect yet. `clock` is that of the jobs, whose times are compared with those of rows. Raises
+        """Connect on first use. `clock` is the jobs' clock: their times are compared with those of rows. Raises
         SettingsError for a URL that cannot be used."""
         self._clock = clock
         self._database = open_database(url, read_only=False, setting="DATABASE_URL", connect_s=ANSWER_S)
@@ -156,7 +156,7 @@ class JobTable:
                 bring_up_to_date(self._database, SCHEMA)
 
     def ping(self) -> None:
-        """Return if PostgreSQL answers."""
+        """Return if PostgreSQL answers, else raise TableAway."""
         self._do(lambda cursor: cursor.execute("SELECT 1"))
 
     def add(self, job: ImageJob, idempotency_key: str = "") -> str:

@@ -139,20 +139,20 @@ class PostgresServer(LocalServer):
     def _forget_dead(self) -> None:
         """Remove the pid file of a killed server if its pid now belongs to another program or another server.
 
-        PostgreSQL would take that for itself. If nobody has the pid, it notices on its own; while anything is left of
-        the killed server it does not start, and is restarted.
+        PostgreSQL would mistake that program for itself. It notices on its own if no process has the pid. While
+        anything of the killed server is left, it fails to start, and is restarted.
         """
         data = self._place / "data"
         with suppress(OSError, ValueError, IndexError):
             pid = int((data / "postmaster.pid").read_text("ascii").split()[0])
             named = Path(f"/proc/{pid}/comm").read_text().strip()
-            # A server's current folder is that of its data.
+            # A server's working directory is the folder of its data.
             if named not in ("postgres", "postmaster") or Path(f"/proc/{pid}/cwd").readlink() != data.resolve():
                 (data / "postmaster.pid").unlink()
 
 
 def is_of(major: str, output: str) -> bool:
-    """Return whether the output of `postgres --version` ("postgres (PostgreSQL) 15.16 (Debian 15.16-0+deb12u1)") is of
-    this major version, as the file PG_VERSION has it ("15", formerly "9.6")."""
+    """Return whether the output of `postgres --version` ("postgres (PostgreSQL) 15.16 (Debian 15.16-0+deb12u1)") names
+    this major version, written as in the file PG_VERSION ("15", formerly "9.6")."""
     number = "".join(output.partition(")")[2].split()[:1])
     return f"{number}.".startswith(f"{major}.")
