@@ -48,14 +48,13 @@ class PipelineActions(PipelineStore):
     def retry(self, pipeline_id: int, *, again: bool = False) -> PipelineRow:
         """Redo the failed step, keeping everything before it.
 
-        With `again` the result of its paid call is given up, and the call is made and paid for once more: for a task
-        that the vendor has accepted and never finishes.
+        With `again` the result of its paid call is given up, and the call is made and paid for once more: meant for a
+        task that the vendor has accepted but never finishes.
         """
         return self.act(pipeline_id, self.retrying(again=again))
 
     def again(self, pipeline_id: int) -> PipelineRow:
-        """Redo the step that waits for a decision from scratch: its call is made again, whatever the outcome of the
-        last one."""
+        """Redo from scratch the step that waits for a decision: its call is repeated, whatever came of the last one."""
         anew = self._starting(states.resolvable, same_note=True, upload_session=None, last_chunk_begun=False)
         return self.act(pipeline_id, anew)
 
@@ -197,7 +196,7 @@ def pacific_midnight(now: datetime) -> datetime:
     """Return when the current day of YouTube's quota began."""
     try:
         pacific = now.astimezone(ZoneInfo("America/Los_Angeles"))
-    except ZoneInfoNotFoundError:  # a machine without a time zone database: an hour off in summer
+    except ZoneInfoNotFoundError:  # no time zone database: the result is an hour off in summer
         pacific = now - timedelta(hours=8)
         return pacific.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(hours=8)
     return pacific.replace(hour=0, minute=0, second=0, microsecond=0).astimezone(UTC)

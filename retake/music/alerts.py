@@ -6,7 +6,7 @@ generation_failed    failed pipelines, one alert for each failing step       all
 refused              those of them that a vendor refused: a key, credit      the same
 outcome_unknown      a call that waits for a person's decision; as a         it is decided; the step has a result
                      warning, a call of unknown outcome that is repeated
-cap_reached          steps that the cap of the day holds back                the next day, or the cap is raised
+cap_reached          steps that the daily cap holds back                     the next day, or the cap is raised
 """
 
 from collections.abc import Mapping, Sequence

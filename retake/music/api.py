@@ -39,7 +39,7 @@ THREADS = 16
 _ALIVE = select(literal(1))
 _OF_FILES = {
     "x-content-type-options": "nosniff",
-    "cache-control": "private, max-age=86400, immutable",  # another take has another name
+    "cache-control": "private, max-age=86400, immutable",  # each take has its own name
 }
 _ID = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 _NAME = re.compile(r"[a-z0-9.-]{1,80}", re.ASCII)
@@ -229,7 +229,7 @@ def _add_health(app: FastAPI, store: PipelineActions) -> None:
             with store.database.reading() as cursor:
                 cursor.rows(_ALIVE, name="alive")
         except RetakeError as error:
-            _log.error("%s", error)  # it may name the database and its folder, which are nothing for whoever asks
+            _log.error("%s", error)  # it may name the database and its folder, which callers must not see
             return refused(503, "the database does not answer; the log of the service says why")
         return answer({"ok": True})
 

@@ -44,8 +44,8 @@ class JobAttempt(NamedTuple):
 class AttemptStore:
     """The attempts of pipelines, for workers.
 
-    Every method may raise StorageError, and those about an attempt StaleRun: another attempt has taken its place, the
-    pipeline was cancelled, or the run was given to another worker.
+    Every method may raise StorageError. Those that take an attempt may raise StaleRun: another attempt has taken its
+    place, the pipeline was cancelled, or the run was given to another worker.
     """
 
     def __init__(self, store: PipelineStore) -> None:
@@ -136,7 +136,7 @@ class AttemptStore:
     def _put_off(self, cursor: Cursor, row: PipelineRow) -> Job | None:
         """Return the current attempt, running again, if it was put off, or None.
 
-        The cap or a mode may hold a step back for days. A row for each look at them would hide the attempts.
+        The cap or a mode may hold a step back for days. A row for each check would hide the attempts.
         """
         again = {"status": "running", "started_at": self.clock.now(), "finished_at": None, "error": None}
         interrupted = (pipeline_jobs.c.id == row.current_job) & (pipeline_jobs.c.status == "interrupted")

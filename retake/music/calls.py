@@ -21,15 +21,14 @@ from retake.paid.guard import Intent
 
 CALL = tuple(paid_calls.c)
 MAX_CLOCK_ERROR = timedelta(days=7)
-"""How far ahead of this clock another one may be whose calls count against today's cap."""
+"""How far another machine's clock may be ahead of ours for its calls to count against today's cap."""
 
 _CAP_LOCK = 0x52656D75
 """PostgreSQL's advisory lock for adding up the day's spending and recording a call."""
 
 
 class NoRoom:
-    """The room of a journal in a database, where no space needs reserving: the answer takes a few hundred bytes in a
-    row."""
+    """The room of a journal in a database: no space is reserved, since an answer is a few hundred bytes in a row."""
 
     def write(self, data: bytes, expect: object) -> str:
         raise NotImplementedError
@@ -184,8 +183,8 @@ def facts_of(call: PaidCall) -> dict[str, Any]:
 def counted_days(day: date) -> tuple[str, str]:
     """Return the first and the last day ("2026-11-22", UTC) whose calls count against the cap on `day`.
 
-    Those of the days after it count, too: the clock was set back, or that of another machine is ahead. What a clock
-    wrote that was further ahead must not count for months.
+    The calls of the following days count, too: the clock was set back, or another machine's clock is ahead. Calls
+    recorded by a clock even further ahead must not count for months.
     """
     last = day + MAX_CLOCK_ERROR if day < date.max - MAX_CLOCK_ERROR else date.max
     return day.isoformat(), last.isoformat()

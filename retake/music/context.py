@@ -212,7 +212,7 @@ class _RunHeld:
         self.check = handle.check
 
     def left(self) -> None:
-        """Return None: a call that a worker makes after it was presumed dead belongs to an intent of its own."""
+        """Return None: a call made by a worker after it was presumed dead has its own intent."""
 
 
 class _Paying:

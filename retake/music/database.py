@@ -72,7 +72,7 @@ class Cursor:
     ) -> list[Row]:
         """Execute like `rows`, but leave out each row that cannot be read, and log it once.
 
-        What another program wrote into one row must not hold up the others.
+        What another program wrote into one row must not hold up the other rows.
         """
         unreadable = self._database.database.unreadable
         return self._database.prepared(statement, name).run(self._cursor, values or {}, unreadable)

@@ -1,4 +1,4 @@
-"""The degraded mode of the bucket, as far as it holds music pipelines back.
+"""The degraded mode of the bucket, and what it holds back of the music pipelines.
 
 docs/alerts.md, section "Degraded modes": from mode 2 on nothing is paid for, in mode 3 no step begins.
 """
@@ -27,8 +27,8 @@ class HeldBack(Postponed):
 
 
 class ModeGate:
-    """Holds work back according to the mode of `bucket`, which each check reads. Checks are rare: one for each attempt
-    at a step, and one for each paid call."""
+    """Holds work back according to the mode of `bucket`. Each check reads it; there is one for each attempt at a step
+    and one for each paid call."""
 
     def __init__(self, settings: MusicSettings, bucket: Bucket, clock: Clock) -> None:
         self._modes, self._timezone = settings.modes, settings.alerts.timezone

@@ -47,7 +47,7 @@ NEEDS_SHOWN = 10
 
 
 def open_operations(settings: MusicSettings, clock: Clock, bucket: Bucket) -> Operations:
-    """Return the operator's view of music alone. `bucket` is the whole bucket."""
+    """Return the operator's view of music only. `bucket` is the whole bucket."""
     pipeline = MusicOperations(settings, bucket, clock)
     terms = with_music(
         Terms(

@@ -90,8 +90,7 @@ def _tables(settings: MusicSettings, database: MusicDatabase) -> Finding:
 
 
 def _at_work(settings: MusicSettings, database: MusicDatabase) -> Finding:
-    """Return whether the running steps have a worker, or will get one: a step may wait for as long as others are worked
-    on."""
+    """Return whether the running steps have a worker, or will get one: a step waits while all workers are busy."""
     store, ledger, now = PipelineStore(database), database.ledger, database.clock.now()
     running = store.listing([states.running(step) for step in states.STEPS], limit=MAX_CHECKED)
     patience = timedelta(seconds=settings.music.stuck_seconds + 5)

@@ -37,10 +37,10 @@ class TelegramOutbox:
         self._database, self._bot, self._chat_id, self._holder = database, bot, chat_id, holder
 
     def send(self, lease_s: float, stopping: Callable[[], bool] = lambda: False) -> float | None:
-        """Send the waiting messages in order. Return None when none is left or another process sends, else the seconds
-        to wait.
+        """Send the waiting messages in order. Return the seconds to wait, or None.
 
-        It has to wait if Telegram does not answer. One call takes less than `lease_s` seconds. Raises StorageError.
+        It has to wait if Telegram does not answer; None means that no message is left or that another process sends.
+        One call takes less than `lease_s` seconds. Raises StorageError.
         """
         while not stopping():
             if self._next() is None or not take_lease(self._database, LEASE, self._holder, lease_s):

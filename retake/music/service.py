@@ -56,7 +56,7 @@ class ServiceParts(NamedTuple):
 
 
 class ServiceWork(NamedTuple):
-    """What a service does besides answering requests."""
+    """The background work of a service."""
 
     backgrounds: Sequence[Background]
     listens: Sequence[Background]  # poll for Telegram's updates, and have no work of their own to lose

@@ -86,8 +86,8 @@ def cancellable(now: Standing) -> None:
 def retried(now: Standing, *, again: bool = False) -> MusicStep:
     """Return the failed step, to be redone with everything before it kept.
 
-    With `again` its paid call is made again, which is refused for publishing: an upload is only ever continued. Raises
-    Refusal.
+    With `again` its paid call is repeated; for publishing that is refused, since an upload is only ever continued.
+    Raises Refusal.
     """
     if now.state != FAILED:
         way = "; this one waits for your decision: resolve it" if now.state == AWAITING_MANUAL else ""
@@ -112,14 +112,14 @@ def resolvable(now: Standing) -> MusicStep:
 
 
 def retry_command(pipeline_id: int, step: str) -> str:
-    """Return the command that helps a failed pipeline on. One whose failed step is not on record, "", cannot be
+    """Return the command by which a failed pipeline continues. If `step` is "" (not on record), it cannot be
     retried."""
     return f"retake music {'retry' if step else 'cancel'} {pipeline_id}"
 
 
 def resolve_command(pipeline_id: int, step: str) -> str:
-    """Return the command with which a person decides on a step of unknown outcome; any text but a step's name is
-    publishing, as in `resolvable`."""
+    """Return the command with which a person decides on a step of unknown outcome. As in `resolvable`, any text that is
+    not the name of a step means publishing."""
     if step in STEPS and step != MusicStep.PUBLISH:
         return f"retake music resolve {pipeline_id} --again"
     return f"retake music resolve {pipeline_id} VIDEO_ID, or {pipeline_id} --again"

@@ -136,8 +136,8 @@ class PipelineStore:
         return changed
 
     def _follow(self, after: Callable[[MusicDatabase, PipelineRow], None], row: PipelineRow) -> None:
-        """Do what follows a saved change. An error is only logged, since the caller would repeat the change: upkeep
-        does it then."""
+        """Do what follows a saved change, or leave it to upkeep. An error is only logged: the caller would otherwise
+        repeat the change."""
         try:
             after(self.database, row)
         except StorageError as error:

@@ -54,7 +54,7 @@ class Survey(NamedTuple):
 
     @property
     def running(self) -> int:
-        """The number of pipelines at work, or waiting for a worker."""
+        """The number of pipelines that are being worked on, or wait for a worker."""
         return self.number(*map(states.running, STEPS))
 
     @property
@@ -83,8 +83,8 @@ def survey(cursor: Cursor) -> Survey:
 
 
 def under_way(cursor: Cursor, most: dict[MusicStep, int]) -> list[Present]:
-    """Return the pipelines at work, each with its current attempt. `most` is the maximum number of attempts of each
-    step."""
+    """Return the pipelines that are worked on, each with its current attempt. `most` is the maximum number of attempts
+    of each step."""
     found = []
     for task, state, attempt in cursor.readable(_UNDER_WAY, name="survey under way"):
         if step := states.step_of(state):
@@ -193,7 +193,7 @@ _CALLS = (
     select(*paid_calls.c, pipelines.c.state, pipeline_jobs.c.attempt)
     .select_from(_BILLED.join(pipelines, pipelines.c.id == paid_calls.c.pipeline_id))
     .where(paid_calls.c.day >= bindparam("first_day"), paid_calls.c.outcome != "refused")
-)  # unordered: to order by id, SQLite would read every call there is
+)  # unordered: to order by id, SQLite would read every call
 _CALLS_OF = (
     select(*paid_calls.c, pipeline_jobs.c.attempt)
     .select_from(_BILLED)

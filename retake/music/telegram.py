@@ -1,7 +1,7 @@
 """Taps and replies on Telegram, each of which acts once, even across a crash.
 
-An update is recorded in the transaction that carries out what it asks for, with the answer to its tap. An update that
-comes again, or whose answer was not sent, is answered and does nothing more.
+An update is recorded in the transaction that carries out its order, with the answer to its tap. An update that arrives
+again, or whose answer was not sent, is answered and does nothing more.
 """
 
 import re
@@ -133,10 +133,10 @@ class TelegramInbox:
             return done
 
     def _recorded(self, cursor: Cursor, found: TelegramUpdate) -> bool:
-        """Record an update, and return whether it is new. Delete updates too old to come again.
+        """Record an update, and return whether it is new. Delete updates too old to arrive again.
 
-        An update that comes again although it does not count for the offset was recorded by a wrong clock. It counts
-        from now on: otherwise Telegram would send it again and again.
+        An update that arrives again although it does not count for the offset was recorded by a wrong clock. It counts
+        from now on, as Telegram would otherwise send it again and again.
         """
         now, callback_id = self.database.clock.now(), found.tap.id if found.tap else None
         values = {"update_id": found.update_id, "callback_id": callback_id, "received_at": now}

@@ -18,8 +18,8 @@ _MAX_COMPARED = 2000
 def find_track(folder: Path, name: str) -> Path:
     """Return the path of the track called `name`.
 
-    Raises PollFailed, which no retry repairs, if it is missing or too large. The error for a missing track names those
-    most like it.
+    Raises PollFailed, which no retry repairs, if it is missing or too large. The error for a missing track lists
+    similar names.
     """
     path = folder / name
     if not os.path.isfile(path):  # also False for an impossible file name

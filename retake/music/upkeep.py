@@ -2,7 +2,7 @@
 
 the row                   its run                what happens
 ───────────────────────   ────────────────────   ─────────────────────────────────────────────
-a step runs               is missing             it is created, with the key that it would have
+a step runs               is missing             it is created, with the key that it would have had
 a step runs               failed, given up       the pipeline fails, with the run's error
 a step runs               was cancelled          the pipeline is cancelled
 a step runs               succeeded              it is started again: its result was not saved

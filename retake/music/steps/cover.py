@@ -1,7 +1,7 @@
-"""The cover: one imagine, polled until its picture is ready; the picture is saved as soon as it is.
+"""The cover: one imagine, polled until its picture is ready, which is then saved at once.
 
-A task that the vendor has accepted is polled by every later attempt. Another one is ordered only after it has failed,
-or a person gave it up.
+A task that the vendor has accepted is polled by every later attempt. Another one is ordered only after it has failed or
+a person has given it up.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,8 +33,8 @@ class AwaitsPerson(Exception):
 
 
 def make_cover(context: JobContext) -> Mapping[str, Any]:
-    """Return the cover's path once it is in the bucket. Raises VendorError (before anything is paid for, if there is no
-    such track), CapReached, AwaitsPerson, Stopped."""
+    """Return the cover's path once it is in the bucket. Raises VendorError (if the track is missing, before anything is
+    paid for), CapReached, AwaitsPerson, Stopped."""
     calls, latest = context.shared.calls, context.shared.calls.latest(context.attempt)
     if latest and latest.outcome in ("pending", "held"):  # left by an attempt that died
         call = _guarded(context, PaidCallGuard.reconcile)
@@ -48,7 +48,7 @@ def make_cover(context: JobContext) -> Mapping[str, Any]:
 
 
 def _ordered(context: JobContext) -> PaidCall:
-    context.audio()  # a cover for a track that is not there would be paid for in vain
+    context.audio()  # a cover for a missing track would be paid for in vain
     row, midjourney = context.row, context.shared.vendors.midjourney()
     prompt, nonce = cover_prompt(row.track_title, row.style, row.note), context.shared.random.randrange(2**32)
     facts = {"nonce": nonce, "prompt": prompt}

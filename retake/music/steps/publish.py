@@ -1,9 +1,9 @@
 """Publishing, which never happens twice.
 
 An upload session makes no video until its last byte has arrived, and reports its outcome afterwards. So its URI is in
-the row before the first byte is sent, and whoever continues asks it first. If the session is gone, the row says whether
+the row before the first byte is sent, and the next attempt asks it first. If the session is gone, the row says whether
 its last chunk was begun: if not, nothing was published; if so, the video is searched for by the nonce in its
-description, and if it is not found a person decides.
+description, and if it is not found, a person decides.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from retake.runs.worker import coded
 from retake.vendors import VideoDetails
 
 LOOK_PAUSE_S = 10.0
-"""Seconds between two searches for a video: a new one may take a while to be listed."""
+"""Seconds between two searches for a video: it may take a while until a new one is listed."""
 
 _log = getLogger(__name__)
 
@@ -112,7 +112,7 @@ def _thumbnail_set(context: JobContext, video_id: str) -> str | None:
 
 
 class UploadLog:
-    """The `retake.vendors.UploadHooks`: records in the row what must be there before anything is sent."""
+    """The `retake.vendors.UploadHooks`: saves in the row what must be on record before anything is sent."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context

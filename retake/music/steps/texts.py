@@ -27,7 +27,7 @@ def make_meta(context: JobContext) -> Mapping[str, Any]:
 
 
 def make_review(context: JobContext) -> Mapping[str, Any]:
-    """Return the review. It only advises, and never blocks publishing. Raises as `make_meta`."""
+    """Return the review. It only advises, and never blocks publishing. Raises the errors of `make_meta`."""
     row = context.row
     meta = as_object(row.metadata_json) or {}
     return {"review_json": _written(context, review_messages(row.track_title, row.style, meta, row.note), fit_review)}

@@ -28,8 +28,7 @@ def make_video(context: JobContext) -> Mapping[str, Any]:
 
 
 def make_thumbnail(context: JobContext) -> Mapping[str, Any]:
-    """Return the thumbnail's path: the cover with the words of the note, or the track's title. Raises as
-    `make_video`."""
+    """Return the thumbnail's path: the cover with the note's words or the track's title. Raises like `make_video`."""
     cover = context.kept(context.row.cover_url, "cover")
     words = context.row.note or context.row.track_title
     return {"thumbnail_url": context.keep("thumb", "jpg", thumbnail(cover, words))}
