@@ -20,8 +20,7 @@ from retake.robots.follow_ups import Do, FollowUp
 _log = getLogger(__name__)
 
 RECHECK_S = 60.0
-"""Seconds between two reads of the bucket, on a success, for alerts that other processes have raised and this success
-closes."""
+"""Seconds between two reads of the bucket, after successes, for alerts of other processes that a success closes."""
 
 _CODE = "robot_failed"
 _LEVELS = {Do.INCIDENT: "critical", Do.ESCALATE: "error", Do.TICKET: "warning"}
@@ -42,8 +41,8 @@ class AlertSink:
     `others`.
 
     All actions after failures of one robot share one alert, at the highest of their levels; it lists what the policy
-    asks for. Nobody has to answer twice: the delayed reminder that `escalate` asks for is the repeat of an alert that
-    nobody has acknowledged. `recovered` closes the alert; `Robot.run` calls it when work succeeds.
+    asks for. Nobody has to answer twice: an alert that nobody has acknowledged is sent again, which is the delayed
+    reminder of `escalate`. `recovered` closes the alert; `Robot.run` calls it when work succeeds.
 
         sink = AlertSink(AlertPlace(bucket, settings, clock, os.environ), others=DeadLetterSink(letters, journal))
         robot = Robot(policy, Ports(clock, random, sink))
@@ -115,8 +114,8 @@ class AlertSink:
 def _joined(board: Board, condition: Condition) -> Condition:
     """Return the condition, merged with the robot's active alert.
 
-    Its level is never below the alert's: each failure would otherwise lower the level and raise it again, and be sent
-    again. After the same error, the actions that the policy asked for before are kept.
+    Its level is never below the alert's: otherwise each failure would lower the level, raise it again, and send the
+    alert again. After the same error, the actions that the policy asked for before are kept.
     """
     alert = board.alerts.get(condition.key)
     if alert is None or not alert.active:

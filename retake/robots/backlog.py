@@ -1,9 +1,9 @@
 """Backlogs: ordered queues in a StateStore, whose items wait until they have been delivered.
 
-Each item is a document of its own, and one more document lists the items that wait; so no document grows with what was
-delivered long ago. A store has no transactions: the item is written before it is listed, and marked as done before it
-leaves the list. A crash in between leaves an unlisted item, whose `put` has not returned and must be retried, or a
-listed item that is done, which the next `drain` takes off the list.
+Each item is a document of its own, and one more document lists the items that wait, so no document grows with past
+deliveries. A store has no transactions: the item is written before it is listed, and marked as done before it leaves
+the list. A crash in between leaves an unlisted item, whose `put` has not returned and must be retried, or a listed item
+that is done, which the next `drain` takes off the list.
 """
 
 from collections.abc import Callable, Mapping

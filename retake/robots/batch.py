@@ -124,9 +124,8 @@ class Batches(Generic[T]):
     def run(self, items: Iterable[BatchItem]) -> BatchReport[T]:
         """Create every item, one batch after another, and report the result of each.
 
-        Of items with the same key only the first counts. A batch that is rolled back does not keep the others from
-        being created. Raises Stopped (the next run finds what was created), and any exception that is not a
-        CodedError.
+        Of items with the same key only the first counts. Even if one batch is rolled back, the others are created.
+        Raises Stopped (the next run finds what was created), and any exception that is not a CodedError.
         """
         known: dict[str, BatchItem] = {}
         for item in items:

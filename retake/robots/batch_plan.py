@@ -65,7 +65,7 @@ class EndedItem(NamedTuple, Generic[T]):
     fate: ItemFate
     item: T | None  # None if it failed
     error: CodedError | None = None  # why it failed, or why it could not be rolled back
-    retries: int = 0  # how often it was tried again, alone or with other items; if its rollback failed, how often that
+    retries: int = 0  # number of retries, alone or with other items; of the rollback if that failed
 
 
 class BatchLoad(NamedTuple):
@@ -75,7 +75,7 @@ class BatchLoad(NamedTuple):
     due: datetime
     attempt: int = 1
     alone: bool = False  # one item that failed in a larger call: the policy for items applies
-    retries: int = 0  # how often its items were tried before, in whatever load
+    retries: int = 0  # how often its items were tried before, in this load or others
 
 
 class BatchTally(NamedTuple):
@@ -95,7 +95,7 @@ class BatchPlan(NamedTuple, Generic[T]):
     loads: tuple[BatchLoad, ...]
     ended: Mapping[str, EndedItem[T]]
     began: datetime
-    sent: frozenset[str] = frozenset()  # keys that were part of a call, and may exist no matter how it was answered
+    sent: frozenset[str] = frozenset()  # keys that were part of a call, and may exist whatever its answer was
     verified: bool = False  # failed items have been looked up
     kept: frozenset[str] = frozenset()  # created, but could not be rolled back
     tally: BatchTally = BatchTally()
@@ -156,7 +156,7 @@ def next_step(plan: BatchPlan[T]) -> BatchStep | None:
 def found(plan: BatchPlan[T], load: BatchLoad, there: Mapping[str, T]) -> BatchPlan[T]:
     """Return the plan after the keys in `there` were found to exist.
 
-    An item counts as created by us if an earlier call sent it, whose answer was lost.
+    An item counts as created by us if an earlier call sent it and its answer was lost.
     """
     ended = {
         key: EndedItem(ItemFate.CREATED if key in plan.sent else ItemFate.EXISTING, item, retries=load.retries)
@@ -225,7 +225,7 @@ def looked(plan: BatchPlan[T], there: Mapping[str, T]) -> BatchPlan[T]:
 
 
 def undone(plan: BatchPlan[T], key: str, error: CodedError | None, retries: int = 0) -> BatchPlan[T]:
-    """Return the plan after this item was rolled back or, with `error`, could not be, with so many `retries`."""
+    """Return the plan after this item was rolled back or, with `error`, could not be, after this many `retries`."""
     was = plan.ended[key]
     if error:
         kept = was._replace(error=error, retries=retries)

@@ -31,7 +31,7 @@ class Unconfirmed:
     def begun(self, key: str) -> tuple[UnconfirmedItem, bool]:
         """Record that the creation of the item begins. The time until its rollback counts from here.
 
-        Return the record, and whether there was one already: of a creation that was not finished.
+        Return the record, and whether it existed already, from a creation that was not finished.
         """
         item = UnconfirmedItem(key, self._clock.now())
         return self._cell.change(lambda items: ({**items, key: item}, (item, key in items)))
@@ -46,7 +46,7 @@ class Unconfirmed:
         self._cell.update(lambda items: {name: it for name, it in items.items() if name != key})
 
     def forget(self, item: UnconfirmedItem) -> None:
-        """Remove the record of an item that is not there or not ours, unless its creation has begun again since."""
+        """Remove the record of an item that does not exist or is not ours, unless its creation was begun again."""
         known = item.key, item.since
         self._cell.update(lambda items: {key: it for key, it in items.items() if (key, it.since) != known})
 
@@ -88,7 +88,7 @@ class Unconfirmed:
         return done
 
     def _restart_wrong(self) -> None:
-        """Let the time of items count from now that were begun by a clock far ahead, as their age is unknown."""
+        """Restart the time of items that were begun by a clock far ahead, since their age is unknown."""
         now = self._clock.now()
         latest = now + timedelta(seconds=self._after_s)
         if any(item.since > latest for item in self.all()):

@@ -17,12 +17,12 @@ from retake.robots.idempotency import key_of
 LEASE_S = 3600.0
 """Seconds after its last attempt until taken work becomes available to others, as its taker is presumed dead.
 
-More for a robot that waits for longer than half of this between two attempts.
+A robot that waits for longer than half of this between two attempts gets more.
 """
 
 
 class TakenOver(Stopped):
-    """Another process has taken over deferred work, as its taker took too long for one attempt. It is not repeated."""
+    """Another process has taken over deferred work after one attempt took too long. This process does not repeat it."""
 
 
 class Deferred(NamedTuple):

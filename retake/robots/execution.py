@@ -76,7 +76,7 @@ class Execution:
     ) -> None:
         self._policy, self._ports, self._deferrals = policy, ports, deferrals
         self._correlation_id, self._input_data, self._context = correlation_id, input_data, dict(context)
-        self._done_already = done_already  # actions that the work itself performs, and the sink need not
+        self._done_already = done_already  # actions that the work itself performs, so that the sink need not
         self.run = run
         self._first_follow_ups: tuple[FollowUp, ...] | None = None  # of the first failure, with unlimited retries
         self.attempts = 0
@@ -177,7 +177,7 @@ class Execution:
                 self._ports.sink.carry_out(action, record)
             except RetakeError as error:
                 _log.error("%s: %s was not carried out: %s", self._policy.id, action.do, error)
-            except Exception:  # noqa: BLE001  a sink is a program's own code, and a dead letter may come after this
+            except Exception:  # noqa: BLE001  a sink is the caller's code, and a dead letter may come after this
                 _log.exception("%s: %s was not carried out, because of a bug", self._policy.id, action.do)
 
     def _defer(self, after_s: float, code: str) -> None:

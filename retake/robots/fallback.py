@@ -28,7 +28,7 @@ Any exception means that the store does not accept the value, except Stopped and
 
 
 class NoStore(RobotError):
-    """No store accepted the value. It is kept in the buffer; `Stores.sync` stores it."""
+    """No store accepted the value. It stays in the buffer until `Stores.sync` stores it."""
 
     def __init__(self, message: str) -> None:
         super().__init__("ERR_TEMPORARY_NO_STORE", message)

@@ -63,7 +63,7 @@ class Level(StrEnum):
 
 
 class When(NamedTuple):
-    """Which errors: those of a class or with a code, except some codes. With neither given: every error."""
+    """Selects errors by class or code, except some codes; without class and code every error."""
 
     classes: frozenset[ErrorClass] = frozenset()
     codes: frozenset[str] = frozenset()

@@ -11,7 +11,7 @@ def key_of(data: Mapping[str, Any]) -> str:
     Data are equal if they mean the same as JSON. The order of an object's keys makes no difference, nor does 10 or 10.0
     (JSON has one kind of number), nor whether "й" is one character or two (text is normalized to NFC, since macOS
     decomposes it). Everything else makes a difference: case, spaces, the order of a list, 10 and "10", a null and a
-    missing key. NFKC is not used, since it makes "m2" of "m²".
+    missing key. NFKC is not used, since it turns "m²" into "m2".
 
     Raises ValueError, naming the place, for data that are not JSON: a number that is not finite, a key that is not a
     string, an object of another Python type, lists or objects nested too deeply.

@@ -24,7 +24,7 @@ from retake.robots.backlog import Backlog, BacklogItem
 CLAIM_S = 60.0
 """Seconds for which a delivery keeps others from delivering, renewed between messages.
 
-If the deliverer dies, another process on its machine notices at once, and one on another machine after this time.
+If the deliverer dies, another process on its machine notices at once, one on another machine only after this time.
 """
 
 _log = getLogger(__name__)
@@ -100,7 +100,7 @@ class Outbox:
         return self._claim.change(step)
 
     def _renewed(self, me: str) -> bool:
-        """Renew the claim; return False if another delivery has taken it, whatever the time in it says."""
+        """Renew the claim, even if it has expired; return False if another delivery has taken it."""
         until = self._clock.now() + timedelta(seconds=CLAIM_S)
 
         def step(claim: OutboxClaim | None) -> tuple[OutboxClaim | None, bool]:

@@ -1,7 +1,7 @@
 """The policies of the robots: one TOML file per robot in config/policies, read strictly.
 
-There are no defaults: a value that is missing, misspelt, of the wrong type, out of range or in contradiction to another
-one is a fault. All faults of all files are reported together, one per line, each with file, robot, field and the
+There are no defaults: a value that is missing, misspelt, of the wrong type, out of range or that contradicts another is
+a fault. All faults of all files are reported together, one per line, each with file, robot, field and the
 allowed values.
 """
 

@@ -64,7 +64,7 @@ def longest_deferral_s(policy: RobotPolicy) -> float:
 
 
 def longest_lease_s(policy: RobotPolicy) -> float:
-    """Return the seconds for which deferred work that a process has taken is left to it, until its next attempt."""
+    """Return the seconds for which a process keeps deferred work that it has taken, counted from its last attempt."""
     retry = policy.retry
     if retry.max_retries is None:
         longest = LONGEST_S if retry.ceiling_s is None else retry.ceiling_s

@@ -170,7 +170,7 @@ class Robot:
         A piece is removed when it has ended, unless the policy defers it again. Of several callers only one gets each
         piece. If this process dies, or takes more than an hour for one attempt, the work is due again, so `work` may be
         started a second time; a process that was too slow makes no further attempt, and returns no result of it. Raises
-        what `run` raises, and StateError, StorageError; work that was not done stays due.
+        what `run` raises, StateError and StorageError; work that was not done stays due.
         """
         self._check_mode()
         ended = []
@@ -246,10 +246,10 @@ class Robot:
     ) -> Result[creation.Created[T]]:
         """Return the item that `data` describe, created once no matter how often it is requested.
 
-        After as many failures in a row as the policy says nothing more is created, and the sink is told once. `key` is
-        the item's idempotency key if the policy has `key_from = "item"`; otherwise the key is made from the data.
-        Raises Stopped, StorageError, and ValueError for a robot whose policy has no such creation, or takes its key
-        from elsewhere.
+        After the number of failures in a row that the policy names, nothing more is created, and the sink is told once.
+        `key` is the item's idempotency key if the policy has `key_from = "item"`; otherwise the key is made from the
+        data. Raises Stopped, StorageError, and ValueError for a robot whose policy has no such creation, or takes its
+        key from elsewhere.
         """
         self._check_mode()
         execution = self._execution(correlation_id, data)
@@ -272,8 +272,8 @@ class Robot:
     ) -> creation.Creator[T]:
         """Return the creator that `create` uses.
 
-        With it an operator ends read-only mode (`probe`, `reset`), and a program rolls back what was not confirmed in
-        time (`unconfirmed.roll_back_due`). Raises ValueError, as `create` does.
+        An operator uses it to end read-only mode (`probe`, `reset`), and a program to roll back what was not confirmed
+        in time (`unconfirmed.roll_back_due`). Raises ValueError, as `create` does.
         """
         clock, policy = self._ports.clock, creation_policy(self.policy)
         return creation.Creator(self.policy.id, parts, self._guard(observe), clock, policy, self._states)

@@ -3,8 +3,8 @@
 A failed attempt is an event `run.error` with the standard record, a result is `run.step.done` with the robot's id as
 the step. The ledger is for observation only: if it is unreachable, the robot works on, and a warning is logged.
 
-While the work is done, its run has heartbeats. The run of a process that died is silent, and is marked as interrupted
-by the next robot with this id. The same work resumes it; if nobody does that work, it is given up.
+While the work is done, its run has heartbeats. If the process dies, they stop, and the next robot with this id marks
+the run as interrupted. The same work resumes it; if nobody does that work, it is given up.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +27,7 @@ from retake.runs.validation import mended, mended_record
 PIPELINE = "robot/"
 ACTOR = "robot"
 
-_MAX_LEFT = 1000  # interrupted runs that are looked at in one sweep
+_MAX_LEFT = 1000  # maximum number of interrupted runs examined in one sweep
 
 _log = getLogger(__name__)
 
@@ -48,16 +48,16 @@ class RobotRuns:
         self._left: dict[str, Run] = {}  # interrupted runs, by task, as of the last sweep
 
     def begin(self, correlation_id: str) -> "RobotRun":
-        """Return the run of a piece of work that begins: the one that a dead process has left of it, or a new one.
+        """Return the run of a piece of work that begins: the one that a dead process has left, or a new one.
 
         Raises ValueError for an id that is not text, but never RetakeError.
         """
-        if not isinstance(correlation_id, str):  # kept with deferred work, it would make all of that unreadable
+        if not isinstance(correlation_id, str):  # if deferred work had such an id, all of it would be unreadable
             raise ValueError(f"correlation_id: {correlation_id!r} is not text")  # noqa: TRY004  as for other arguments
         return RobotRun(self, f"{self.robot_id}/{correlation_id}"[:200])
 
     def begun(self, ledger: Ledger, task_id: str) -> Run:
-        """Return what `begin` is to record. Raises StateError, StorageError, LeaseHeld."""
+        """Return the run that `begin` uses. Raises StateError, StorageError, LeaseHeld."""
         self._sweep(ledger)
         if left := self._left.pop(task_id, None):
             with suppress(RunError):  # somebody else has resumed, cancelled or removed it
@@ -68,7 +68,7 @@ class RobotRuns:
         return ledger.create_for_task(task_id, key, actor=ACTOR, pipeline=self._pipeline, worker=self.owner)
 
     def _sweep(self, ledger: Ledger) -> None:
-        """Find what dead processes have left, at most once in PATIENCE_S. Runs that were left for long are given up."""
+        """Find the runs that dead processes have left, at most once in PATIENCE_S; give up those left for too long."""
         if not self._recovery or (self._now() - self._swept_at).total_seconds() < PATIENCE_S:
             return
         self._swept_at = self._now()
@@ -154,7 +154,7 @@ class RobotRun:
                 run = ledger.get(self._run.run_id)
                 if run.status is not RunStatus.INTERRUPTED:
                     raise
-            # The ledger, or this process, was away for so long that another one has taken it for dead.
+            # The ledger was unreachable, or this process suspended, for so long that it was presumed dead.
             run = ledger.move(run, Trigger.RECOVERY_RESUME, actor=ACTOR, worker=self._runs.owner)
             return ledger.move(run, trigger, actor=ACTOR, error=error, notes=notes)
 

@@ -26,7 +26,7 @@ FAILED = "ERR_CRITICAL_SAGA_FAILED"
 
 
 class SagaStep(NamedTuple):
-    """One step. Both functions may be called more than once."""
+    """A step. Both functions may be called more than once."""
 
     name: str  # unique within the saga, and the same after a restart
     do: Callable[[], object]
@@ -71,11 +71,11 @@ class Saga:
     def run(self, saga_id: str, steps: Sequence[SagaStep]) -> None:
         """Do the steps that are not done yet, in order.
 
-        If one raises an error, what was done is undone, last step first, and the error is raised; run again, the saga
-        starts over. A saga that is done does nothing. After a crash it continues, including with undoing, and then
-        raises SagaUndone. An error of `undo` is raised at once: run again, the saga continues with that step. Stopped
-        and LeaseLost undo nothing: the saga continues when it is run again. A later version of the program may add
-        steps, even before the one that was in progress, which is then done first.
+        If a step raises an error, what was done is undone, last step first, and the error is raised; when the saga is
+        run again, it starts over. A saga that is done does nothing. After a crash it continues; if it was being undone,
+        it raises SagaUndone at the end. An error of `undo` is raised at once; the next run continues with that step.
+        Stopped and LeaseLost undo nothing, and the next run continues. A later version of the program may add steps,
+        even before the one that was in progress, which is then done first.
 
         Raises ValueError for steps that do not fit the record, Conflict if another process has taken over the saga,
         StateError and StorageError.
@@ -134,7 +134,7 @@ class _SagaRun:
         self._save(phase=SagaPhase.DONE)
 
     def _failed(self, name: str, error: Exception, *, in_doubt: bool) -> None:
-        """Undo what was done. A step that may have been done counts as done."""
+        """Undo what was done, including a step that may have been done."""
         code = str(error.code) if isinstance(error, CodedError) else FAILED
         done = (*self._state.done, name) if in_doubt else self._state.done
         _log.warning("the saga %s is undone, since %s failed: %s", self._id, name, in_words(error))

@@ -60,7 +60,7 @@ class Snapshots:
     def take(self, state: Any) -> bool:
         """Keep `state` in every bucket and return True; return False if it is too early.
 
-        An unreachable bucket does not keep the others from taking it, and gets the next one. Older snapshots are
+        If a bucket is unreachable, the others still take it, and that bucket gets the next one. Older snapshots are
         removed once the new one is written. Raises StorageError if no bucket takes it, and ValueError for a state that
         is not JSON.
         """

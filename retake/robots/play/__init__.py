@@ -2,7 +2,7 @@
 
 orders.py      the ordered failures, and the sequence in which they occur
 timeline.py    what happened, with the time of each event: waits, breaker, actions, alerts
-worlds.py      the work that each kind of robot is given: to fetch, set up, link, create, validate
+worlds.py      the work of each kind of robot: to fetch, set up, link, create, validate
 performance.py the play: pieces of work, one after another, until every ordered failure has occurred
 
 Nothing waits, and nothing outside the process is called. The robots, breakers, locks and alerts are the real ones.

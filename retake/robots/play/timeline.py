@@ -50,8 +50,7 @@ class PlayTimeline:
         return self._clock.now()
 
     def sleep(self, seconds: float) -> None:
-        """Advance the clock and add the wait as an event. A wait that was not announced is for an open breaker, or for
-        a lock."""
+        """Advance the clock and add the wait as an event. An unannounced wait is for an open breaker or a lock."""
         self.check_breaker()
         why = self._announced
         if why is None:
@@ -99,11 +98,11 @@ class PlayTimeline:
             self.add("tries again at once", wait_s=0.0)
 
     def watch(self, breaker: Breaker) -> None:
-        """From now on add when this breaker opens, half-opens and closes."""
+        """Add an event each time this breaker opens, half-opens or closes from now on."""
         self._breaker = breaker
 
     def check_breaker(self) -> None:
-        """Add what has changed about the breaker."""
+        """Add an event if the breaker has changed."""
         if self._breaker is None:
             return
         before, self._state = self._state, self._breaker.state()

@@ -345,8 +345,8 @@ class BatchWorld(CallingWorld):
         return answers
 
     def _answers(self, keys: list[str]) -> dict[str, Answer[str]]:
-        """Answer for each item. The failures after one that is retried are left for its retries; the others take one
-        each."""
+        """Return an answer for each item. Each takes one failure; the failures after a retried one are left for
+        its retries."""
         answers: dict[str, Answer[str]] = {}
         repeated = False
         for key in keys:
