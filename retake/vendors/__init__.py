@@ -165,7 +165,7 @@ class UploadSource(Protocol):
 
 
 class UploadHooks(Protocol):
-    """What the caller of an upload checks and records on the way. Each method may raise, which ends the upload."""
+    """What the caller of an upload checks and records along the way. An exception from a method ends the upload."""
 
     def check(self) -> None:
         """Called before each request, so that an upload that lost its claim sends nothing more."""
@@ -324,11 +324,11 @@ class Quota(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What a vendor that answers and accepts the key says about the account."""
+    """What a vendor says about the account once it answers and accepts the key."""
 
     says: str
     quotas: tuple[Quota, ...] = ()
-    doubts: tuple[str, ...] = ()  # what will prevent a paid call nevertheless
+    doubts: tuple[str, ...] = ()  # what will nevertheless prevent paid calls
     clock_ahead_s: float = 0.0  # how far the vendor's clock is ahead of ours; 0 if they agree to a minute
 
 

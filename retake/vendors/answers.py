@@ -2,8 +2,8 @@
 access.
 
 Two questions are kept apart. The error *code* of an answer (rate limit, refused key, …) says whether a retry can help.
-Whether the call was *refused* says whether a retry could be billed twice: only a vendor that refuses a paid call
-itself, in JSON, has certainly not carried it out. A gateway that answers (HTML, an empty body) cannot know.
+Whether the call was *refused* decides whether a retry could be billed twice: a paid call was certainly not carried out
+only if the vendor itself refuses it, in JSON. A gateway that answers (HTML, an empty body) cannot know.
 
 docs/errors.md has the resulting table, with a row for every case.
 """
@@ -82,7 +82,7 @@ def submitted(vendor: Vendor, what: str, reply: Reply, pick: Callable[[object], 
     """Return what `pick` finds in the answer to a paid call.
 
     `what` completes the sentence "VENDOR was asked to …". Raises Refused or OutcomeUnknown; the latter also for a
-    success that lacks the order, because the vendor may well be working on it.
+    success that does not name the order, because the vendor may well be working on it.
     """
     picked = pick(parse(reply.body)) if reply.ok else None
     if picked is not None:
@@ -280,7 +280,7 @@ def _submit_code(vendor: Vendor, status: int, parsed: bool, own: Words | None) -
 def _poll_code(status: int, own: Words | None) -> Code:
     """Return the code of an answer to a poll.
 
-    Never class B: the task is paid for, and no answer is a reason to give it up.
+    Never class B: the task is paid for, and no answer to a poll is a reason to give it up.
     """
     if own and re.search(_CREDIT, f"{own.code} {own.text}"[:_WORDS_LIMIT]):
         return Code.OUT_OF_CREDIT

@@ -1,7 +1,7 @@
 """ComfyUI's HTTP API and its WebSocket, for one server.
 
-The client chooses the id of a prompt, and the server executes the same id again if it is sent again: so nothing here is
-repeated, and `state` finds out whether a prompt whose answer was lost was accepted. Only the history is trusted; the
+The client chooses the id of a prompt, and the server executes an id as often as it is sent. So nothing here is
+repeated, and `state` finds out whether a prompt was accepted if the answer was lost. Only the history is trusted; the
 WebSocket merely says when to look. Queue and history are lost when the server restarts.
 """
 
@@ -138,7 +138,7 @@ class ComfyUI:
                 silent, now = True, self._monotonic()
                 if now - heard >= silence_s or now >= end:
                     raise
-            watched = None if notified else events  # after a false event, do not poll again at once
+            watched = None if notified else events  # the event was false: do not poll again at once
             seconds = CHECK_S if watched and watched.open and not silent else POLL_S
             notified = self._pause(prompt_id, watched, min(seconds, end - now), meanwhile)
 
@@ -196,7 +196,7 @@ class ComfyUI:
         if not found:
             return None
         entry = found.get(prompt_id)
-        if not isinstance(entry, dict):  # counted as unknown, the prompt might be executed twice
+        if not isinstance(entry, dict):  # if this counted as unknown, the prompt might be executed twice
             raise self._requests.unusable(what, "it is about another one")
         return _outcome(self._requests.name, prompt_id, entry)
 

@@ -1,7 +1,7 @@
-"""What diagnostic mode logs about a request: the vendor asked, the outcome, and the shape of request and answer.
+"""What diagnostic mode logs about a request: the vendor, the outcome, and the shape of request and answer.
 
-Never a value: a body is shown as its size and the names of its keys, a URL without user, query and fragment. A path
-segment that belongs to a secret (a webhook) is masked.
+It never logs a value: a body is shown as its size and the names of its keys, a URL without user, query and fragment. A
+path segment that belongs to a secret (a webhook) is masked.
 """
 
 import time

@@ -1,6 +1,6 @@
 """Downloads from vendors' links: complete, limited in size and time, and verified to be media.
 
-No key is sent, whatever the link: it may lead anywhere.
+No key is sent, since a link may lead anywhere.
 """
 
 import time
@@ -42,7 +42,7 @@ class HttpDownloader:
         self._checked(url, IntoFile(file, self._max_bytes if max_bytes is None else max_bytes))
 
     def _checked(self, url: str, limit: int | IntoFile) -> Reply:
-        """Return the answer, verified to be media; of a file only its beginning. Raises PollFailed."""
+        """Return the answer, verified to be media; with `IntoFile` only its beginning. Raises PollFailed."""
         reply = self._follow(url, limit)
         if reply.status != 200:
             code = _code(reply.status)

@@ -4,8 +4,8 @@ Rules for every call: nothing is retried; no redirect is followed (a POST repeat
 a key must not travel); ten seconds to connect; and no exception of requests or urllib3 escapes, since their texts
 contain whole URLs, including signatures.
 
-requests and urllib3 limit each read, not a call: a server that sends a byte now and then holds them for ever. So a call
-runs in its own thread, and its connection is cut when its time is up.
+requests and urllib3 limit each read, not the whole call, so a server that sends a byte now and then could hold a call
+for ever. Each call therefore runs in its own thread, and its connection is cut when its time is up.
 """
 
 import os
@@ -91,13 +91,13 @@ class JsonApi:
         self._dated = ("", 0.0)  # the Date of the last answer to a free query, and our time in seconds
 
     def health(self, says: str, quotas: tuple[Quota, ...] = (), doubts: tuple[str, ...] = ()) -> Health:
-        """Return what a client has read in an answer, with the difference of the clocks."""
+        """Return the health that a client has read in an answer, with the difference between the clocks."""
         return Health(says, quotas, doubts, self.clock_ahead().total_seconds())
 
     def clock_ahead(self) -> timedelta:
         """Return how far the vendor's clock was ahead of ours at its last answer to a free query.
 
-        0 if they agreed to a minute, or if the answer had no plausible date.
+        0 if they differed by less than a minute, or if the answer had no plausible date.
         """
         from email.utils import parsedate_to_datetime
 
@@ -241,7 +241,7 @@ def exchange(
 def in_time(url: str, timeout_s: float, work: "Callable[[Cutter], Reply]", *, may_be_sent: bool = False) -> Reply:
     """Run `work` `within` the time and return its result. Raises NoReply when time is up.
 
-    `may_be_sent`: it cannot be known whether anything was sent.
+    With `may_be_sent` it cannot be known whether anything was sent.
     """
     try:
         return within(timeout_s, work)
@@ -435,7 +435,7 @@ class Cutter:
             self._is_open = True
 
     def cut(self) -> None:
-        """Shut down the connection. One that is not established yet never will be."""
+        """Shut down the connection, or keep it from being established."""
         with self._lock:
             self._is_cut = True
             for connection in self._sockets:
@@ -479,7 +479,7 @@ def within(timeout_s: float, work: Callable[[Cutter], T]) -> T:
             value, error = outcome.get(timeout=timeout_s)
         except Empty:
             cutter.cut()
-            # It may have arrived at the same moment, and the answer to a paid call must not be lost.
+            # The answer may have arrived at this very moment, and one to a paid call must not be lost.
             value, error = outcome.get_nowait()
     except Empty:
         raise Overdue(sent=cutter.is_open) from None

@@ -3,8 +3,8 @@
 Free queries only: a server may close a connection just when it is reused, and the outcome of a paid call would be
 unknown. A query on a connection that turns out to be closed is sent once more on a new one.
 
-Unlike in http.py, no thread is started for a query. Half of its time limits each wait for a piece of the answer, and
-the other half all pieces before the last.
+Unlike in http.py, no thread is started for a query. Half of its time is the limit of each wait for a piece of the
+answer, the other half the limit of all pieces but the last.
 """
 
 import http.client

@@ -49,7 +49,7 @@ class LegNext:
         check_route(self._url)
         self._process_mode = process_mode
         self._aspect_ratio = aspect_ratio
-        # It refuses a key with 401, and a sensitive prompt with 403.
+        # It answers 401 to a wrong key, and 403 to a sensitive prompt.
         self._vendor = Vendor(NAME, KEY_NAME, own_words, key, forbidden=Code.REJECTED)
         headers = {"x-api-key": key_for_header(NAME, KEY_NAME, key)}
         self._api = JsonApi(self._vendor, headers, timeout_s=timeout_s, kept=kept)

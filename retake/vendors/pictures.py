@@ -20,8 +20,8 @@ def single_links(result: Mapping[str, Any], field: str = "temporary_image_urls")
 def first_picture(result: Mapping[str, Any], downloader: Downloader, max_bytes: int, quarters: Quarters) -> bytes:
     """Return the first of the four pictures: the single one, or else the top left of the grid.
 
-    Free. Raises PollFailed for a result without pictures; as the download does (LinkExpired for an expired link: the
-    task returns a new one); and MediaError as `quarters` does.
+    Free. Raises PollFailed for a result without pictures, the errors of the download (LinkExpired for an expired link:
+    the task returns a new one), and the MediaError of `quarters`.
     """
     singles = single_links(result) or single_links(result, "image_urls")
     if singles:

@@ -1,6 +1,6 @@
 """Free queries to a vendor without requests, which takes several times as long to load as a poll takes.
 
-Only simple queries: a plain URL, JSON or nothing as the body, and no proxy. Everything else, and every paid call, goes
+Only simple queries are supported: a plain URL, JSON or no body, and no proxy. All others, and every paid call, go
 through requests (`retake.vendors.http.exchange`). The rules of that module apply, and failures have the same wording;
 tests/vendors/test_polls.py compares the two. HTTP is spoken by h11: http.client would load the e-mail parser, and TLS
 even if it is not used.

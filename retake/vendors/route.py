@@ -182,7 +182,7 @@ def _cuttable(kind: Any, cutter: Cutter) -> Any:
 class FinalResponse(http.client.HTTPResponse):
     """Skips every interim response (RFC 9110, 15.2), such as 103 Early Hints.
 
-    http.client skips only 100, and takes any other for the response itself.
+    http.client skips only 100, and would return any other as the response.
     """
 
     def _read_status(self) -> tuple[str, int, str]:

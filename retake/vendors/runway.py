@@ -137,7 +137,7 @@ class Runway:
         return "/".join([self._url.rstrip("/"), "v1", *(quote_path(name, safe="") for name in names)])
 
     def _check(self, image: str, prompt: str) -> None:
-        """Refuse, without a call, what Runway would refuse. Raises Refused."""
+        """Raise Refused, without a call, for what Runway would refuse."""
         model = MODELS.get(self._model)
         if model is not None and model.needs_prompt and not prompt:
             raise Refused(Code.INVALID_INPUT, f"{NAME}: {self._model} needs a prompt. Give it one.")

@@ -1,4 +1,4 @@
-"""The reseller of pictures that the settings name, and the prices of vendors in US dollars, as last seen on their pages
+"""The reseller of pictures named in the settings, and the vendors' prices in US dollars, as last seen on their pages
 and in their users' documents."""
 
 from collections.abc import Mapping

@@ -2,7 +2,7 @@
 
 python-telegram-bot's `Bot` makes the requests, but the exchange itself is that of all vendors (see http.py): it is
 bounded, uses the same proxies and certificates, and logs no URL, since the token is part of it. Updates are returned
-raw and read by `parsed`: the library would raise for a whole batch because of one update that it cannot read.
+raw and read by `parsed`, since the library would raise for a whole batch if it cannot read one of its updates.
 """
 
 import asyncio

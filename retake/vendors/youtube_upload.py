@@ -2,7 +2,7 @@
 over our own requests.
 
 The library builds the requests and keeps count of the bytes. It starts a session and sends the first chunk in one call
-(`next_chunk`); the objects here that it takes for its HTTP client intercept both requests.
+(`next_chunk`); the classes here, which stand in for its HTTP client, intercept both requests.
 """
 
 import json
@@ -54,8 +54,7 @@ class Chunks(MediaUpload):  # type: ignore[misc]  # the library has no types
         return False
 
     def getbytes(self, begin: int, length: int) -> bytes:
-        """Return the chunk at `begin`. Raises PollFailed if it is too short: the library would take it for the end of
-        the video."""
+        """Return the chunk at `begin`. Raises PollFailed if it is too short: the library would end the video there."""
         wanted = min(length, self._source.size - begin)
         chunk = self._source.read(begin, wanted)
         if len(chunk) != wanted:
@@ -177,7 +176,7 @@ class UploadCall:
         return _as_httplib2(reply, json.dumps({"id": video_id}).encode())
 
     def _unfinished(self, what: str, reply: Reply) -> tuple[httplib2.Response, bytes]:
-        """Record what has arrived: nothing, if the answer has no Range."""
+        """Record what has arrived, which is nothing if the answer has no Range."""
         stated = reply.headers.get("Range")
         found = _RANGE.fullmatch(stated.strip()) if stated is not None else None
         arrived = int(found[1]) + 1 if found else 0
