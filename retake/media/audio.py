@@ -27,7 +27,7 @@ _LOUDNESS = 0.2  # of one note; at most three sound at once
 _FADE_S = 0.02  # at both ends of a note, to avoid clicks
 
 _DECODE = ("-map", "0:a:0", "-map_metadata", "-1", "-map_chapters", "-1", "-f", "null", "-")
-# The log also has tags, which a file may fill with anything, but before these lines: the last match is ffmpeg's.
+# The log also has tags, which a file may fill with anything, but they precede these lines: the last match is ffmpeg's.
 _CODEC = re.compile(r"^(?:\[info\])? *Stream #0:\d+ -> #0:0 \((\w+)", re.MULTILINE)
 _SHAPE = re.compile(r"^(?:\[info\])? *Stream #0:0[^\n]{0,40}?: Audio: \w+, (\d+) Hz, ([^,\n]{1,60})", re.MULTILINE)
 _DECODED = re.compile(r"^(?:\[info\])? *(?:size|frame)=[^\n]{0,80}? time=(\d+):(\d\d):(\d\d(?:\.\d+)?)", re.MULTILINE)
@@ -54,7 +54,7 @@ def audio_facts(path: Path, *, timeout_s: float, stopping: Callable[[], bool] | 
     """Return the facts of the audio in the file `path`: WAV, MP3, FLAC, Ogg (Vorbis, Opus), M4A or AAC.
 
     All of it is decoded (some 0.3 s for three minutes), since the duration in the header may be wrong. Raises NotAudio
-    for a file that is missing, cannot be read or has no audio; otherwise MediaError and Stopped, as `ffmpeg.run` does.
+    for a file that is missing, cannot be read or has no audio, and like `ffmpeg.run` MediaError and Stopped.
     """
     with ffmpeg.scratch() as folder, track_in(folder, path):
         try:

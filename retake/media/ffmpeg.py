@@ -25,8 +25,8 @@ from retake.media import MediaError
 LOG_TAIL = 64 * 1024  # bytes kept of the start (the facts) and of the end (the error) of the log
 
 MEMORY = 2 * 2**30
-"""Limit of the address space in bytes. With `THREADS` threads a check of 3840 × 2160 takes 0.7 GB, of 7680 × 4320 1.5
-GB."""
+"""Limit of the address space in bytes. With `THREADS` threads a check takes 0.7 GB at 3840 × 2160, and 1.5 GB at
+7680 × 4320."""
 
 THREADS = 2
 """Decoder threads. Memory grows with their number, and by default ffmpeg starts one or more per processor."""
@@ -135,7 +135,7 @@ def _limit(pid: int, timeout_s: float, memory: int) -> None:
     """
     if not hasattr(resource, "prlimit"):
         return
-    # CPU time of all threads: ends a process that outlives its caller.
+    # The limit on the CPU time of all threads ends a process that outlives its caller.
     processor_s = math.ceil(timeout_s * MAX_THREADS) + 1
     for kind, most in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_CPU, processor_s), (resource.RLIMIT_CORE, 0)):
         with suppress(ProcessLookupError, PermissionError):  # it has ended; it belongs to another user
@@ -153,8 +153,8 @@ def _exit_reason(code: int) -> str:
 @contextmanager
 def _started(command: Sequence[str], folder: Path | None, log: int) -> Iterator[subprocess.Popen[bytes]]:
     """Start `command`, and kill it if it is still running at the end of the block. Raises MediaError."""
-    # No process group of its own: a signal to the group of the waiting script ends ffmpeg too. The log goes to a file,
-    # not a pipe: a child that it leaves behind would keep a pipe open.
+    # ffmpeg gets no process group of its own, so that a signal to the group of the waiting script ends it too. The log
+    # goes to a file, since a child that it leaves behind would keep a pipe open.
     env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     try:
         process = subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)

@@ -47,7 +47,7 @@ def check_picture(data: bytes) -> Size:
 def fit(data: bytes, size: Size) -> bytes:
     """Return the picture in `data` as a PNG of exactly `size`, scaled to cover it and cropped evenly.
 
-    Transparent parts become white. Raises MediaError as `check_picture` does.
+    Transparent parts become white. Raises MediaError like `check_picture`.
     """
     return png(ImageOps.fit(flat(data), size, Image.Resampling.LANCZOS))
 
@@ -55,7 +55,7 @@ def fit(data: bytes, size: Size) -> bytes:
 def quarters(grid: bytes) -> list[bytes]:
     """Return the four pictures of a 2 × 2 grid as PNGs: top left, top right, bottom left, bottom right.
 
-    This is Midjourney's order. Raises MediaError as `check_picture` does, and for a grid that is too small.
+    This is Midjourney's order. Raises MediaError like `check_picture`, and for a grid that is too small.
     """
     picture = flat(grid)
     width, height = picture.width // 2, picture.height // 2
@@ -70,7 +70,7 @@ def data_uri(picture: bytes, max_chars: int) -> str:
     """Return `picture` (a PNG or JPEG) as a data URI of at most `max_chars` characters.
 
     It is unchanged if it fits; otherwise it becomes the best and largest JPEG that does. Runway accepts 5 MB of encoded
-    text [docs.dev.runwayml.com/assets/inputs]. Raises MediaError as `check_picture` does, and if nothing fits.
+    text [docs.dev.runwayml.com/assets/inputs]. Raises MediaError like `check_picture`, and if nothing fits.
     """
     mime = URI_TYPES.get(_open(picture).format or "")
     if mime and len(uri := _uri(mime, picture)) <= max_chars:
@@ -88,7 +88,7 @@ def png(picture: Image.Image) -> bytes:
 
 
 def flat(data: bytes) -> Image.Image:
-    """Return the picture in `data` upright, in RGB, on white. Raises MediaError as `check_picture` does."""
+    """Return the picture in `data` upright, in RGB, on white. Raises MediaError like `check_picture`."""
     picture = _upright(data)
     if picture.mode.startswith("I;16"):
         picture = picture.convert("I")

@@ -11,7 +11,7 @@ from retake.media.picture import Size
 
 MARGIN = 0.11  # left and right, as a fraction of the width; more than the zoom of a video cuts off
 HEADROOM = 0.16  # above and below, as a fraction of the height
-FIRST_HUE, HUES = 150, 220  # degrees: from green through blue to red; dark yellow looks like mud
+FIRST_HUE, HUES = 150, 220  # degrees: from green through blue to red, without dark yellow, which looks like mud
 GRAIN = 48  # points per side on which the gradient is computed before it is scaled
 SHADOW = 0.5  # darkness, 0 … 1
 

@@ -2,9 +2,8 @@
 
     fault = png_fault(lambda first, last: data[first : last + 1], len(data))    # "" if nothing is wrong
 
-Files are read in parts, as a bucket returns them, and each part once. A PNG is read from start to end, for its
-checksums; of an MP4 only the box headers are read. Each length stated in a file is checked against the file's size
-before it is used.
+Files are read in parts, as a bucket returns them, and each part once. A PNG is read completely, for its checksums, an
+MP4 only at its box headers. Each length stated in a file is checked against the file's size before it is used.
 """
 
 from collections.abc import Callable

@@ -25,7 +25,7 @@ def thumbnail(cover: bytes, words: str) -> bytes:
     """Return a JPEG of 1280 × 720 pixels and less than 2 MB: the picture `cover`, with `words` over its lower half.
 
     The words may have any length and script, or be empty. The letters are as large as fits, excess words are cut, and
-    characters without a font appear as "□". Raises MediaError as `picture.check_picture` does.
+    characters without a font appear as "□". Raises MediaError like `picture.check_picture`.
     """
     ground = picture.flat(picture.fit(cover, SIZE))
     if missing := typeset.scripts_without_letters(words):

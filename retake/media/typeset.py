@@ -1,6 +1,6 @@
-"""Typesetting a text of any length and script into a box: which font has which letter, where lines break, which size.
+"""Typesetting a text of any length and script into a box: its fonts, its line breaks and its size.
 
-The fonts are in fonts/, with their licence and how they were made.
+The fonts are in fonts/, with their licence and a description of how they were made.
 """
 
 import unicodedata
@@ -22,7 +22,7 @@ FONTS = (
     "NotoEmoji-Regular.subset.otf",
     *FROM_RIGHT,
 )
-MISSING = "□"  # replaces a letter that no font has, so that a reader sees that something is there
+MISSING = "□"  # replaces a letter that no font has, so that readers see that one is missing
 MAX_LENGTH = 600  # characters of a text; the rest is cut
 
 LEADING = 1.32  # from one baseline to the next, in font sizes
@@ -30,7 +30,7 @@ RISE, FALL = 0.74, 0.12  # height of a line above and below its baseline: betwee
 
 MIN_LINES = 3.0  # the largest letters are those of which this many lines would fill the box …
 MIN_LETTERS = 4.5  # … and this many letters a line
-WHOLE_WORDS = 4.0  # words are split only if letters of 1/4 of the largest size do not fit all of them unsplit
+WHOLE_WORDS = 4.0  # words are split only if they do not fit unsplit at 1/4 of the largest size
 SPLIT_WORDS = 2.0  # a text with a split word has letters of at most 1/2 of the largest size
 SMALLEST = 6.0  # letters are never smaller than 1/6 of the largest size: the text is cut instead
 STEP = 0.95  # ratio of one size to the size tried before it

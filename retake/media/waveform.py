@@ -28,13 +28,13 @@ _COLOUR = re.compile(r"#[0-9a-fA-F]{6}")
 _AAC = re.compile(r"^(?:\[info\])? *Stream #0:\d+[^\n]{0,80}?: Audio: aac\b", re.MULTILINE)
 _ENLARGED = "scale={}:{}:flags=neighbor:in_range=full:out_range=full"
 _WAVE = (
-    # showwaves counts modulo 256 how many samples cover a dot: at this rate at most 20, so that none wraps to 0.
+    # showwaves counts modulo 256 how many samples cover a dot: at this rate at most 20, so no count wraps to 0.
     "aformat=channel_layouts=mono:sample_rates=24000",
     "apad=pad_dur=0.2",  # gives even the shortest track a frame
     f"showwaves=s={_BARS}x{_BAND // 4}:mode=cline:rate={FPS}:draw=full:scale=sqrt",
     "format=gray",
     "lut=c0=255*gt(val\\,0)",
-    # Bars with gaps, drawn small and enlarged to the width of the encoder's blocks, which halves the file.
+    # Bars with gaps are drawn small and enlarged to the width of the encoder's blocks, which halves the file.
     _ENLARGED.format(_BARS * 4, _BAND // 4),
     f"drawgrid=x=-1:y=-1:w=4:h={_BAND}:t=1:c=black:replace=1",
     _ENLARGED.format(SIZE.width, _BAND),
