@@ -108,8 +108,8 @@ def facts_of(run: RunRecord) -> list[Fact]:
 
 
 def _failed_step(run: RunRecord, record: Mapping[str, object]) -> str:
-    """Return the step in an error record: the last part of `robot_id` ("story.upscale"), or "" if that names no step (a
-    worker, the recovery). The step of a robot's run is the robot."""
+    """Return the step in an error record: the last part of `robot_id` ("story.upscale"), or "" if that is not a step (a
+    worker, the recovery). In a robot's run, the step is the robot."""
     robot_id = record.get("robot_id")
     if robot := _robot(run):
         return robot

@@ -18,7 +18,7 @@ POLLS = frozenset({"fetch", "runway_poll"})
 """Steps that only poll a task. A result may take any number of polls, so they have no rates."""
 
 SUCCESS_TARGET, RETRY_TARGET, ROBOT_MEAN_TARGET_S = 0.995, 0.05, 30.0
-"""The targets: the success rate above, the retry rate at most, and a robot's mean duration below."""
+"""The targets: a success rate above this, a retry rate of at most this, a robot's mean duration below this."""
 
 
 class KpiLevel(StrEnum):
@@ -48,7 +48,7 @@ class StepFigures(NamedTuple):
 
     @property
     def retried(self) -> int:
-        """Failed tries after which the run went on."""
+        """The number of failed tries after which the run went on."""
         return max(0, self.failed_tries - self.given_up)
 
     @property
@@ -80,7 +80,7 @@ class PipelineFigures(NamedTuple):
     seconds: float  # their total duration
     errors: Mapping[ErrorClass, int]
     steps: tuple[StepFigures, ...]
-    stopped: bool = False  # begins nothing until a person acts
+    stopped: bool = False  # whether it begins nothing until a person acts
     min_runs: int = MIN_RUNS
 
     @property

@@ -45,7 +45,7 @@ def render(metrics: Metrics) -> str:
 def replace_file(path: str, data: bytes, what: str) -> None:
     """Replace the file at `path` atomically, readable for everybody. Raises StorageError, which calls it `what`.
 
-    A device such as /dev/stdout is refused: root could replace even that.
+    A device such as /dev/stdout is refused, since root could replace even that.
     """
     if os.path.exists(path) and not os.path.isfile(path):
         raise StorageError(f"{what} could not be written to {path}: it is not a regular file; name another one")

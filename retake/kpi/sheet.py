@@ -11,14 +11,14 @@ from retake.bucket.contract import is_key
 from retake.kpi.facts import PARTS, Cell, Fact, Source
 from retake.runs.history import Fingerprint, fingerprint, together
 
-_MAX_NUMBER = 2**100  # in a valid document; larger ones could not be converted to figures
+_MAX_NUMBER = 2**100  # in a valid document; much larger ones could not be converted to float
 
 VERSION = 1
-"""The version of the documents and of how facts are made. Snapshots of another version are made again."""
+"""The version of the documents and of how facts are derived. Snapshots of another version are made again."""
 
 
 RECENT_S = 31 * 86_400.0
-"""Seconds for which the index has the sums of each day, at least."""
+"""Minimum seconds for which the index has the sums of each day."""
 
 _OF_A_DAY = re.compile(r"\d{4}-\d\d-\d\d(\.\d+)?")
 _OF_A_MONTH = re.compile(r"\d{4}-\d\d")
@@ -34,10 +34,10 @@ class SegmentSums(NamedTuple):
 
 
 def parts_of(segments: Iterable[str], now: datetime, recent_s: float = RECENT_S) -> dict[str, list[str]]:
-    """Return the segments of each part of an index, in order: what its sums are of.
+    """Return the segments of each part of an index, in order: those that its sums add up.
 
-    Days are parts until their month ended `recent_s` ago; from then on their month is one, so that the index, which
-    each tick with something to do reads, grows by twelve parts a year. Any other segment is a part of its own.
+    Each day is a part until its month has been over for `recent_s` seconds; then the month is one part. So the index,
+    which every tick that does something reads, grows by twelve parts a year. Any other segment is a part of its own.
     """
     try:
         first_month = (now - timedelta(seconds=recent_s)).strftime("%Y-%m")
@@ -85,8 +85,7 @@ class Sheet:
         self._number_of: dict[Cell, int] = {}
 
     def updated(self, segment: str, source: Source) -> "Sheet":
-        """Return the sheet, updated from `source`, of which only runs with another mark are read. Raises
-        StorageError."""
+        """Return the sheet, updated from `source`; only runs whose mark has changed are read. Raises StorageError."""
         marks, sheet = source.marks(segment), Sheet()
         start = 0
         for run_id, mark, size in zip(self.ids, self.marks, self.sizes, strict=True):
@@ -95,7 +94,7 @@ class Sheet:
             start += size
         kept = {*sheet.ids}
         for item in source.read(segment, [run_id for run_id in marks if run_id not in kept]):
-            if item.segment == segment:  # otherwise it has changed meanwhile, and now belongs to another one
+            if item.segment == segment:  # otherwise it has changed meanwhile, and now belongs to another segment
                 sheet.put(item.id, item.mark, item.facts)
         return sheet
 

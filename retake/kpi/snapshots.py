@@ -5,8 +5,8 @@
     kpi/LEDGER.SEGMENT.json    the facts of the segment's runs (retake.runs.history)
 
 A snapshot is derived from the ledger. Each segment has the fingerprint of the runs that it was made from, and each run
-its mark: whatever no longer agrees with the ledger is read again. So a document that is lost, invalid, outdated or
-written by two processes at once changes no figure, and only costs time.
+its mark; what no longer agrees with the ledger is read again. So a document that is lost, invalid, outdated or written
+by two processes at once changes no figure and only costs time.
 
 While `kpi/` cannot be written, snapshots stay in memory and are written as soon as that is possible. A process that
 ends before that loses nothing: the next one counts again from the ledger.
@@ -36,8 +36,8 @@ T = TypeVar("T")
 
 
 class CountedRuns:
-    """All facts of one ledger, as of the moment when this was made. `parts` are those of the index, `sheets` the sheets
-    of the parts already read; `load` returns those of any other one."""
+    """All facts of one ledger, as of the moment when this was made. `parts` are the parts of the index, `sheets` the
+    sheets of those already read; `load` returns the sheets of any other part."""
 
     def __init__(
         self,
@@ -134,7 +134,7 @@ class KpiSnapshots:
             if whole and whole.fingerprint.agrees(together(found[name] for name in names)):
                 sums[part] = whole
                 continue
-            for name in names:  # a month of which a day has changed is kept by day until it agrees again
+            for name in names:  # a month in which a day has changed is kept by day until it agrees again
                 day = index.segments.get(name)
                 if day and day.fingerprint.agrees(found[name]):
                     sums[name] = day
@@ -165,8 +165,8 @@ class KpiSnapshots:
     def _save(
         self, ledger: str, index: Index, sheets: Mapping[str, Sheet], gone: Iterable[str], *, overwrite: bool
     ) -> None:
-        """Write the snapshot, the index last. Unless `overwrite`, the index of another process that was written since
-        ours was read stays."""
+        """Write the snapshot, the index last. Without `overwrite`, an index that another process has written since ours
+        was read stays."""
         name = f"{ledger}.json"
         self._buffer.pop(name, None)
         self._buffer |= {f"{ledger}.{segment}.json": sheet.encode() for segment, sheet in sheets.items()}
