@@ -10,7 +10,7 @@ An alert is a condition, not an event: it is open while the state of a pipeline,
     wording.py       the texts that people read
     outbox.py        claims and retries of the queued messages, pure
     delivery.py      sends what is due, each channel in its own thread
-    channels/        one file per kind of channel; message.py: what each is given to send, and the result
+    channels/        one file per kind of channel; message.py: what each has to send, and the result
     reports.py       when the daily and the weekly report are due
     settings.py      the section ALERTS of the settings
 

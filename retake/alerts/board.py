@@ -29,7 +29,7 @@ class Alert(NamedTuple):
     level: str
     title: str
     occurrences: int
-    seen: Mapping[str, str]  # by pipeline that has it ("" for what all share), the occurrence counted last
+    seen: Mapping[str, str]  # the occurrence counted last, by pipeline that has it ("": what all share)
     first_at: str
     last_at: str
     state: str = OPEN
@@ -45,9 +45,9 @@ class Alert(NamedTuple):
     acknowledged_by: str | None = None
     closed_at: str | None = None
     closed_by: str | None = None  # the operator who closed it while its condition persisted
-    tell_at: str | None = None  # if it is not told yet, when it will be
-    told_at: str | None = None  # when it was last told
-    told: tuple[str, ...] = ()  # the channels that were told
+    tell_at: str | None = None  # when it will be sent, if that is still to come
+    told_at: str | None = None  # when it was last sent
+    told: tuple[str, ...] = ()  # the channels that it was sent to
     had: tuple[str, ...] = ()  # once it is over, the pipelines that had it last
 
     @property
@@ -73,14 +73,14 @@ class QueuedMessage(NamedTuple):
     fields: Mapping[str, Any]
     done: tuple[str, ...] = ()  # recipients that already have it
     link: str | None = None  # to the alert on the dashboard
-    again: bool = False  # whether the channel knows of the alert, or may have this message, and so needs its resolution
+    again: bool = False  # whether the channel may already know of the alert, and so needs its resolution
 
 
 class ChannelQueue(NamedTuple):
     """The queue of one channel, and how its last deliveries ended."""
 
     queue: tuple[QueuedMessage, ...] = ()
-    sending_until: str | None = None  # a sender has claimed the channel until then
+    sending_until: str | None = None  # until when a sender has claimed the channel
     next_at: str | None = None  # after a failed try, the time of the next one
     failures: int = 0  # in a row
     last_error: str | None = None
@@ -89,7 +89,7 @@ class ChannelQueue(NamedTuple):
 
 
 class Board(NamedTuple):
-    """The alerts that are open or ended lately, by key, and the queues of the channels, by name.
+    """The alerts that are open or ended recently, by key, and the queues of the channels, by name.
 
     `ended` are alerts that are over, which move to the document of their day next. `reports` has the time for which
     each report was last made. `mode` is a copy of the state of the degraded mode, and is kept unchanged.
@@ -129,7 +129,7 @@ def encoded(board: Board) -> dict[str, Any]:
 
 def decoded_alert(raw: Any) -> Alert:
     """Return the stored alert `raw`. Raises ValueError. Descriptive fields that are not text are left out, so that the
-    rest can be told."""
+    rest can be sent."""
     values = _texts_among(_known(raw, Alert._fields, "an alert"), _DESCRIPTION)
     if values.get("state") not in (OPEN, ACKNOWLEDGED, RESOLVED):
         values.pop("state", None)

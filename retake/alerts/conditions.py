@@ -1,7 +1,7 @@
 """What is wrong: a pure function of the facts about a pipeline, the breakers, the mode and the channels.
 
-Each condition has a key. Conditions of the same cause share it, whatever their pipeline and error code: if the pictures
-of a thousand channels fail in the same way, that is one alert.
+Each condition has a key. Conditions with the same cause share it, whatever their pipeline and error code: if the
+pictures of a thousand channels fail in the same way, that is one alert.
 
 An idle tick imports this module.
 """
@@ -37,7 +37,7 @@ OF_A_PIPELINE = OF_A_TICK | {
 """The codes of conditions that follow from the state of a pipeline."""
 
 OF_ALL = frozenset({"breaker_open", "kpi"})
-"""The codes of conditions of what all pipelines share, which are checked after work."""
+"""The codes of conditions of what all pipelines share. They are checked after work."""
 
 
 class Condition(NamedTuple):
@@ -83,7 +83,7 @@ class UnknownOutcome(NamedTuple):
     """A paid call of unknown outcome, whose step has no result yet."""
 
     step: str
-    held: bool  # until the operator decides; otherwise it is made again
+    held: bool  # whether it waits until the operator decides; otherwise it is made again
     requested_at: str | None
 
 
@@ -95,7 +95,7 @@ class PipelineFacts(NamedTuple):
     last: FailedGeneration | None = None
     failed_in_a_row: int = 0
     stopped: bool = False  # whether nothing new is begun
-    refused: str | None = None  # if a class C error waits for a person, the vendor that refuses, or the step
+    refused: str | None = None  # the vendor that refuses, or the step, if a class C error waits for a person
     error: ErrorRecord = ErrorRecord()  # the last failure of the generation under way
     step: str | None = None  # the current step of the generation
     unknown: UnknownOutcome | None = None
@@ -202,8 +202,8 @@ def _fact_conditions(facts: PipelineFacts, failures_before_warning: int, now: st
 def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:
     """Return the condition of a step that fails.
 
-    When no tries are left, an open alert lasts until the next tick, in which the generation fails: to say "resolved" in
-    between would be wrong.
+    When no tries are left, an open alert stays open until the next tick, in which the generation fails: "resolved"
+    would be wrong in between.
     """
     error = it.error
     found = Condition(

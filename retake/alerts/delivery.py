@@ -87,7 +87,7 @@ class Sender:
 
     def _release(self, claim: SendClaim, results: Mapping[str, Sent], *, again: bool) -> tuple[SendClaim, ...]:
         """Release a channel and, with `again`, claim it again if there is more to send. `again` is only for a claim
-        whose time is not over: after that another sender may have claimed the channel."""
+        that has not expired: another sender may have claimed the channel since."""
 
         def step(board: Board) -> tuple[Board, SendClaims]:
             now = self._clock.now()
@@ -155,6 +155,6 @@ def _logged(made: SendClaims) -> SendClaims:
 
 
 def message_of(delivery: QueuedMessage) -> Message:
-    """Return the message that the channel is given to send."""
+    """Return the message that the channel has to send."""
     it = delivery
     return Message(it.event, it.at, it.subject_id, it.id, it.level, it.title, it.text, it.fields, it.link)

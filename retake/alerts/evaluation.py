@@ -1,8 +1,8 @@
 """Computes the next board from the board and what is wrong now. Pure and idempotent.
 
 An alert is open while one of its pipelines has its condition. If it is raised again soon after its end, it is the same
-alert, and is told only once that time is over, if it is still open: a condition that comes and goes is told once, not
-each time.
+alert, and is sent only if it is still open when that time is over: a condition that comes and goes is reported once,
+not each time.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,7 +33,7 @@ def evaluated(board: Board, looks: Sequence[Findings], settings: AlertSettings, 
 
 
 def acknowledged(board: Board, alert: Alert, by: str, settings: AlertSettings, now: datetime) -> Board:
-    """Return the board with an active alert acknowledged: it is not told again unless its level rises."""
+    """Return the board with an active alert acknowledged: it is not sent again unless its level rises."""
     step = _Evaluation(board, settings, now)
     step.put(alert._replace(state=ACKNOWLEDGED, acknowledged_by=by, tell_at=None), AlertEvent.ACKNOWLEDGE)
     return step.board()

@@ -79,7 +79,7 @@ def last_due(now: datetime, zone: tzinfo, minute: int, weekday: int | None = Non
     """Return the last time, not after `now`, at which the zone's clock showed `minute`, the minutes since midnight (on
     `weekday`, if given).
 
-    Times are compared in UTC: on the day on which clocks are set back, an hour of local time comes twice.
+    Times are compared in UTC, since an hour of local time occurs twice on the day on which clocks are set back.
     """
     for day, due in _due(now, zone, minute, range(0, -9, -1)):
         if due <= now and (weekday is None or day.weekday() == weekday):

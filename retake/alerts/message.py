@@ -1,4 +1,4 @@
-"""What a channel is given to send, and the result of a try to send it."""
+"""What a channel has to send, and the result of a try to send it."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -24,7 +24,7 @@ class Message(NamedTuple):
     event: AlertEvent
     at: str  # ISO 8601, UTC: when it was queued
     subject_id: str  # the alert's id; for a report "daily-2026-11-22"
-    delivery_id: str  # of this message to this channel
+    delivery_id: str  # identifies this message to this channel
     level: str | None  # "warning", "error", "critical"; None for a report
     title: str  # one line
     text: str  # several lines, without the title

@@ -76,8 +76,8 @@ def claimed(board: Board, settings: AlertSettings, now: datetime, *, only: str |
 def released(
     board: Board, claim: SendClaim, results: Mapping[str, Sent], settings: AlertSettings, now: datetime
 ) -> Board:
-    """Return the board with a channel released, with the results of its claim by message id. If the claim has expired
-    and another sender has claimed the channel, that claim stays."""
+    """Return the board with a channel released and the results of its claim, by message id. If the claim has expired
+    and another sender has claimed the channel, the other claim stays."""
     outbox = board.channels.get(claim.channel)
     if outbox is None:
         return board
@@ -94,11 +94,11 @@ def released(
 def progressed(
     board: Board, claim: SendClaim, delivery: str, outcome: Sent, settings: AlertSettings, now: datetime
 ) -> Board:
-    """Return the board after the message with the id `delivery`, which is not the last of its claim. It leaves the
-    queue, and the claim stays, even if nobody waits for the answer any more (`abandoned`).
+    """Return the board after a try of the message with the id `delivery`, which is not the last of its claim. It leaves
+    the queue, and the claim stays, even if nobody waits for the answer any more (`abandoned`).
 
-    A tick waits for its channels only for a short time. Without this, a queue that takes longer would start over with
-    each tick, and never be finished.
+    A tick waits for its channels only for a short time. Without this, a queue that takes longer would start over in
+    each tick and never be finished.
     """
     after = released(board, claim, {delivery: outcome}, settings, now)
     outbox = after.channels.get(claim.channel)
@@ -108,8 +108,8 @@ def progressed(
 
 
 def abandoned(board: Board, channel: str, settings: AlertSettings, now: datetime) -> Board:
-    """Return the board after the sender of a channel stopped waiting for an answer, which is a failed try. If there
-    is an answer after all, `released` corrects that."""
+    """Return the board after the sender of a channel stopped waiting for an answer, which counts as a failed try. If
+    an answer arrives after all, `released` corrects that."""
     outbox = board.channels.get(channel)
     if outbox is None or outbox.sending_until is None:
         return board

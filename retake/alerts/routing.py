@@ -14,8 +14,8 @@ from retake.clock import stamp
 
 
 def takers(alert: Alert, settings: AlertSettings, now: datetime) -> tuple[str, ...]:
-    """Return the names of the channels that an alert goes to: those that take its level, class and hour, or all if none
-    does. An alert about a channel does not go to that channel."""
+    """Return the names of the channels that an alert goes to: those that take its level and class at this hour, or all
+    if none does. An alert about a channel does not go to that channel."""
     others = [it for it in settings.channels if alert.key != f"channel_refused/{it.name}"]
     chosen = [it for it in others if _takes(it, alert, settings, now)]
     return tuple(it.name for it in chosen or others)
@@ -104,7 +104,7 @@ def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> Chann
     being_sent = outbox.queue[:1] if outbox.sending_until else ()
     stale = {message.event}
     if message.event is AlertEvent.TRIGGER and waiting:
-        # The channel has the trigger if it no longer waits, and may have it if it is being sent.
+        # The channel has the trigger if that no longer waits, and may have it if it is being sent.
         message = message._replace(again=not begun or any(it.again or it in being_sent for it in begun))
         if begun:  # nothing that followed it was sent, so a resolution that waits is obsolete
             stale = {AlertEvent.TRIGGER, AlertEvent.RESOLVE, AlertEvent.REPEAT, AlertEvent.ACKNOWLEDGE}
@@ -119,8 +119,8 @@ def _joined(outbox: ChannelQueue, message: QueuedMessage, channel: str) -> Chann
 
 
 def _without_superseded(outbox: ChannelQueue, message: QueuedMessage) -> ChannelQueue:
-    """Drop the messages about earlier alerts of the same cause that the channel was never told of: those are over, and
-    the new message says that the cause is back."""
+    """Drop the messages about earlier alerts of the same cause that the channel never received: those alerts are over,
+    and the new message says that the cause is back."""
     if message.event is not AlertEvent.TRIGGER:
         return outbox
     being_sent = outbox.queue[:1] if outbox.sending_until else ()

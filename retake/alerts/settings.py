@@ -83,7 +83,7 @@ _KINDS: dict[str, tuple[str, dict[str, Any], dict[str, Field]]] = {
     "webhook": ("ALERT_WEBHOOK_URL", {}, {}),
     "apprise": ("APPRISE_URL", {}, {}),
 }
-"""By kind: the default of `env`, other defaults that differ from those of all kinds, and the keys of this kind only."""
+"""By kind: the default of `env`, other defaults that differ from the common ones, and the keys that only it has."""
 
 
 VARIABLES = {env: f"the secret of a channel of alerts, kind {kind}" for kind, (env, _, _) in _KINDS.items()}
@@ -99,7 +99,7 @@ class AlertChannel(NamedTuple):
     levels: tuple[str, ...]
     hours: str  # "any", "work", "off"
     classes: tuple[str, ...]  # error classes; empty: all
-    resolved: bool  # whether it is told when an alert is resolved
+    resolved: bool  # whether it is notified when an alert is resolved
     reports: tuple[str, ...]
     options: Mapping[str, Any]
 

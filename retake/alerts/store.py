@@ -1,4 +1,4 @@
-"""Stores the board in a document that is changed by compare-and-set, and alerts that are over in one for each day."""
+"""Stores the board in a document changed by compare-and-set, and the alerts that are over in one document per day."""
 
 from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ _log = getLogger(__name__)
 T = TypeVar("T")
 
 _RETENTION = timedelta(days=30)
-_MIN_DAYS = 31  # documents of days that are kept however old they are: a wrong clock may say so
+_MIN_DAYS = 31  # documents of days that are kept however old they seem: the clock may be wrong
 _MAX_ALERTS_A_DAY = 1000
 
 

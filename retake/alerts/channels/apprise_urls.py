@@ -1,6 +1,6 @@
 """All other services, through Apprise: the secret is one of its URLs, or several separated by commas or spaces.
 
-Apprise takes most of a second to import. That is done when a message is due, within the time limit of the try.
+Apprise takes most of a second to import, so it is imported when a message is due, within the time limit of the try.
 """
 
 import logging
@@ -19,7 +19,7 @@ _CHATTY = ("apprise", "oauthlib", "requests_oauthlib")  # they log URLs, which a
 
 
 def send(sending: Sending) -> Sent:
-    """Send title and text to each URL that does not have them yet. `done` names URLs by their position, from 1."""
+    """Send title and text to each URL that has not received them yet. `done` names URLs by their position, from 1."""
     for name in _CHATTY:
         logging.getLogger(name).disabled = True
     outcomes: dict[str, Sent] = {}
@@ -44,7 +44,7 @@ def _send_all(sending: Sending, outcomes: dict[str, Sent]) -> None:
     require("apprise", f"the channel {sending.channel.name!r}")
     import apprise
 
-    # In its async mode, a service that hangs would delay the exit of the process.
+    # In Apprise's async mode, a service that hangs would delay the exit of the process.
     asset = apprise.AppriseAsset(async_mode=False)
     for name, url in _urls(sending).items():
         try:

@@ -148,7 +148,7 @@ class _Replies:
 
 
 def _outcome(error: Exception, sending: Sending) -> Sent:
-    """Return the result that an error stands for. smtplib's messages are not used: some quote what was sent."""
+    """Return the result that an error means. smtplib's messages are not used, since some quote what was sent."""
     if isinstance(error, smtplib.SMTPRecipientsRefused):
         codes = [code for code, _ in error.recipients.values()]
         how = Ending.REFUSED if all(map(_for_good, codes)) else Ending.FAILED

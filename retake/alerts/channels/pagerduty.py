@@ -1,8 +1,8 @@
 """PagerDuty, through the Events API v2.
 
-An alert's id is the `dedup_key`, so a message that is sent twice makes one incident, and alerts that are acknowledged
-or resolved here are so there. A report, if the channel takes any, opens an incident of severity "info" that a person
-has to resolve.
+An alert's id is the `dedup_key`, so a message that is sent twice makes one incident, and an alert that is acknowledged
+or resolved here is acknowledged or resolved there. A report, if the channel takes any, opens an incident of severity
+"info" that a person has to resolve.
 """
 
 import json

@@ -11,12 +11,12 @@ from retake.errors import Code, SettingsError
 from retake.vendors.answers import NoReply, Reply, retry_after_s
 from retake.vendors.http import bare, check_route, exchange
 
-ANSWER_LIMIT = 64 * 2**10  # bytes; a longer answer is judged by its status alone
+ANSWER_LIMIT = 64 * 2**10  # bytes; a longer answer is judged only by its status
 _TEMPORARY_REFUSALS = (408, 429)
 
 
 def judged(reply: Reply, reason: str = "") -> Sent:
-    """Return the result that an answer stands for, by its status. `reason` is what the service says about it."""
+    """Return the result that an answer's status means. `reason` is what the service says about it."""
     if reply.ok:
         return Sent(Ending.DELIVERED)
     why = f"{reply.status}: {reason}" if reason else f"{reply.status}"

@@ -37,7 +37,7 @@ class Sending(NamedTuple):
     done: tuple[str, ...] = ()  # the recipients that already have it
 
     def late(self) -> Sent:
-        """Return the result of a try whose time was over before there was an answer."""
+        """Return the result of a try whose time ran out before there was an answer."""
         return Sent(Ending.FAILED, f"no answer within {self.timeout_s:g} s", maybe=True)
 
     def __repr__(self) -> str:
@@ -48,7 +48,7 @@ class Sending(NamedTuple):
 def send(channel: AlertChannel, secret: str, message: Message, timeout_s: float, done: tuple[str, ...] = ()) -> Sent:
     """Send `message` once, within `timeout_s` seconds.
 
-    `secret` is the value of the variable `channel.env`, or "" if it is not set. `done` is that of the result of the
+    `secret` is the value of the variable `channel.env`, or "" if it is not set. `done` comes from the result of the
     last try of the same message. Raises nothing for failures of the network or the service. The result's `why` never
     contains the secret or a part of it.
     """
@@ -88,8 +88,8 @@ def length(text: str) -> int:
 def combined(outcomes: Mapping[str, Sent], done: tuple[str, ...]) -> Sent:
     """Return the overall result of a message that is sent to each recipient separately.
 
-    `outcomes` are by recipient. Those in `done` have it from an earlier try. It is FAILED, and so tried again, if any
-    recipient's try FAILED.
+    `outcomes` are by recipient. Those in `done` received it in an earlier try. The result is FAILED, and the message is
+    tried again, if any recipient's try FAILED.
     """
     failed = [it for it in outcomes.values() if it.how is Ending.FAILED]
     refused = [it for it in outcomes.values() if it.how is Ending.REFUSED]

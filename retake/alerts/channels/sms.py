@@ -32,7 +32,7 @@ def send(sending: Sending) -> Sent:
 
 
 def body_of(message: Message) -> str:
-    """Return level, title and as much of the text as fits, and at the end the link, if that leaves enough room."""
+    """Return level, title, as much of the text as fits, and then the link, if that leaves enough room."""
     text = f"{message.headline}\n{message.text}".strip()
     link = f"\n{message.link}" if message.link and message.link not in text else ""
     if length(text + link) <= BODY_LIMIT:
