@@ -31,7 +31,7 @@ ROBOTS: tuple[frozenset[int] | None, ...] = (None, frozenset({1, 2, 3, 9}), froz
 
 
 _MAX_AHEAD = timedelta(days=30)
-"""How far in the future a mode with an end may have been set, so that a machine whose clock is days behind obeys it."""
+"""How far in the future a mode with an end may have been set; a machine whose clock is days behind then obeys it."""
 
 
 class Hand(NamedTuple):
@@ -48,12 +48,12 @@ class Auto(NamedTuple):
 
     mode: int = FULL
     since: str | None = None  # the time of the last change
-    error_share: float | None = None  # at the last look; None: too few tries
+    error_share: float | None = None  # at the last check; None: too few tries
     tries: int = 0
 
 
 class ModeState(NamedTuple):
-    """The stored state that the mode follows from."""
+    """The stored state from which the mode follows."""
 
     hand: Hand | None = None
     auto: Auto = Auto()
@@ -105,8 +105,8 @@ def _is_over(hand: Hand, now: datetime) -> bool:
 def may_change_at(state: ModeState, settings: ModeSettings, timezone: str, now: datetime) -> list[datetime]:
     """Return the times after `now` at which time alone may change the mode.
 
-    These are the end of the mode that an operator set, and the schedule's times of day, whatever the day. The automatic
-    mode changes only after ticks that did something.
+    These are the end of the mode that an operator set, and the schedule's times of day, on any day. The automatic mode
+    changes only after ticks that did something.
     """
     times = [parse_stamp(state.hand.until)] if state.hand and state.hand.until else []
     if settings.schedule:
@@ -123,10 +123,10 @@ def _why(auto: Auto, settings: ModeSettings) -> str:
 
 
 def auto_after(auto: Auto, failed: int, tries: int, settings: ModeSettings, now: datetime) -> Auto:
-    """Return the automatic mode after a look at the window, in which `failed` of `tries` tries failed.
+    """Return the automatic mode after a window in which `failed` of `tries` tries failed.
 
-    Above `error_share` it goes one up. At or below `return_share`, or with too few tries, it goes one down. It never
-    changes within `hold_seconds` of its last change.
+    Above `error_share` it goes up by one. At or below `return_share`, or with too few tries, it goes down by one. It
+    never changes within `hold_seconds` of its last change.
     """
     enough = tries >= settings.min_tries
     share = failed / tries if enough else None

@@ -7,7 +7,7 @@ from retake.settings.schema import SECONDS, YES_OR_NO, Field, Schema, TableList,
 
 
 class Scheduled(NamedTuple):
-    """A mode that is in force at certain hours."""
+    """A mode that is in force during certain hours."""
 
     hours: WorkingHours
     mode: int

@@ -1,9 +1,8 @@
 """Stores the mode in `mode/state.json` at the bucket's root, with a copy in the alerts' document.
 
-A tick reads the alerts' document anyway, and an idle one reads nothing else. The mode itself is written first. A crash
-before the copy is written leaves an outdated copy. Ticks that are about to pay, or would be held back because of the
-copy, read the mode itself first. The copy is updated by them, by every tick that does something, and by the next change
-of the mode.
+A tick reads the alerts' document anyway, and an idle one reads nothing else. The mode itself is written first, so a
+crash leaves at most an outdated copy. Ticks that are about to pay, or that the copy would hold back, read the mode
+itself first. The copy is updated by them, by every tick that does something, and by the next change of the mode.
 """
 
 from collections.abc import Callable
@@ -46,7 +45,7 @@ class ModeStore:
     def repeat(self) -> ModeState:
         """Update the copy in the alerts' document, and return the state.
 
-        The state is read after that document, so that of two concurrent updates the second copies what the first may
+        The state is read after that document, so that the second of two concurrent updates copies what the first may
         have missed.
         """
 
