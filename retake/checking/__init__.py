@@ -2,8 +2,8 @@
 
     report = Check(examinations, Scope(bucket, clock)).run()
 
-Each owner of data in the bucket (a pipeline, the ledger, the day books) states what must hold in an `Examination`, one
-for each kind of data. This package runs them, confirms findings by a second look, and repairs.
+Each owner of data in the bucket (a pipeline, the ledger, the day books) states in an `Examination` what must hold for
+each kind of data. This package runs them, confirms findings by a second look, and repairs.
 """
 
 from retake.checking.codes import CODES

@@ -1,7 +1,7 @@
 """The paid calls of one pipeline: in the records of ended generations, in dead letters, and in its document.
 
-A generation's calls are in the document while it is under way, and in spend/ID.json once it has ended. The document's
-calls for work that belonged to no generation are kept in dead_letters/before-ID/.
+The calls of a generation are in the document while it is under way, and in spend/ID.json once it has ended. Calls in
+the document for work that belonged to no generation are kept in dead_letters/before-ID/.
 """
 
 import json
@@ -36,8 +36,8 @@ class BillPlaces(NamedTuple):
     """Where a pipeline records its payments. Keys are relative to its part of the bucket."""
 
     pipeline: str  # as in the day books: "story", "story/CHANNEL"
-    prefix: str  # of its part; "" or ending in "/"
-    lease: str  # that guards it
+    prefix: str  # of the pipeline's part; "" or ending in "/"
+    lease: str  # the lease that guards that part
     document: str  # with "paid_calls" and "pending_call"
     present: str  # the document with "generation_id", which names the generation under way
     flag: str  # the document whose "processing_lock" is true while a tick works
@@ -71,7 +71,7 @@ class PaidSoFar(NamedTuple):
 
     known: Known
     pending_usd: float  # the price of the call under way
-    interrupted: bool  # a tick is working or died: the next one enters into the book what this one did not
+    interrupted: bool  # a tick is working or died: the next one enters what this one did not enter into the book
 
 
 class BillExamination(Examination):
@@ -191,7 +191,7 @@ class BillExamination(Examination):
 
     def _letter(self, part: CheckView, key: str) -> Iterator[CheckFinding]:
         """Compare the calls in a generation's dead letter with those in its record."""
-        report = _object_or_none(part, key)  # faults of letters are found by their own examination
+        report = _object_or_none(part, key)  # faults of letters are found by another examination
         if report is None or report.get("ended") or report.get("kind") not in (None, "generation"):
             return
         generation_id, calls = report.get("generation_id"), calls_of(report)
@@ -200,7 +200,7 @@ class BillExamination(Examination):
             return
         finished = (_object_or_none(part, record) or {}).get("outcome") == "done"
         if there and finished and there[: len(calls)] == _texts(calls):
-            return  # an order to requeue it died before it removed the letter ("letter-outlived")
+            return  # a requeue died before it removed the letter ("letter-outlived")
         if self.places.under_way(part) == generation_id:
             return  # requeued: the letter is about to be removed or rewritten
         if there is not None:
@@ -269,7 +269,7 @@ class BillTable:
         self._round = 0
 
     def put(self, entry: Entry, owner: str, calls: Sequence[Call] | None, *, under_way: bool = False) -> None:
-        """Replace the calls of a record, None if it is invalid. `owner` is its generation, or "" for nobody's work."""
+        """Replace the calls of a record (None: it is invalid). `owner` is its generation, or "" for nobody's work."""
         key = entry.key
         self._db.execute("DELETE FROM calls WHERE key = ?", (key,))
         row = (key, entry.size, entry.modified, owner, under_way, calls is not None, self._round)

@@ -55,9 +55,9 @@ _SEGMENT = re.compile(rf"{EVENTS}(run-[0-9a-f]{{16}})/[0-9]{{4,9}}-[0-9a-f]{{12}
 class BucketRuns(Examination):
     """The runs in the part of the bucket below `prefix`, which is "" or ends in "/".
 
-    `title` is for people: "runs of story/en". `leasable` opens the part for a process that takes leases, `leases` are
-    the names of the leases under which its runs are changed, `owner` is their owner ("host:pid"). `mirrored` are the
-    pipelines whose runs mirror documents of items.
+    `title` is for people: "runs of story/en". `leasable` opens the part for a process that takes leases; `leases` are
+    the names of the leases under which its runs are changed, and `owner` is their owner ("host:pid"). `mirrored` are
+    the pipelines whose runs mirror documents of items.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class BucketRuns(Examination):
         self._book: RunBook | None = None  # during the first look
 
     def subjects(self, view: CheckView) -> Iterator[str]:
-        """Yield each run's document, and then what these show to be inconsistent in the index and between runs."""
+        """Yield each run's document, then the inconsistencies in the index and between runs that these show."""
         part = view.below(self._prefix)
         self._book = book = RunBook(self._mirrored)
         try:
@@ -267,7 +267,7 @@ def _unindexed(part: CheckView, run: Run) -> Iterator[CheckFinding]:
 
 
 def _events(part: CheckView, doc: RunDocument, findings: list[CheckFinding]) -> list[Event]:
-    """Return all events of the run, slimmed. What is missing or unreadable is added to `findings`."""
+    """Return all events of the run, slimmed. Missing and unreadable ones are added to `findings`."""
     run_id, events = doc.run.run_id, list[Event]()
     for name in doc.segments:
         key = segment_key(run_id, name)

@@ -41,7 +41,7 @@ _RECOUNT = f"""
 
 
 def table_faults(connection: Connection, where: str) -> Iterator[CheckFinding]:
-    """Yield damage to the file (SQLite only), and the constraints, indexes and triggers that the tables lack."""
+    """Yield damage to the file (SQLite only), and missing constraints, indexes and triggers."""
     if connection.dialect.name == "sqlite":
         rows = connection.exec_driver_sql(f"PRAGMA integrity_check({MAX_FAULTS})")
         faults = [str(it) for (it,) in rows if it != "ok"]

@@ -92,7 +92,7 @@ class DayBookExamination(Examination):
         self, where: str, kept: _StoredBook, paying: Mapping[str, PaidSoFar], moved: Container[str]
     ) -> Iterator[CheckFinding]:
         """Check one book. `moved` are the days whose sums are in books of earlier days; a new book for such a day lacks
-        some of what was paid on it."""
+        some of that day's payments."""
         if wrong := _wrong_figures(kept):
             yield found("day-figures-wrong", where, wrong)
         for bills in self._bills:
@@ -144,8 +144,8 @@ class DayBookExamination(Examination):
 
 
 def _corrected(book: DayBook, bills: BillExamination, paid: PaidSoFar, moved: Container[str]) -> DayBook:
-    """Return a book with the pipeline's sums corrected by its document and its paid calls, or by its document alone if
-    sums were moved to this book or from its day, which is then one of `moved`."""
+    """Return a book with the pipeline's sums corrected by its document and its paid calls; only by its document if sums
+    were moved to this book or from its day, which is then one of `moved`."""
     name = bills.places.pipeline
     book = book.settled(name, paid.known)
     if book.moves_in or book.day in moved:
@@ -168,9 +168,9 @@ def _new_book(book: DayBook, bills: BillExamination, paid: PaidSoFar) -> DayBook
 def _sums(where: str, sums: Sums, bills: BillExamination, day: str, paid: PaidSoFar) -> Iterator[CheckFinding]:
     """Compare what a book has settled with the paid calls of the day.
 
-    An excess in the book was paid for calls whose records are gone. There are two exceptions: the document's own count
-    agrees with the records, so the book is wrong; or the call under way has an answer in a file, and a tick that then
-    died, or an unlock, entered it into the book alone.
+    An excess in the book was paid for calls whose records are gone, with two exceptions: if the document's own count
+    agrees with the records, the book is wrong; and if the call under way has an answer in a file, a tick that then
+    died, or an unlock, may have entered it only into the book.
     """
     usd, known = bills.table.usd_of(day), paid.known
     if abs(sums.settled - usd) < _TOLERANCE_USD:
@@ -182,7 +182,7 @@ def _sums(where: str, sums: Sums, bills: BillExamination, day: str, paid: PaidSo
     counted = known.spent_day == day and known.fate is not Fate.OPEN and abs(known.spent_usd - usd) < _TOLERANCE_USD
     if sums.settled < usd or (counted and bills.table.whole):
         yield found("day-sum-wrong", where, what)
-    elif bills.table.whole:  # else the unreadable records are findings already
+    elif bills.table.whole:  # otherwise the unreadable records are findings already
         yield found("bills-missing", where, what)
 
 
@@ -193,9 +193,9 @@ def _has_bill(sums: Sums, known: Known) -> bool:
 
 
 def _without_book(bills: BillExamination, days: Sequence[str], moved_to: str, paid: PaidSoFar) -> Iterator[str]:
-    """Yield the days on which the pipeline has paid and that lack a book they must have: days between two with a book,
-    and the day of its last reservation, unless the tick died before it wrote the book. Later days may have been moved
-    to an earlier one."""
+    """Yield the days on which the pipeline has paid but whose book is missing: days between two with a book, and the
+    day of its last reservation, unless the tick died before it wrote the book. Later days may have been moved to an
+    earlier one."""
     there, known = {*days}, paid.known
     needed = {
         day for day in bills.table.days() if days and days[0] < day < days[-1] and not (moved_to and day > moved_to)

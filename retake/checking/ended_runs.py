@@ -80,7 +80,7 @@ def _unnamed(part: CheckView, run_id: str) -> Iterator[CheckFinding]:
     except (StateError, Unparsable):
         return
     if doc is None or not doc.run.ended or part.entry(open_key(doc.run)):
-        return  # by the open marker the ledger finds it, and will enter its end
+        return  # the ledger finds it by the open marker, and will enter its end
     if not _places(part, ended_key(doc.run, "").rpartition("/")[2]):
         what = f"{run_id} has the status {doc.run.status}, and no list of runs has it"
         yield found(NAME_MISSING, part.where(run_key(run_id)), what)

@@ -1,8 +1,8 @@
 """Run examinations: look, look again at what is suspect, repair, and report.
 
-The first look uses a single listing of the bucket, so that no object is asked for twice. Ticks may run meanwhile, so
-every suspect is looked at again, in its current state, until two looks in a row agree. If somebody is working on it all
-the time, the subject is reported as STILL_CHANGING, unless there are only notes about it.
+The first look uses a single listing of the bucket, so that no object is requested twice. Ticks may run meanwhile, so
+every suspect is looked at again, in its current state, until two looks in a row agree. A subject that somebody works on
+all the time is reported as STILL_CHANGING, unless there are only notes about it.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds before each further look at what somebody is working on."""
 
 MAX_FINDINGS = 10_000
-"""Maximum number of findings in a report. More than that have a common cause, which the first ones show."""
+"""Maximum number of findings in a report. If there are more, they have a common cause, which the first ones show."""
 
 _WORST_FIRST = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 

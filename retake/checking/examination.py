@@ -25,7 +25,7 @@ class CheckFinding(NamedTuple):
 
 
 def found(code: str, where: str, what: str, *, level: Severity | None = None) -> CheckFinding:
-    """Return a finding with the advice and, unless another is given, the level of its code. `what` may quote documents
+    """Return a finding with the advice of its code and, unless `level` is given, its level. `what` may quote documents
     and errors: secrets and the signatures of links are masked."""
     kind = CODES[code]
     what = str(masked(one_line(what)))
@@ -37,8 +37,8 @@ class Examination(Protocol):
     is ever working on it, nothing is repaired, and it has no objects in the bucket.
 
     It is stateless: `examine` may be called again for a subject, in any order, with a view of its current state. All
-    methods but `knows` may raise RetakeError, when something could not be looked at. Invalid documents are findings,
-    never exceptions.
+    methods but `knows` raise RetakeError if something could not be looked at. Invalid documents are findings, never
+    exceptions.
     """
 
     title: str  # for people: "groups of story/en"
@@ -71,4 +71,4 @@ class LockFree(Examination):
     """The base of examinations of a service that makes each change in one step, without a lease."""
 
     apart_s = 1.0  # a file and the row that names it are not written in one step
-    outside = ""  # the name in `looked_at` of data outside the bucket; if there is any, the bucket may be empty
+    outside = ""  # the name in `looked_at` of data outside the bucket; with such data the bucket may be empty

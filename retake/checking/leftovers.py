@@ -19,8 +19,8 @@ _CODES = {CLAIM: "lease-ran-out", STRANGER: "claim-foreign"}
 
 
 class LeftoverExamination(Examination):
-    """The leftovers in the places of a bucket that may have their own claims: the whole bucket, and each pipeline's
-    part. `places` are their prefixes."""
+    """The leftovers in those places of a bucket that may have claims of their own: the whole bucket, and each
+    pipeline's part. `places` are their prefixes."""
 
     title = "leases and leftovers"
 
@@ -57,7 +57,7 @@ class LeftoverExamination(Examination):
         return [f"removed {count(done, 'leftover')} of crashes{f' below {subject}' if subject else ''}"] if done else []
 
     def _remains(self, part: CheckView, subject: str) -> Iterator[Remnant]:
-        """Yield the leftovers in a place, without those in places below it."""
+        """Yield the leftovers in a place, but not in the places below it."""
         below = tuple(it.removeprefix(subject) for it in self._places if it != subject and it.startswith(subject))
         return (it for it in remains(part.bucket) if not it.name.startswith(below))
 

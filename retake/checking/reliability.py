@@ -33,8 +33,7 @@ _INVALID = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 
 class AlertExamination(Examination):
-    """The open alerts with the queues of the channels, and the alerts of each day. `channels` are those in the
-    settings."""
+    """The open alerts, the queues of the channels, and the alerts of each day. `channels` are those in the settings."""
 
     title = "alerts"
 
@@ -104,7 +103,7 @@ class ModeExamination(Examination):
 
 
 class BreakerExamination(Examination):
-    """The breakers. `open_s` is for how long a breaker opens, `probe_s` how long its probe may take."""
+    """The breakers. A breaker opens for `open_s` seconds, and its probe may take `probe_s`."""
 
     title = "breakers"
 
@@ -193,7 +192,7 @@ class KpiExamination(Examination):
                 yield found("snapshot-wrong", where, f"{view.where(subject)} has sums of it, but it does not exist")
                 continue
             if any(it.size > MAX_DOCUMENT_BYTES for it in entries):
-                continue  # too many runs: only those who need the figures read them
+                continue  # too many runs: they are read only when somebody needs the figures
             sheets = list[Sheet]()
             try:
                 for it in entries:

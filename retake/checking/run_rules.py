@@ -1,6 +1,6 @@
 """The rules for a run's history, which hold in every ledger. Pure.
 
-A run is compared with its events, from which all of it can be derived, and the runs of a task with each other.
+A run is compared with its events, from which it can be derived completely, and the runs of a task with each other.
 """
 
 from collections import Counter
@@ -48,7 +48,7 @@ class RunFacts(NamedTuple):
     """The facts of a run that are compared with those of the task's other runs."""
 
     run: Run
-    attempts: tuple[int, ...]  # at the task, in the order in which the run made them
+    attempts: tuple[int, ...]  # its attempts at the task, in the order in which it made them
 
 
 class Derived(NamedTuple):
@@ -115,7 +115,7 @@ def derived(changes: Sequence[Event]) -> Derived:
 def task_faults(runs: Sequence[RunFacts], *, mirrored: bool) -> Iterator[BrokenRule]:
     """Yield the rules that the runs of one task break together.
 
-    `mirrored` says that the runs mirror documents of items: then at most one is open, and their keys are TASK#NUMBER.
+    If the runs mirror documents of items (`mirrored`), at most one is open, and their keys are TASK#NUMBER.
     """
     made = Counter(attempt for it in runs for attempt in it.attempts)
     if doubles := sorted(attempt for attempt, number in made.items() if number > 1):
@@ -143,7 +143,7 @@ def number_of(run: Run) -> int | None:
 
 
 def _numbering(events: Sequence[Event]) -> Iterator[BrokenRule]:
-    """Check that events are numbered from 1. One event stands for several notes that were dropped."""
+    """Check that events are numbered from 1. One event may stand for several notes that were dropped."""
     following, dropped = 1, 0
     for event in events:
         if event.seq < following:

@@ -190,7 +190,7 @@ class SqlRuns(Examination):
         return path == self._url or Path(path).exists()
 
     def _readable(self) -> bool:
-        """Return whether there are tables, of the version that we know."""
+        """Return whether the tables exist and have the version that we know."""
         try:
             with self._database() as database:
                 return version(database) == ledger_schema().newest
@@ -314,4 +314,4 @@ _COLUMNS_READ = {
     **RUN_FIELDS,
     **dict.fromkeys(("attempt", "version", "last_seq", "seq"), count_from(0)),
 }
-"""The readers of columns. Whether numbers are in order is left to the rules."""
+"""The readers of columns. They do not check the order of numbers, which the rules do."""

@@ -35,7 +35,7 @@ class Listing(Protocol):
         ...
 
     def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
-        """Return those of the objects `stem` + ending that exist."""
+        """Return the existing ones among the objects `stem` + ending."""
         ...
 
 
@@ -116,7 +116,7 @@ class CheckView:
             yield entry._replace(key=entry.key[len(self.prefix) :])
 
     def find(self, stem: str, endings: Iterable[str]) -> list[Entry]:
-        """Return those of the objects `stem` + ending that exist, sorted by key."""
+        """Return the existing ones among the objects `stem` + ending, sorted by key."""
         listed = self._listing.find(self.prefix + stem, endings)
         return [entry._replace(key=entry.key[len(self.prefix) :]) for entry in listed]
 
