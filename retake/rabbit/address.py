@@ -31,7 +31,7 @@ class BrokerRefused(BrokerAway):
 
 
 class Address(NamedTuple):
-    """A usable URL, and its form for messages: without user and password."""
+    """A usable URL, and its form for messages, without user and password."""
 
     url: str
     place: str
@@ -56,7 +56,7 @@ def address_of(url: str) -> Address:
         asked = parse_qs(parts.query)
     except ValueError:
         raise wrong from None
-    # A "/", "?" or "#" in a password ends the host there, and the rest is parsed as something else.
+    # A "/", "?" or "#" in a password would end the host there, and the rest would be parsed as something else.
     misplaced = "@" in parts.path + parts.query or "#" in url
     if parts.scheme not in ("amqp", "amqps") or not host or misplaced or not url.isprintable() or " " in url:
         raise wrong
@@ -66,7 +66,7 @@ def address_of(url: str) -> Address:
 
 
 def connect_error(address: Address, error: BaseException, timeout_s: float) -> BrokerAway:
-    """Return the error for people that a failed attempt to connect amounts to."""
+    """Return the error for a failed attempt to connect, in words for people."""
     if isinstance(error, BrokerAway):
         return error
     if isinstance(error, exceptions.AuthenticationError | exceptions.ProbableAuthenticationError):

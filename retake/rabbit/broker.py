@@ -1,4 +1,4 @@
-"""RabbitMQ for threaded programs: confirmed messages out, messages in, one at a time.
+"""RabbitMQ for threaded programs: publishing with confirmation, and consuming one message at a time.
 
 broker = Broker(url, topology, name="api")
 broker.start()                                   # connects in the background, and reconnects
@@ -99,8 +99,8 @@ class Broker:
     ) -> None:
         """Publish a persistent message; return once the broker has confirmed that a queue has it.
 
-        `expiration_s` limits how long it may wait there. Raises BrokerAway: at once while there is no connection, or
-        without a confirmation within `timeout_s`, in which case the message may or may not have arrived.
+        `expiration_s` limits how long it may wait there. Raises BrokerAway at once if there is no connection, and after
+        `timeout_s` without a confirmation; the message may or may not have arrived then.
         """
         limit = self._timeout_s if timeout_s is None else timeout_s
         self._await_first(limit)
@@ -135,7 +135,7 @@ class Broker:
         """Pass the bodies of the first `limit` messages to `take`, one by one, and return those for which it returned
         true.
 
-        Those have left the queue. If `take` raises, that message and all behind it stay. Raises BrokerAway.
+        Those are removed from the queue. If `take` raises, that message and all behind it stay. Raises BrokerAway.
         """
         long_s = self._timeout_s * (limit + 3)  # each message may take as long as a call
         channel, messages = self._ask(lambda: held(self._open(), queue, limit), long_s)
@@ -167,7 +167,7 @@ class Broker:
         return self._trouble or self._connection.address.away("no answer so far")
 
     def _await_first(self, timeout_s: float) -> None:
-        """Wait for the end of the first attempt to connect. Raises BrokerAway if there is no connection."""
+        """Wait for the end of the first attempt to connect. Raises BrokerAway if there is no connection then."""
         with self._changed:
             if self._connection is not None:
                 self._changed.wait_for(lambda: self._connected or self._closed or self._trouble is not None, timeout_s)
@@ -186,6 +186,6 @@ class Broker:
         try:
             return self._loop.call(self._open().within(work, limit), limit)
         except LoopEnded:
-            if self._connected:  # this process was suspended, so that even the loop's own timeout came late
+            if self._connected:  # this process was suspended, so even the loop's own timeout came late
                 raise self._open().address.away(f"no answer within {limit:g} s") from None
             raise self._reason() from None

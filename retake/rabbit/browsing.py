@@ -14,7 +14,7 @@ from retake.rabbit.address import BrokerAway
 from retake.rabbit.connection import RabbitConnection
 
 _DELIVERY_COUNT, _MAX_DELIVERIES = "x-delivery-count", 10
-_MAX_COUNTS, _PAUSE_S = 100, 0.02  # how often messages given back are counted until all are there, and the pause
+_MAX_COUNTS, _PAUSE_S = 100, 0.02  # maximum number of counts of the returned messages, and the pause between two
 
 
 class BrowsedMessage(NamedTuple):
@@ -58,7 +58,7 @@ async def give_back(
 ) -> None:
     """Give held messages back and close their channel. Raises BrokerAway.
 
-    Returns once others can get them, for which RabbitMQ takes a moment, or after some seconds if a consumer has them.
+    Returns once others can get them, which takes RabbitMQ a moment, or after some seconds if a consumer has them.
 
     A message that has often been given back is renewed: RabbitMQ 4 drops a message of a quorum queue after 20 returns,
     unless the queue sets another limit.

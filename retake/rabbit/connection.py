@@ -21,15 +21,15 @@ from retake.rabbit.topology import Topology
 
 BASE_PAUSE_S = 0.2
 MAX_PAUSE_S = 5.0
-_DECLARING = 3  # times the timeout: after a start, RabbitMQ answers while it still recovers its queues
+_DECLARING = 3  # multiple of the timeout: after a start, RabbitMQ answers while it is still recovering its queues
 _CLOSING_S = 2.0
 
 T = TypeVar("T")
 
 
 class RabbitConnection:
-    """Calls `on_change` on each change: with None once connected and everything is declared, else with the reason why
-    not."""
+    """Calls `on_change` after each change: with None once it is connected and everything is declared, else with the
+    reason."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class RabbitConnection:
         except (*exceptions.CONNECTION_EXCEPTIONS, EOFError):
             raise self.address.away("the connection was lost") from None
         except Exception as error:
-            if type(error) is Exception:  # from the library, for a call in progress while the connection closes
+            if type(error) is Exception:  # raised by the library for a call in progress while the connection closes
                 raise self.address.away("the connection was lost") from None
             raise
 

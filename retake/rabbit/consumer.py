@@ -79,7 +79,7 @@ class Delivery:
 
 
 def _log_failure(queue: str, error: BrokerAway, failures: int) -> None:
-    """Log why nothing is consumed: one warning, and only for what the connection does not report itself."""
+    """Log why nothing is consumed, in one warning, and only if the connection does not report it itself."""
     if failures == _WARN_AFTER:
         _log.warning("the queue %s is not being consumed; retrying: %s", queue, error)
     else:
@@ -129,8 +129,7 @@ class Consumer:
             return self._waiting.popleft() if self._waiting else None
 
     def pause(self) -> None:
-        """Stop taking messages. One that has arrived but was not taken goes back to the queue; taken ones can still be
-        settled."""
+        """Stop taking messages. One that has arrived but was not taken is requeued; taken ones can still be settled."""
         with self._arrived:
             wanted, self._wanted = self._wanted, False
         if wanted:

@@ -44,7 +44,7 @@ class LoopThread:
             return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float) -> T:
-        """Run `work` and return its result, waiting a second longer than `timeout_s` at most. Raises LoopEnded."""
+        """Run `work` and return its result, waiting at most `timeout_s` and a second. Raises LoopEnded."""
         future = self.submit(work)
         try:
             return future.result(timeout_s + _GRACE_S)
@@ -79,8 +79,8 @@ class LoopThread:
 async def _cancel_all() -> None:
     """Cancel each running task once, and let the tasks that these start end on their own.
 
-    A library closes its sockets in separate tasks. No task is cancelled before its first step: it would then not close
-    what it was given.
+    A library closes its sockets in separate tasks. No task is cancelled before its first step: it would not close the
+    socket that it was given.
     """
     ends_at = asyncio.get_running_loop().time() + _GRACE_S
     cancelled: set[asyncio.Task[Any]] = set()

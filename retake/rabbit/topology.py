@@ -19,7 +19,7 @@ class Queue(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """Messages of `exchange` with this routing key go to `queue`."""
+    """A binding: messages of `exchange` with this routing key go to `queue`."""
 
     exchange: str
     queue: str
