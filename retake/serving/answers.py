@@ -12,7 +12,7 @@ _MAX_DETAIL = 4000  # maximum characters
 
 
 def answer(value: Any, status: int = 200) -> Response:
-    """Return `value` as a JSON response, in ASCII, so that a lone surrogate from an outside program does no harm."""
+    """Return `value` as a JSON response, in ASCII, since an outside program's text may have lone surrogates."""
     try:
         text = json.dumps(value, allow_nan=False, separators=(",", ":"))
     except ValueError:  # NaN, which JSON lacks, in a column that another program wrote

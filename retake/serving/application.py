@@ -11,7 +11,7 @@ import retake
 
 def described_app(title: str, description: str, *, threads: int) -> FastAPI:
     """Return an application with /docs and /openapi.json that answers up to `threads` requests concurrently."""
-    from fastapi_offline import FastAPIOffline  # not installed with the dashboard alone
+    from fastapi_offline import FastAPIOffline  # not installed if only the dashboard is
 
     return FastAPIOffline(
         title=title,

@@ -84,7 +84,7 @@ def bearer(headers: Mapping[bytes, bytes]) -> bytes:
 
 
 def secret_matches(given: bytes, secret: bytes) -> bool:
-    """Compare in constant time. An empty secret equals nothing."""
+    """Return whether they are equal, comparing in constant time. An empty secret matches nothing."""
     return bool(secret) and hmac.compare_digest(given, secret)
 
 

@@ -25,9 +25,9 @@ class NotInTime(RetakeError):
 class BoundedCalls:
     """Runs calls in threads of their own and waits at most `seconds` for each. `what` names the backend in messages.
 
-    An abandoned call goes on in its thread, so the number of concurrent calls is limited to `max_calls`. After a call
+    An abandoned call continues in its thread, so the number of concurrent calls is limited to `max_calls`. After a call
     that was too slow, further calls fail at once for COOLDOWN_S seconds: otherwise requests that wait for a thread
-    would wait many times as long as one call.
+    would wait many times as long as one call takes.
     """
 
     def __init__(self, what: str, *, seconds: float, max_calls: int) -> None:

@@ -22,8 +22,8 @@ class BoundedConnection(H11Protocol):
 
     It is closed if the head of its next request does not arrive within `HEAD_S` seconds, and aborted if its client does
     not read a response for `STALL_S` seconds. uvicorn has no such limits: a client could hold a connection for ever by
-    not starting or not finishing a head, by continuing a body that was already answered, or by not reading. The code
-    that reads a body limits it.
+    not starting or not finishing a head, by continuing a body that was already answered, or by not reading. Bodies are
+    limited by the code that reads them.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -32,7 +32,7 @@ class BoundedConnection(H11Protocol):
         self._stalled: TimerHandle | None = None
         self._unread = 0  # bytes, at the last check
 
-    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+    def connection_made(self, transport: Transport) -> None:  # type: ignore[override]  # the type that uvicorn uses
         super().connection_made(transport)
         self._await_head()
 

@@ -1,4 +1,4 @@
-"""The environment of a service: that of the process, and the additions in a `.env` file."""
+"""The environment of a service: that of the process, extended by a `.env` file."""
 
 import io
 import os

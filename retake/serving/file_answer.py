@@ -60,7 +60,7 @@ def _pieces(read: Callable[[int, int], bytes], first: int, last: int) -> Iterato
 def wanted_part(wanted: str, size: int) -> tuple[int, int] | None:
     """Return the first and last byte that the Range header asks for, or None for the whole file.
 
-    A last byte before the first means that the range cannot be satisfied.
+    If the last byte is before the first, the range cannot be satisfied.
     """
     found = _RANGE.fullmatch(wanted.strip())
     if not found or not (found[1] or found[2]):

@@ -59,7 +59,7 @@ def address_of(listener: socket.socket, host: str) -> str:
 
 
 def announce(line: str, out: TextIO) -> None:
-    """Write to `out` where requests are served. If that fails, it is logged; the service goes on."""
+    """Write `line`, which says where requests are served, to `out`. A failure is only logged; the service goes on."""
     try:
         write(f"{line}\n", out, "this line")
     except NotWritten as error:
