@@ -1,11 +1,11 @@
-"""Stand-ins of the vendors over HTTP on loopback: they speak the real protocols, and fail when ordered to.
+"""Stand-ins for the vendors over HTTP on loopback: they speak the real protocols, and fail on demand.
 
     with Sandbox(pace=Pace(0, 0, 0), quick=True) as sandbox:
         sandbox.order("upscale#1=cut-after")      # carried out and billed, but the answer is lost
         ...                                       # run a program against sandbox.endpoints()
         assert sandbox.bill().lines["upscale"].carried_out == 1
 
-From the shell: python -m retake.sandbox --help. The stand-in of B2 is separate: retake.sandbox.b2.
+From the shell: python -m retake.sandbox --help. The stand-in for B2 is separate: retake.sandbox.b2.
 
 Each name is imported on first use, so that Ctrl-C while the command loads is handled by `retake.sandbox.__main__`.
 """
@@ -53,7 +53,7 @@ _MODULES = {
     "task": ("Pace", "VendorTask"),
 }
 
-if not TYPE_CHECKING:  # to it, __getattr__ would mean that any name exists
+if not TYPE_CHECKING:  # with __getattr__, type checkers would accept any name
 
     def __getattr__(name: str) -> object:
         for module, names in _MODULES.items():

@@ -1,4 +1,4 @@
-"""A stand-in of Backblaze B2 that several processes can share: b2sdk's simulator behind B2's native API, over HTTP.
+"""A stand-in for Backblaze B2 that several processes can share: b2sdk's simulator behind B2's native API, over HTTP.
 
     with B2Sandbox() as sandbox:
         sandbox.order("b2-upload#1=cut-after")         # stored, but the answer is lost

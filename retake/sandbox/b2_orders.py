@@ -1,7 +1,7 @@
-"""Orders to fail for the stand-in of B2, in the grammar of retake.sandbox.orders: KIND[#CALLS]=FAULT.
+"""Faults to order from the stand-in for B2, in the grammar of retake.sandbox.orders: KIND[#CALLS]=FAULT.
 
 b2-upload#2=cut-after     the second upload is stored, but the answer is lost, so b2sdk uploads again
-b2-upload#1=new-url       503 that asks for a new upload URL, B2's answer when one of its servers is busy
+b2-upload#1=new-url       503 that asks for a new upload URL, which B2 answers when one of its servers is busy
 b2-list=503               an outage: every listing fails until the order is withdrawn
 b2-list#3=expired         the token has expired
 b2-upload=caps            403: the account's cap is used up

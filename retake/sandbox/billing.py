@@ -16,7 +16,7 @@ POINTS_PER_MILL = 10_000  # PiAPI's unit in meta.usage
 # Runway: credits per second, and the price of a credit.
 RUNWAY_CREDITS = MappingProxyType({"gen4_turbo": 5, "gen4.5": 12})
 CREDIT = 10
-CHAT = 10  # for one call, as the story counts it: the bill of a demo is then the sum that `spend` shows
+CHAT = 10  # for one call, as the story counts it, so that the bill of a demo is the sum that `spend` shows
 # LegNext, by the flag in the text. A point is worth $0.001; only the fast price is documented.
 LEGNEXT_IMAGINE = MappingProxyType({"relax": 40, "fast": 80, "turbo": 160})
 LEGNEXT_UPSCALE = 80

@@ -1,4 +1,4 @@
-"""Stand-in of an OpenAI-compatible chat API: JSON mode, and a choice among pictures.
+"""Stand-in for an OpenAI-compatible chat API: JSON mode, and a choice among pictures.
 
 The error body and the fields of a reply follow the types in the openai SDK.
 """
@@ -32,7 +32,7 @@ def error(status: int, message: str = "", param: str | None = None) -> Response:
 
 
 def quota() -> Response:
-    """Return a 429 with a different code than a rate limit's, and no Retry-After: waiting does not help."""
+    """Return a 429 with another code than that of a rate limit, and no Retry-After, since waiting does not help."""
     code = "insufficient_quota"
     return Response(429, {"error": {"message": _QUOTA, "type": code, "param": None, "code": code}})
 

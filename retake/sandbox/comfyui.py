@@ -1,4 +1,4 @@
-"""A stand-in of ComfyUI over HTTP and WebSocket on loopback, which fails when ordered to.
+"""A stand-in for ComfyUI over HTTP and WebSocket on loopback, which fails on demand.
 
     with ComfySandbox(pace=0) as comfy:
         comfy.order("comfy.prompt#1=cut-after")     # executed, but the answer is lost

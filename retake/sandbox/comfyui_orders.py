@@ -1,4 +1,4 @@
-"""Orders to fail for the stand-in of ComfyUI, in the grammar of retake.sandbox.orders: KIND[#CALLS]=FAULT.
+"""Faults to order from the stand-in for ComfyUI, in the grammar of retake.sandbox.orders: KIND[#CALLS]=FAULT.
 
 comfy.prompt#2=cut-after         the second prompt is queued and executed, but the answer is lost
 comfy.prompt#1=execution-error   the first prompt fails half-way

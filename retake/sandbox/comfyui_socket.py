@@ -1,4 +1,4 @@
-"""A client's WebSocket to the stand-in of ComfyUI, on a connection that the HTTP server has handed over."""
+"""A client's WebSocket to the stand-in for ComfyUI, on a connection that the HTTP server has handed over."""
 
 import json
 import socket
@@ -27,7 +27,7 @@ class ComfySocket:
         self._lock = threading.Lock()
 
     def open(self, connection: socket.socket, request: Request, opening: Callable[[], object]) -> None:
-        """Answer the handshake. `opening` is called first; no event sent after that is lost."""
+        """Answer the handshake. `opening` is called before; no event that is sent afterwards is lost."""
         connection.settimeout(_SEND_TIMEOUT_S)
         with self._lock:
             opening()

@@ -15,13 +15,13 @@ from PIL import Image, ImageChops, ImageColor, ImageDraw, ImageFilter
 Colour = tuple[int, int, int]
 _NOISE_WIDTH = 640  # pixels; clouds and rock are soft and can be enlarged
 
-# Hours and places, with regular expressions for the words that name them, and each hour's palettes: four colours of sky
-# from top to horizon, then the light, the farthest ridge and the nearest ridge.
+# Hours and places, with regular expressions for the words that name them, and the palettes of each hour: four colours
+# of the sky from top to horizon, then those of the light, the farthest ridge and the nearest ridge.
 _DATA = json.loads(files("retake.sandbox").joinpath("landscape.json").read_text("utf-8"))
 
 
 class Scene(NamedTuple):
-    """What a prompt asks for, and the positions in one variant of it, as fractions of the width and height."""
+    """The scene that a prompt asks for, and positions in one variant of it, as fractions of the width and height."""
 
     name: str
     hour: str

@@ -1,4 +1,4 @@
-"""Stand-in of LegNext's Midjourney: diffusion, upscale, and the state of a job.
+"""Stand-in for LegNext's Midjourney: diffusion, upscale, and the state of a job.
 
 Formats from docs.legnext.ai and the OpenAPI description of its SDKs. Assumed, because undocumented: the wording of most
 errors, the error of a failed job, when an upscale is refused, and all prices except that of a fast diffusion.

@@ -1,5 +1,5 @@
-"""Stand-ins of the services that alerts are sent through: Slack, PagerDuty (Events v2), Twilio, and a webhook. Telegram
-is in telegram.py.
+"""Stand-ins for the services that send alerts: Slack, PagerDuty (Events v2), Twilio, and a webhook. Telegram is in
+telegram.py.
 
 Formats from the services' documentation. Assumed, because undocumented: the wording of some errors.
 """

@@ -1,4 +1,4 @@
-"""Orders to fail: which calls of a kind get which fault, as a value with a short text form.
+"""Orders of faults: which calls of a kind get which fault, as a value with a short text form.
 
     KIND[#CALLS]=FAULT        KIND is one of KINDS, FAULT one of FAULTS or an HTTP status from 400 to 599
 
@@ -168,7 +168,7 @@ class PlacedOrders:
         return order
 
     def withdraw(self) -> None:
-        """Drop all orders: no fault from now on."""
+        """Drop all orders: no call fails from now on."""
         with self._lock:
             self._placed.clear()
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 class TelegramPhone:
-    """The Telegram of a user who talks to the bot in the sandbox at `url`."""
+    """The Telegram app of a user who talks to the bot in the sandbox at `url`."""
 
     def __init__(self, url: str) -> None:
         self._url = f"{url}/sandbox/telegram"

@@ -1,4 +1,4 @@
-"""Stand-in of PiAPI's Midjourney: the unified API, the older fetch, and the history of tasks.
+"""Stand-in for PiAPI's Midjourney: the unified API, the older fetch, and the history of tasks.
 
 Formats from piapi.ai's pages on imagine, upscale, unified webhook, user history and the legacy Midjourney API. Assumed,
 because undocumented: the fields of a history's items, and the bodies of 402 and 429.

@@ -1,4 +1,4 @@
-"""Handles a request from start to end: record it, apply the fault ordered for it, and let its vendor answer."""
+"""Handles a request from start to end: records it, applies the fault ordered for it, and lets its vendor answer."""
 
 import socket
 from collections.abc import Callable, Mapping

@@ -16,12 +16,12 @@ class VendorApi(NamedTuple):
 
     error: Callable[[int], Response]
     key_of: Callable[[Request], str] | None = None  # None requires no key
-    quota: Callable[[], Response] | None = None  # None answers 402
-    check: Callable[[Request], Response | None] | None = None  # another check of every request
+    quota: Callable[[], Response] | None = None  # the answer when the quota is used up; None: 402
+    check: Callable[[Request], Response | None] | None = None  # a further check of every request
     named: Callable[[int, str], Response] | None = None  # a refusal with one of the vendor's own reasons
 
     def reject(self, request: Request) -> Response | None:
-        """Return the answer to a request that has no key (any key is valid) or fails the check, else None."""
+        """Return the refusal of a request that has no key (any key is valid) or fails the check, else None."""
         if self.key_of and not self.key_of(request):
             return self.error(401)
         return self.check(request) if self.check else None

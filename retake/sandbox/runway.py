@@ -1,4 +1,4 @@
-"""Stand-in of Runway's image-to-video API, as the official SDK uses it (runwayml 5.24).
+"""Stand-in for Runway's image-to-video API, as the official SDK uses it (runwayml 5.24).
 
 Limits and error bodies are from docs.dev.runwayml.com and the SDK's types. Credits are charged when a task is accepted
 and refunded when it fails (`cost.credits` is then 0); a cancelled task is refunded only if it was still pending.
@@ -17,7 +17,7 @@ from retake.sandbox.task_service import ApiCall, TaskService
 
 CREDITS = 100_000  # of the organization at the start
 RATIOS = ("1280:720", "720:1280", "1104:832", "832:1104", "960:960", "1584:672")
-DATA_URI_LIMIT = 5_000_000  # "5MB", of the string as sent: the stricter of two readings
+DATA_URI_LIMIT = 5_000_000  # "5MB" of the string as sent, the stricter of two readings
 PROMPT_LIMIT = 1000  # UTF-16 code units
 DAY = 86_400
 _STATUSES = {"pending": "PENDING", "processing": "RUNNING", "completed": "SUCCEEDED", "failed": "FAILED"}

@@ -1,4 +1,4 @@
-"""The sandbox that programs use: stand-ins of the vendors on a loopback port, their records, and orders to fail."""
+"""The sandbox that programs use: stand-ins for the vendors on a loopback port, their records, and ordered faults."""
 
 import json
 import secrets
@@ -44,7 +44,7 @@ def endpoints(url: str, provider: str = "piapi") -> dict[str, dict[str, str]]:
 
 
 def music_endpoints(url: str) -> dict[str, dict[str, str]]:
-    """Return what API_KEYS needs besides `endpoints` for music: the addresses of Telegram and YouTube."""
+    """Return what API_KEYS needs for music in addition to `endpoints`: the addresses of Telegram and YouTube."""
     return {
         "telegram": {"endpoint": f"{url}/telegram"},
         "youtube": {"endpoint": url, "token_endpoint": f"{url}/youtube/token"},
@@ -52,7 +52,7 @@ def music_endpoints(url: str) -> dict[str, dict[str, str]]:
 
 
 class Sandbox:
-    """Stand-ins of the vendors (PiAPI, LegNext, Runway, a chat API, Telegram, YouTube) over HTTP on 127.0.0.1, as a
+    """Stand-ins for the vendors (PiAPI, LegNext, Runway, a chat API, Telegram, YouTube) over HTTP on 127.0.0.1, as a
     context manager. Inside it, `telegram` acts as a user, and `youtube` shows what the channel's owner sees.
 
     state    a directory for records and media; None keeps them in memory. A later sandbox with the same state serves
@@ -146,7 +146,7 @@ class Sandbox:
         self._lock = (self._state / "server.lock").open("a")
         for _ in range(int(_JOIN_TIMEOUT_S / 0.1)):
             try:
-                # The serving process holds this lock until it ends, however it ends.
+                # The serving process holds this lock until it ends, even if it is killed.
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 url = f"http://{HOST}:{self._database.get('facts', 'port')}"
@@ -186,7 +186,7 @@ class Sandbox:
 
 
 def state_folder(bucket_url: str) -> str:
-    """Return where the sandbox of a command keeps its state: next to the bucket. Raises SettingsError for a live
+    """Return the folder for the state of a command's sandbox, next to the bucket. Raises SettingsError for a live
     bucket, because the sandbox's results would mix with real ones."""
     directory = bucket_url.startswith("file:")
     if not directory and "127.0.0.1" not in bucket_url:

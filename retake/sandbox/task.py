@@ -43,7 +43,7 @@ class TaskStatus(NamedTuple):
 
 @dataclass(frozen=True)
 class VendorTask:
-    """What a stand-in was asked to make. Times are in seconds since the epoch, `price` in mills (1/1000 USD)."""
+    """A task at a stand-in. Times are in seconds since the epoch, `price` in mills (1/1000 USD)."""
 
     id: str
     kind: str  # imagine, upscale or runway

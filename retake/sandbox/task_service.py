@@ -33,8 +33,8 @@ class ApiCall(NamedTuple):
 class TaskService:
     """Tasks and files in `database`, timed by `clock` and `pace`.
 
-    `singles`: whether an imagine task offers its four pictures one by one, as PiAPI does only on its better plans.
-    `quick`: make tiny plain media instead of pictures worth looking at.
+    `singles` says whether an imagine task offers its four pictures one by one, as PiAPI does only on its better plans.
+    With `quick`, media are tiny and plain.
     """
 
     def __init__(

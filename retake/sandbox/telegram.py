@@ -1,4 +1,4 @@
-"""Stand-in of Telegram's Bot API for one bot, whatever its token: messages, updates by long poll or webhook, and taps.
+"""Stand-in for Telegram's Bot API for one bot, whatever its token: messages, updates by long poll or webhook, and taps.
 
 Formats from core.telegram.org/bots/api. An update is delivered again until it is confirmed, by a higher offset or by a
 webhook's 2xx. A user's actions arrive at /sandbox/telegram/… (see `TelegramPhone` in people.py). Assumed, because
@@ -68,7 +68,7 @@ def get_me(_: ApiCall) -> Response:
 
 
 def get_updates(call: ApiCall) -> Response:
-    """POST getUpdates. A second call ends one that is still waiting with 409."""
+    """POST getUpdates. A second call ends, with 409, one that is still waiting."""
     service, fields = call.service, _fields(call.request)
     if service.database.get("facts", "telegram.webhook"):
         return error(409, "Conflict: can't use getUpdates method while webhook is active; use deleteWebhook first")

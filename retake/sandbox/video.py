@@ -1,4 +1,4 @@
-"""Videos of the Runway stand-in: ffmpeg slowly moves a camera over the picture that was sent."""
+"""Videos of the Runway stand-in: ffmpeg slowly moves a camera over the picture of the order."""
 
 import random
 import subprocess

@@ -1,8 +1,8 @@
-"""Stand-in of YouTube's Data API, as google-api-python-client uses it: OAuth tokens, resumable uploads, thumbnails and
+"""Stand-in for YouTube's Data API, as google-api-python-client uses it: OAuth tokens, resumable uploads, thumbnails and
 lists.
 
 Formats and reasons are from developers.google.com/youtube/v3 and the guide to resumable uploads. A session makes one
-video, when its last byte arrives, and from then on answers every request with that video. Any key and token are valid.
+video when its last byte arrives, and then answers every request with that video. Any key and token are valid.
 """
 
 import re
