@@ -2,7 +2,7 @@
 
     port.py        the interface between operators and pipelines; each pipeline implements it once
     pipelines.py   `Operations`: the pipelines of one bucket, their ledgers, the day's book
-    own_pipeline.py   the base of a pipeline of one's own;   loader.py   loads those that the setting PIPELINES names
+    own_pipeline.py   the base class of pipelines of your own;   loader.py   loads those named in the setting PIPELINES
 
 Views, each with its JSON document:
     status.py   runs.py, run_pages.py   report.py (history, incident report)   spend.py   letters.py   breakers.py

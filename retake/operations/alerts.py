@@ -95,7 +95,7 @@ class AlertPanel:
         return self.find(alert_id)
 
     def deliver(self) -> list[str]:
-        """Queue what is due and send what waits. Return the names of the channels that some message failed to reach."""
+        """Queue what is due and send what waits. Return the names of the channels that did not take a message."""
         sender = Sender(self._store, self._settings, self.environ, self._clock, self._send)
         tried: set[str] = set()
         for _ in range(_MAX_ROUNDS):

@@ -1,4 +1,4 @@
-"""The attempt number that every screen shows: that of the step (the retries used, plus one) and their maximum.
+"""The attempt number that every screen shows: the step's (retries used, plus one), and the maximum.
 
 A run has its own counter, `attempt`: how often the work on its task was started, for whatever reason (a retry of any
 step, a requeued dead letter). It is shown only under that name.

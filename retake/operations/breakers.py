@@ -118,7 +118,7 @@ class BreakerView(NamedTuple):
 
 
 class BreakerPanel:
-    """Shows and operates breakers. `policies` are those of breakers other than vendors', by name."""
+    """Shows and operates breakers. `policies` has the policy of each breaker that is not a vendor's, by name."""
 
     def __init__(self, operations: Operations, policies: Mapping[str, BreakerPolicy], owner: str) -> None:
         self._store = breakers_of(operations.bucket, operations.clock)

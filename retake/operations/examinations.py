@@ -24,8 +24,8 @@ def check_bucket(
     more: Sequence[Examination] = (),
     progress: Progress = lambda title, number: None,
 ) -> CheckReport:
-    """Check the bucket of `operations`: the part of the one pipeline that the operator named, else all of it. `more`
-    are examinations of pipelines without the operators' port.
+    """Check the bucket of `operations`: all of it, or only the part of the pipeline that the operator named. `more` are
+    the examinations of pipelines that do not implement `OperatedPipeline`.
 
     Raises StorageError if the bucket does not exist or cannot be listed, SettingsError if the client of a ledger's
     database is not installed.
@@ -83,7 +83,7 @@ def _mirrored(operations: Operations) -> list[str]:
 def shared_examinations(operations: Operations, others: Sequence[Examination]) -> list[Examination]:
     """Return the examinations of what all pipelines share: day books, alerts, mode, breakers, figures, leases.
 
-    `others` are those of the pipelines, some of which know the paid calls in the books.
+    `others` are the pipelines' own examinations, some of which know the paid calls in the books.
     """
     from retake.checking.bills import BillExamination
     from retake.checking.day_books import DayBookExamination
@@ -104,7 +104,7 @@ def shared_examinations(operations: Operations, others: Sequence[Examination]) -
 
 
 class OwnDocuments(Examination):
-    """The part of a pipeline of one's own. It knows every key there; of the documents only the pipeline can judge."""
+    """The part of a pipeline of your own. Knows every key there; only the pipeline can judge its documents."""
 
     def __init__(self, pipeline: OperatedPipeline) -> None:
         self._pipeline = pipeline

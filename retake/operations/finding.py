@@ -16,7 +16,7 @@ class Verdict(StrEnum):
 
 
 class Finding(NamedTuple):
-    """The result of one check. `exit_code` is that of `doctor` for a fault."""
+    """The result of one check. For a fault, `exit_code` is the exit code of `doctor`."""
 
     check: str  # "bucket", "Runway"
     verdict: Verdict

@@ -31,7 +31,7 @@ def settings_checks(source: str, warnings: Sequence[str]) -> Iterator[Finding]:
 
 
 def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) -> Iterator[Finding]:
-    """Yield which keys are set, never their values."""
+    """Yield findings about which keys are set, never their values."""
     if environ.get(sandbox_variable):
         yield ok("keys", f"{sandbox_variable} is set: the sandbox's keys are used, and no real key")
         return
@@ -51,7 +51,7 @@ def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) ->
 def alert_checks(
     channels: Sequence[AlertChannel], missing: Sequence[tuple[str, str]], environ: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """Yield whether alerts reach anybody. `missing` are the channels without their secret, and its variable."""
+    """Check whether alerts reach anybody. `missing` has each channel that lacks its secret, with the variable."""
     if not channels:
         yield ok("alerts", f"no channel is notified: {why_no_channel(environ)}")
     for channel in channels:

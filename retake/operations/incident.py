@@ -68,7 +68,7 @@ class Incident(NamedTuple):
     @property
     def mttr_s(self) -> float | None:
         """The mean time to recovery in seconds, or None if nothing recovered. A step that did not recover counts with
-        the time for which it has failed: leaving it out would make the worst incidents look best."""
+        the time it has been failing so far: leaving it out would make the worst incidents look best."""
         if all(outage.ended is None for outage in self.outages):
             return None
         return sum(outage.lasted_s(self.until) for outage in self.outages) / len(self.outages)
@@ -90,7 +90,7 @@ def incident(
     recovered_by: Mapping[str, frozenset[str]],
     now: datetime | None = None,
 ) -> Incident:
-    """Analyse one or more runs of one task. A run under way lasts until `now`.
+    """Analyse one or more runs of one task. A run that is still under way counts up to `now`.
 
     `recovered_by` maps a step to the steps whose result shows that it works again: itself, or steps that need it.
     """
@@ -137,7 +137,7 @@ def actions(entries: Sequence[TimelineEntry]) -> tuple[tuple[str, str, int], ...
 
 
 def _main_failure(run: Run, failures: Sequence[TimelineEntry]) -> TimelineEntry | None:
-    """Return the failure that ended the run or, if the run did not fail, one of the most frequent step and code."""
+    """Return the failure that ended the run or, if the run did not fail, one with the most frequent step and code."""
     if not failures:
         return None
     if run.status is RunStatus.FAILED:

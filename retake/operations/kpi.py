@@ -56,7 +56,7 @@ class KpiSums(NamedTuple):
 
 class KpiReader:
     """Counts runs, and takes snapshots when they are due; with `read_only` the snapshots stay in memory. One object may
-    be used for the whole life of a process. `progress` is that of `RunSource`."""
+    be used for the whole life of a process. `progress` is passed to `RunSource`."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class KpiReader:
         return render(Metrics(totals, figures, letters, breakers, _open_alerts(operations), _mode(operations)))
 
     def write_textfile(self, sums: KpiSums | None = None) -> None:
-        """Replace `KPI.textfile`, if it is set. `sums` are those of `metrics`. Raises like `report`."""
+        """Replace `KPI.textfile`, if it is set. `sums` is as for `metrics`. Raises like `report`."""
         if self._terms.textfile:
             replace_file(self._terms.textfile, self.metrics(sums).encode(), "the metrics")
 
@@ -175,7 +175,7 @@ def counted_ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:
 
 
 def _stopped(operations: Operations) -> list[str]:
-    """Return the names of the pipelines that begin nothing until a person acts, as far as their documents are valid."""
+    """Return the names of the pipelines that begin nothing until a person acts, if their documents are valid."""
     states = operations.each(lambda pipeline: pipeline.state(None, lambda vendor: ""))
     return [it.name for it, state in zip(operations.pipelines, states, strict=True) if state.stopped]
 

@@ -1,4 +1,4 @@
-"""The last errors of all pipelines, from their ledgers, and from documents and dead letters that no ledger has."""
+"""The last errors of all pipelines: those on their ledgers, and those only in a document or a dead letter."""
 
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
@@ -69,9 +69,9 @@ def _of_ledgers(operations: Operations, limit: int) -> tuple[dict[object, MetErr
 
 
 def _recorded(history: RunHistory, names: set[str] | None, limit: int, in_bucket: bool) -> list[MetError]:
-    """Return the last errors of a ledger. This reads the runs that have not ended, whose errors may be of any day since
-    their last transition, and then segments, the latest first, until no older one can have an error that is among the
-    last `limit`."""
+    """Return the last errors of a ledger. This reads the runs that have not ended, whose errors may date from any day
+    since their last transition, and then segments, the latest first, until no older one can contain one of the last
+    `limit` errors."""
     found: list[MetError] = []
     read, most = set[str](), _MAX_BUCKET_RUNS if in_bucket else _MAX_DATABASE_RUNS
     days = sorted((it for it in history.segments() if it != UNFINISHED), reverse=True)

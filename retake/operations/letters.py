@@ -78,8 +78,8 @@ class LetterView(NamedTuple):
             return f"not now: {error}", False
 
     def drop(self) -> dict[str, Any]:
-        """Remove it for good, and return the JSON document of what was done. Raises LeaseHeld and Refusal, also if more
-        would be lost by now."""
+        """Remove it for good, and return the JSON document of what was done. Raises LeaseHeld; Refusal, including when
+        more would be lost than `lost` says."""
         files, lost = self.files, self.lost
         what = self.pipeline.carry_out(ItemOrder(Verb.DROP, self.letter.id), lost).what
         return {"done": "drop", "generation_id": self.letter.id, "what": what, "files": files, "lost": lost}

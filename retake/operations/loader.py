@@ -1,4 +1,4 @@
-"""Loads the pipelines of one's own that the setting PIPELINES names, for the console and the dashboard."""
+"""Loads the pipelines of your own named in the setting PIPELINES, for the console and the dashboard."""
 
 import importlib
 import os
@@ -25,14 +25,14 @@ class PipelineNotLoaded(SettingsError):
 
 
 def load_pipeline(name: str, target: str, bucket: Bucket, clock: Clock) -> OperatedPipeline:
-    """Import `target` ("MODULE:ATTRIBUTE") and return what its call with the whole bucket and the clock returns.
+    """Import `target` ("MODULE:ATTRIBUTE"), call it with the whole bucket and the clock, and return the result.
 
-    Modules in the current directory can be imported, after those that are installed. What they print goes to stderr,
-    since stdout is for the answer. Raises PipelineNotLoaded, whatever is wrong with them.
+    Modules in the current directory can be imported too; installed ones come first. What they print goes to stderr,
+    because stdout is for the answer. Raises PipelineNotLoaded, whatever goes wrong.
     """
     with suppress(OSError):  # the directory is gone, and nothing can be imported from it
         if "" not in sys.path and (here := os.getcwd()) not in sys.path:
-            sys.path.append(here)  # last: no file there takes the place of a library's
+            sys.path.append(here)  # last, so that no file there shadows a library
     module, _, attribute = target.partition(":")
     tried = partial(_tried, name, target)
     with redirect_stdout(sys.stderr):
@@ -50,8 +50,8 @@ def load_pipeline(name: str, target: str, bucket: Bucket, clock: Clock) -> Opera
 
 
 def _tried(name: str, target: str, what: str, work: Callable[[], Any]) -> Any:
-    """Return the result of `work`, which runs code of others. Raises PipelineNotLoaded for everything that it raises,
-    such as SystemExit, but Ctrl-C."""
+    """Return the result of `work`, which runs foreign code. Raises PipelineNotLoaded for whatever that raises, even
+    SystemExit, but not for Ctrl-C."""
     try:
         return work()
     except KeyboardInterrupt:
@@ -67,7 +67,7 @@ def _refuse(name: str, target: str, why: str) -> NoReturn:
 
 
 def _wrong(made: object, name: str) -> Iterator[str]:
-    """Yield what `made` lacks of a pipeline that is called `name`."""
+    """Yield what `made` lacks to be a pipeline named `name`."""
     if missing := [it for it in _MEMBERS if not hasattr(made, it)]:
         yield f"{type(made).__name__} has no {', '.join(missing)} (docs/add-a-pipeline.md)"
         return
@@ -88,8 +88,8 @@ def _wrong(made: object, name: str) -> Iterator[str]:
 def load_pipelines(
     targets: Mapping[str, str], bucket: Bucket, clock: Clock, *, alone: bool = False
 ) -> list[OperatedPipeline]:
-    """Load the pipelines that `targets` names. One that cannot be loaded has a stand-in that says so, so that the
-    others can still be seen and acted on; if it is `alone`, its PipelineNotLoaded is raised."""
+    """Load the pipelines in `targets`. One that cannot be loaded is replaced by a stand-in that says so, so that the
+    others can still be seen and acted on; with `alone`, PipelineNotLoaded is raised instead."""
 
     def one(name: str, target: str) -> OperatedPipeline:
         try:
@@ -103,13 +103,14 @@ def load_pipelines(
 
 
 def with_own_ledgers(terms: Terms, pipelines: list[OperatedPipeline]) -> Terms:
-    """Return the terms for operations that include these pipelines of one's own."""
+    """Return `terms` with the ledgers that these pipelines declare for themselves."""
     own = {it.name: ledger for it in pipelines if (ledger := getattr(it, "own_ledger", None))}
     return terms._replace(own_ledgers={**terms.own_ledgers, **own})
 
 
 class UnloadedPipeline(OwnPipeline):
-    """Stands in for a pipeline that cannot be loaded. Its state says why; what needs its documents raises that."""
+    """Stands in for a pipeline that cannot be loaded. Its state says why; methods that need its documents raise that
+    error."""
 
     def __init__(self, name: str, whole: Bucket, clock: Clock, error: PipelineNotLoaded) -> None:
         super().__init__(name, whole, clock)

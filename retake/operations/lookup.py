@@ -73,7 +73,7 @@ def _runs_of_generation(operations: Operations, text: str) -> list[Found]:
 
 
 def _generations_beginning(operations: Operations, text: str, listings: Callable[[], Listings]) -> list[Found]:
-    """Find generations whose id, or CHANNEL/id, begins with `text`, also those of other pipelines unless one was
+    """Find generations whose id, or CHANNEL/id, begins with `text`, including those of other pipelines unless one was
     named."""
     if not text.strip():
         return []
@@ -105,7 +105,7 @@ def _runs_called(operations: Operations, text: str) -> list[Found]:
 
 
 def _beginning(operations: Operations, pipeline: OperatedPipeline, ledger: Ledger, text: str) -> list[Run]:
-    """Return the runs whose id begins with `text`. In a bucket the keys tell; a database is searched."""
+    """Return the runs whose id begins with `text`. In a bucket the keys are enough; a database is searched."""
     if operations.ledger_url(pipeline) is None:
         if not _BEGINNING.fullmatch(text):
             return []

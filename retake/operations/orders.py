@@ -36,8 +36,8 @@ class Target(NamedTuple):
     left_over: bool = False  # whether that run was named and is open, although its item has ended or has a later one
 
     def about_item(self, verb: Verb) -> bool:
-        """Return whether the order is about the item, and not about the run alone: a run that is left over is cancelled
-        without its item."""
+        """Return whether the order is about the item, and not just about the run: a left-over run is cancelled without
+        its item."""
         return self.item_id is not None and not (self.left_over and verb is Verb.CANCEL)
 
     def order(self, verb: Verb, step: str | None = None) -> ItemOrder:
@@ -46,8 +46,8 @@ class Target(NamedTuple):
 
 def target(operations: Operations, text: str) -> Target:
     """Return the target that `text` names by the id of a run or an item, or its beginning. Raises UnknownRun, RunError
-    if it is ambiguous, Refusal for a run that is not its item's last or belongs to another pipeline than the one that
-    the operator named."""
+    if it is ambiguous, Refusal for a run that is not its item's last, or whose pipeline is not the one that the
+    operator named."""
     try:
         found = find(operations, text)
     except UnknownRun as unknown:
@@ -167,7 +167,7 @@ def _name(run: Run) -> str:
 
 
 def _has_evidence(found: Found) -> bool:
-    """Return whether the pipeline keeps anything of a run that names no pipeline. Such runs are from old versions of
+    """Return whether the pipeline keeps anything about a run that names no pipeline. Such runs are from old versions of
     the pipeline, or belong to workers that take runs of any pipeline."""
     kept = found.pipeline.evidence(found.item_id)
     return bool(kept.files or kept.calls or kept.step)

@@ -1,6 +1,6 @@
-"""The base of a pipeline of one's own for operators: docs/add-a-pipeline.md, section "The console and the dashboard".
+"""The base class of pipelines of your own: docs/add-a-pipeline.md, section "The console and the dashboard".
 
-It implements all of `retake.operations.port.OperatedPipeline` but for `describe`, from which it makes `state`.
+It implements all of `retake.operations.port.OperatedPipeline`. Its `state` is built on `describe`, which you write.
 """
 
 import importlib
@@ -43,18 +43,18 @@ _NOT_ITS_OWN = ("<", importlib.__file__, os.path.join(os.path.dirname(os.path.di
 
 
 class OwnPipeline(ABC):
-    """A pipeline that keeps its documents below `NAME/` of the whole bucket, and has one item at a time.
+    """A pipeline that keeps its documents below `NAME/` in the bucket, and has one item at a time.
 
-    By default its lease there has its name, it has paid for nothing, its dead letters can be dropped, and it takes no
-    other order. Override what is different. Every method may raise StateError and StorageError.
+    By default its lease there has the pipeline's name, it has paid for nothing, and the only order that it accepts is
+    to drop a dead letter. Override what differs. Every method may raise StateError and StorageError.
     """
 
     channel: str | None = None
     vendors: Mapping[str, str] = {}
-    recovered_by: Mapping[str, frozenset[str]] = {}  # its own result shows that a step works again
+    recovered_by: Mapping[str, frozenset[str]] = {}  # only a step's own result shows that it works again
     holds_unknown = False
     own_ledger: OwnLedger | None = None
-    """Where its runs are, if that is not STORAGE.ledger: `OwnLedger(None, WHERE)` is in its part of the bucket."""
+    """Where its runs are, unless that is STORAGE.ledger: `OwnLedger(None, WHERE)` is in its part of the bucket."""
 
     def __init__(self, name: str, whole: Bucket, clock: Clock) -> None:
         self.name, self.prefix = name, f"{name}/"
@@ -81,8 +81,8 @@ class OwnPipeline(ABC):
 
     @abstractmethod
     def describe(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
-        """Return the pipeline's state; `OperatedPipeline.state` has the parameters. Raises StateError for an invalid
-        document."""
+        """Return the pipeline's state. The parameters are those of `OperatedPipeline.state`. Raises StateError for an
+        invalid document."""
 
     def state(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
         seen = today if isinstance(today, Today) else None
@@ -101,8 +101,8 @@ class OwnPipeline(ABC):
         return [Present(it.item_id, it.step)] if it.item_id and it.step else []
 
     def evidence(self, item_id: str) -> Evidence:
-        """Return the item's paid calls and its current attempt. Override it to show files, and what has to be decided
-        about a held call."""
+        """Return the item's paid calls and its current attempt. Override it to add files, and what a person has to
+        decide about a held call."""
         try:
             calls = [call for bill in self.paid_since("").bills if bill.item_id == item_id for call in bill.calls]
         except StateError:
@@ -121,7 +121,7 @@ class OwnPipeline(ABC):
         yield ok(self.name, it.words) if it.readable else fault(self.name, "; ".join(it.needs) or it.words)
 
     def examinations(self) -> "Sequence[Examination]":
-        """Return one that knows every key of its part, and judges only whether its state can be read."""
+        """Return a single examination, which knows every key of the part and only checks that the state can be read."""
         from retake.operations.examinations import OwnDocuments
 
         return [OwnDocuments(self)]
@@ -133,7 +133,7 @@ class OwnPipeline(ABC):
     # --- orders ---
 
     def plan(self, order: ItemOrder) -> OrderPlan:
-        """Return what the order would do. Override it with `carry_out`, and leave to these what you do not know."""
+        """Return what the order would do. Override this and `carry_out`, and call super() for any other order."""
         if order.verb is Verb.DROP:
             return OrderPlan(order)
         raise Refusal(f"{order.item_id}: {self.name} takes no order to {order.verb}. Nothing was changed")
@@ -154,7 +154,7 @@ class OwnPipeline(ABC):
 
 
 def cause_of(error: BaseException) -> str:
-    """Return what an exception of code that is not Retake's says, on one line, with the place where it was raised."""
+    """Return the message of an exception raised by foreign code on one line, with the place where it was raised."""
     text = one_line(redact(f"{type(error).__name__}: {message_of(error)}"))[:_MAX_CAUSE]
     frames = [it for it in extract_tb(error.__traceback__) if not it.filename.startswith(_NOT_ITS_OWN)]
     return f"{text} (line {frames[-1].lineno} of {frames[-1].filename})" if frames else text

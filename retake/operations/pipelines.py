@@ -58,7 +58,7 @@ class Terms(NamedTuple):
     kpi: KpiSettings = KpiSettings()
     own_ledgers: Mapping[str, OwnLedger] = {}  # by pipeline, for those whose ledger is not at `ledger_url`
     own_pipelines: Collection[str] = ()  # the names in PIPELINES
-    left_behind: Callable[[], str] = lambda: ""  # tells of a pipeline in the bucket that the settings no longer have
+    left_behind: Callable[[], str] = lambda: ""  # returns a note on a pipeline that is no longer in the settings, or ""
 
 
 class Operations:
@@ -98,7 +98,7 @@ class Operations:
         return pipeline.name if pipeline.channel is None and (self.named or len(self.pipelines) > 1) else None
 
     def named_as(self, pipeline: OperatedPipeline) -> str | None:
-        """Return what names the pipeline as `--channel`: its channel, "music", or its name in PIPELINES; else None."""
+        """Return what `--channel` calls the pipeline: its channel, "music", or its name in PIPELINES; else None."""
         beside = pipeline.name == MUSIC or pipeline.name in self.terms.own_pipelines
         return pipeline.name if beside else pipeline.channel
 
@@ -130,8 +130,8 @@ class Operations:
 
     def listings(self, before: Listings = ()) -> Listings:
         """Return a fresh listing of each ledger, with the first of the pipelines that write to it. `before` are earlier
-        ones; those in buckets then read only what is new. A ledger that cannot be read has no runs, and says why in
-        `unreadable`. Raises like `ledger` if none can be read."""
+        listings, with which those in buckets read only what is new. A ledger that cannot be read has no runs, and says
+        why in `unreadable`. Raises like `ledger` if none can be read."""
         from retake.runs.listing import BucketListing, UnreadableListing, open_listing
 
         known, writers = {it.name: listing for it, listing in before}, self.writers()
@@ -163,8 +163,8 @@ class Operations:
         return [(pipeline, self.ledger(pipeline)) for pipeline in self.writers()]
 
     def readable(self) -> "tuple[Operations, list[str]]":
-        """Return a copy with only the pipelines whose ledger can be read, and what is wrong with the other ledgers.
-        Raises what is wrong with the last one if none can be read."""
+        """Return a copy with only the pipelines whose ledger can be read, and what is wrong with the other ledgers. If
+        none can be read, the error of the last one is raised."""
         wrong: dict[str, str] = {}
         last: RetakeError | None = None
         for pipeline in self.writers():
@@ -210,16 +210,16 @@ class Operations:
 
 
 def left_out(pipeline: OperatedPipeline, error: Exception) -> str:
-    """Return what is told about a ledger that cannot be read."""
+    """Return the message about a ledger that cannot be read."""
     return f"the ledger of {pipeline.name} is left out: {error}"
 
 
 def of_readable(operations: Operations, read: Callable[[Operations], _T]) -> tuple[_T, list[str]]:
-    """Return what `read` returns, and what is wrong with ledgers that cannot be read, which is also logged. If there
-    are any, `read` is called again without their pipelines, if there are others.
+    """Return the result of `read`, and what is wrong with ledgers that cannot be read, which is also logged. If there
+    are any, `read` is called again with only the other pipelines, if any.
 
-    What it does not find then may be in one of those ledgers. It is for reading: orders need all ledgers, to know that
-    an id is not in several of them.
+    What is not found then may be in one of those ledgers. Use this only for reading: an order needs all ledgers, to
+    know that an id is not in several of them.
     """
     try:
         return read(operations), []

@@ -97,7 +97,7 @@ class PipelineState(NamedTuple):
     failing: bool = False  # the step failed and is to be retried
     next_retry_at: datetime | None = None
     next_act: str | None = None
-    next_tick: str = ""  # what the next tick does, if nobody else is at work
+    next_tick: str = ""  # what the next tick does, unless another process has the lease
     idle: bool = False  # the next tick would change nothing
     interrupted: bool = False  # a tick is under way, or was cut off
     failed_in_a_row: int | None = None
@@ -157,7 +157,7 @@ class PaidWork(NamedTuple):
 class OperatedPipeline(Protocol):
     """A pipeline as an operator sees it. Every method may raise StateError and StorageError.
 
-    Methods that change something take the pipeline's lease themselves, and raise LeaseHeld while a tick is at work.
+    Methods that change something take the pipeline's lease themselves, and raise LeaseHeld while a tick is running.
     """
 
     name: str  # as in its runs: "story", "story/CHANNEL"

@@ -130,7 +130,7 @@ def recommendations(
     held: str = "",
 ) -> list[str]:
     """Return the recommendations, a sentence each, the most urgent first: what a person must decide (`held`), then what
-    to do about the failure that ended the run. `others` counts, by code, the other runs whose last error it was.
+    to do about the failure that ended the run. `others` counts other runs by the code of their last error.
     """
     codes = it.codes
     main = (it.cause.error.code or "") if it.cause else ""

@@ -72,7 +72,7 @@ class Report(NamedTuple):
 
 def history(operations: Operations, text: str, listings: Callable[[], Listings] | None = None) -> History:
     """Return everything on record about the run or item that `text` names, from the ledgers that can be read.
-    `listings` is for `find`. Raises RunError, SettingsError, StateError, StorageError."""
+    `listings` is passed to `find`. Raises RunError, SettingsError, StateError, StorageError."""
     found, _ = of_readable(operations, lambda it: find(it, text, listings if it is operations else None))
     entries = timeline.timeline(event for it in found.runs for event in found.ledger.events(it.run_id))
     own = found.runs[-1].pipeline == found.pipeline.name
@@ -89,7 +89,7 @@ def incident_report(operations: Operations, text: str) -> Report:
 
 
 def _others(found: Found) -> Mapping[str, int]:
-    """Count, by code, the other recent runs of the pipeline whose last error it was."""
+    """Count the other recent runs of the pipeline by the code of their last error."""
     own = {run.run_id for run in found.runs}
     last = found.ledger.runs(status=FINAL, pipeline=found.runs[-1].pipeline, limit=MAX_OTHER_RUNS)
     return Counter(run.error_code for run in last if run.error_code and run.run_id not in own)

@@ -142,7 +142,7 @@ def _spent(operations: Operations, periods: list[tuple[datetime, datetime]], now
     days = ceil((now - periods[-1][0]) / timedelta(days=1)) + 1
     report = spend_report(operations, days)
     if report.unreadable:
-        raise StateError("; ".join(report.unreadable))  # a sum that lacks something would be believed
+        raise StateError("; ".join(report.unreadable))  # an incomplete sum would pass for the whole
     calls = [call for _, bill in report.newest() for call in bill.calls]
     dated = [(moment, call) for call in calls if (moment := read_moment(call.get("requested_at_utc")))]
     return [total_usd(call for moment, call in dated if since <= moment < until) for since, until in periods]

@@ -68,7 +68,7 @@ def search(listings: Listings, wanted: RunsWanted, text: str) -> RunsFound:
     lists = [(it, it.listed(wanted)) for _, it in listings if not it.searchable]
     known = ((it, run) for _, it in listings for run in it.runs(it.named(wanted, text, MAX_SEARCHED)))
     runs = {
-        (id(listing), run.run_id): (writers[id(listing)], run)  # an idempotency key has one run id in all ledgers
+        (id(listing), run.run_id): (writers[id(listing)], run)  # an idempotency key has the same run id in every ledger
         for listing, run in (*_read(_places(lists, MAX_SEARCHED)), *known)
         if wanted.includes(run) and (text in run.run_id or text in run.task_id)
     }
@@ -81,7 +81,7 @@ _Placed = tuple[RunPlace, RunListing]
 
 
 def _places(lists: Sequence[tuple[RunListing, ListedRuns]], limit: int, offset: int = 0) -> list[_Placed]:
-    """Return up to `limit` places of all lists together from `offset` on. A single list can skip those before."""
+    """Return up to `limit` places of all lists together from `offset` on. A single list skips to `offset` directly."""
 
     def placed(listing: RunListing, places: Iterator[RunPlace]) -> Iterator[_Placed]:
         return ((place, listing) for place in places)

@@ -34,7 +34,7 @@ class RunFilter(NamedTuple):
 class RunList(NamedTuple):
     """Runs, the last changed first, and the current attempts of those under way, by run id.
 
-    `unreadable` says what is wrong with runs, and ledgers, that are left out since they cannot be read.
+    `unreadable` says what is wrong with runs and ledgers that are left out because they cannot be read.
     """
 
     runs: list[Run]
@@ -82,7 +82,7 @@ def _matching(ledger: Ledger, wanted: RunFilter, limit: int) -> list[Run]:
 
 
 def steps_of(operations: Operations, runs: Sequence[Run]) -> dict[str, StepAttempt]:
-    """Return the current attempts of the runs under way, by run id, if their pipelines' documents say."""
+    """Return the current attempts of the runs under way, by run id, if their pipelines' documents have them."""
     going: dict[str, list[Run]] = {}
     for run in runs:
         if not run.ended:

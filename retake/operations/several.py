@@ -1,4 +1,4 @@
-"""An order for several ids: each is handled as if it had been named alone, and has its own result."""
+"""An order for several ids: each is handled as if it were the only one, and has its own result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from logging import getLogger
@@ -22,7 +22,7 @@ _log = getLogger(__name__)
 
 
 class Item(NamedTuple):
-    """An id, and the one of the CHANNELS in which it is."""
+    """An id, and the channel that it belongs to."""
 
     name: str
     channel: str | None
@@ -42,8 +42,8 @@ T = TypeVar("T", bound=ItemAnswer)
 
 
 def each(items: Sequence[Item], work: Callable[[Item], T], failed: Callable[[str, int], T]) -> list[T]:
-    """Call `work` for each item, and return all results. An error affects only its item: `failed` makes a result of its
-    message and exit code. After Ctrl-C the remaining items are not done."""
+    """Call `work` for each item, and return all results. An error affects only its item: `failed` makes a result from
+    its message and exit code. After Ctrl-C the remaining items are not done."""
     results: list[T] = []
     stopped = False
     for item in items:

@@ -23,7 +23,7 @@ class SpendReport(NamedTuple):
     today: list[tuple[str | None, Today]]
     own: tuple[Today, ...] = ()  # of the pipelines that keep their own book, beside those that share one
     months: Sequence[tuple[str | None, PaidMonth]] = ()  # further bills, with the channel
-    unreadable: Sequence[str] = ()  # what is wrong with pipelines that are left out since they cannot be read
+    unreadable: Sequence[str] = ()  # what is wrong with pipelines that are left out because they cannot be read
 
     @property
     def number(self) -> int:
@@ -153,7 +153,7 @@ def _sums_of_day(it: Today) -> dict[str, Any]:
 
 
 class DayCorrection(NamedTuple):
-    """A correction that makes `day` the latest on record. The books of `later` days then count on it."""
+    """A correction that makes `day` the latest on record. What is in the books of `later` days then counts on it."""
 
     day: str
     clock_day: str

@@ -1,4 +1,4 @@
-"""The status of each pipeline, by a few reads however full the bucket is, without leases or writes."""
+"""The status of each pipeline, from a few reads however full the bucket is, without leases or writes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -53,8 +53,8 @@ class PipelineStatus(NamedTuple):
 
     @property
     def sums(self) -> Sums | None:
-        """What the pipeline has spent today, or None if its document is unreadable, which may know more than the
-        book."""
+        """What the pipeline has spent today, or None if its document is unreadable: it may have calls that the book
+        lacks."""
         return self.today.sums if self.today and self.state.readable else None
 
 
@@ -91,7 +91,7 @@ def status_report(operations: Operations, cap_usd: float | None) -> StatusReport
 
 
 def told_by_all(each: Sequence[Sequence[str]]) -> list[str]:
-    """Return what each of several pipelines tells, which is to be shown once, in the order of the first one."""
+    """Return the texts that several pipelines all have, which are shown once, in the order of the first one."""
     return [text for text in dict.fromkeys(each[0]) if all(text in it for it in each)] if len(each) > 1 else []
 
 
@@ -148,8 +148,8 @@ def _open_alerts(operations: Operations) -> tuple[list[Alert], list[str]]:
 
 
 def _with_alerts(seen: PipelineStatus, alerts: Sequence[Alert]) -> PipelineStatus:
-    """Return the status with the pipeline's alerts: a need for what a person has to fix as its last tick found, unless
-    a need is known that names an invalid document better, and a note for each of the others."""
+    """Return the status with the pipeline's alerts: a need for each that only a tick can find, unless it is about an
+    invalid document and a known need names that better; a note for each of the others."""
     needing = [it for it in alerts if it.key in ONLY_A_TICK_KNOWS and not (seen.needs and it.key == UNREADABLE)]
     needs = [f"{': '.join(filter(None, (it.title, one_line(it.message, 200))))}; alerts show {it.id}" for it in needing]
     notes = [f"alert {it.id} is {it.state} ({it.level}): {it.title}" for it in alerts if it not in needing]

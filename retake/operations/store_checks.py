@@ -1,6 +1,6 @@
 """The doctor's checks of stores: the bucket, its lease and clock, the ledger, the documents, the last errors.
 
-The bucket is tried with a scratch object and a lease of the doctor's own. Both are removed afterwards.
+The bucket is tested with a scratch object and a lease of the doctor's own. Both are removed afterwards.
 """
 
 import os
@@ -39,7 +39,7 @@ MAX_ERRORS = 100
 MAX_FAILED_SHARE = 0.2
 """The share of failed runs above which something is wrong (docs/protocol.md, section "Degraded mode")."""
 
-_MAX_RUNS = 50  # of a ledger, and ledgers
+_MAX_RUNS = 50  # runs of a ledger; also the maximum number of ledgers
 _MAX_NAMED = 3
 _SCRATCH = "doctor-"
 _LEASE = "doctor"
@@ -93,7 +93,7 @@ def _scratch(bucket: Bucket, key: str, clock: Clock) -> Iterator[Finding]:
 
 
 def _clock(stored: float, before: datetime, after: datetime) -> Finding:
-    """Compare the clocks. Stores tell whole seconds, so the clocks agree if some moment fits both."""
+    """Compare the clocks. Stores give times in whole seconds, so the clocks agree if some moment fits both."""
     early, late = before.timestamp() - 1.0 - stored, stored - after.timestamp() - 1.0
     skew = max(0.0, early, late)
     found = f"this machine's clock and the store's are {span(skew)} apart"
@@ -168,7 +168,7 @@ def ledger_checks(operations: Operations) -> Iterator[Finding]:
 
 
 def _left_by_robots(ledger: Ledger, now: datetime) -> list[Run]:
-    """Return the runs of robots that are interrupted, or running and silent: a dead process has left them. Nothing but
+    """Return the runs of robots that are interrupted, or running and silent: a dead process has left them behind. Only
     the robot itself looks after its runs."""
     silent = ledger.silent(now - timedelta(seconds=PATIENCE_S))
     interrupted = ledger.runs(status=[RunStatus.INTERRUPTED], limit=_MAX_RUNS)
@@ -259,7 +259,7 @@ def _count_errors(ledger: Ledger, groups: Counter[tuple[str, str]], most: int) -
 
 
 def day_check(operations: Operations) -> Iterator[Finding]:
-    """Check the book of the day, without which a cap lets nothing be paid for."""
+    """Check the day's book. With a cap, nothing is paid for while it cannot be read."""
     try:
         today = operations.caps.today("")
     except RetakeError as error:

@@ -51,8 +51,8 @@ class TimelineEntry(NamedTuple):
 def timeline(events: Iterable[Event]) -> list[TimelineEntry]:
     """Return the entries of a run, or of several runs of one task, by time.
 
-    The record of a failure is an event of its own, and is merged into the transition that it led to. What a worker puts
-    off is one entry each time: the look that came before, and the note of the reason, are merged into it. An event that
+    The record of a failure is an event of its own, and is merged into the transition that it led to. Each time a worker
+    puts a run off there is one entry, which includes the resumption before it and the note of the reason. An event that
     was recorded later than it was seen has the time at which it was seen.
     """
     entries: list[TimelineEntry] = []
@@ -73,8 +73,8 @@ def timeline(events: Iterable[Event]) -> list[TimelineEntry]:
 
 
 def _folded(change: TimelineEntry, before: list[TimelineEntry]) -> TimelineEntry:
-    """Return the entry of a transition. If a worker puts the run off once more, the reason, which is saved together
-    with it, and the resumption that it ends are removed from `before`, the entries so far."""
+    """Return the entry of a transition. If a worker puts the run off again, remove two of the entries so far from
+    `before`: the reason, which was saved with the transition, and the resumption that it ends."""
     own = [it for it in before[-3:] if it.run_id == change.run_id]
     if change.what == _AGAIN and own and own[-1].put_off:
         return change._replace(what=_RESUMED)  # nothing had failed
@@ -89,7 +89,7 @@ def _folded(change: TimelineEntry, before: list[TimelineEntry]) -> TimelineEntry
 
 
 def _led_to(event: Event, change: TimelineEntry) -> bool:
-    """Return whether the failure caused `change`, which means that they were saved together."""
+    """Return whether the failure caused `change`: then both were saved together."""
     together = (change.run_id, change.at) == (event.run_id, event.at)
     return together and change.kind == CHANGED and not change.error
 

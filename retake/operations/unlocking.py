@@ -14,7 +14,7 @@ GOES_ON = "The next tick continues from what is on record."
 
 
 class UnlockPlan(NamedTuple):
-    """The plan of unlocking a pipeline."""
+    """A plan to unlock a pipeline."""
 
     pipeline: OperatedPipeline
     bucket: Bucket
@@ -48,8 +48,8 @@ def plan_unlock(pipeline: OperatedPipeline, clock: Clock, actor: str = OPERATOR)
 
 
 def unlock(plan: UnlockPlan) -> Unlocked:
-    """Break the lease of the planned holder, but of nobody who took it meanwhile, and lower the flag that a crash left.
-    Raises Refusal, StateError."""
+    """Break the planned holder's lease, unless somebody else has taken it meanwhile, and lower the flag that a crash
+    left. Raises Refusal, StateError."""
     pipeline = plan.pipeline
     assert pipeline.lease_name is not None, "planned"
     holder = plan.bucket.holder(pipeline.lease_name)

@@ -45,7 +45,7 @@ def ago(when: datetime, now: datetime) -> str:
 
 
 def when_due(when: datetime, now: datetime) -> str:
-    """Return how long it is until a moment that is waited for, or that it has come."""
+    """Return how long it is until an awaited moment, or that it has come."""
     return ago(when, now) if when > now else "due now"
 
 
