@@ -95,7 +95,7 @@ RUN_TONES = {
 
 
 def done_lines(what: str, then: str = "", warning: str = "") -> list[Block]:
-    """Return the text of a command that has done `what`, and what happens `then`."""
+    """Return the text that says `what` a command has done, and what happens `then`."""
     return [
         Sentence(f"Done: {what}.", Tone.GOOD),
         *([Sentence(f"Warning: {warning}.", Tone.WARN)] if warning else []),

@@ -64,8 +64,8 @@ def _panel(context: CommandContext) -> BreakerPanel:
 
 
 def robots_policies() -> Mapping[str, BreakerPolicy]:
-    """Return the policies of the robots' breakers, by name; none if a policy file is invalid, so that a breaker can be
-    reset all the same."""
+    """Return the policies of the robots' breakers, by name; none if a policy file is invalid, so that a breaker can
+    still be reset."""
     from retake.robots.policies import load_policies
 
     with suppress(SettingsError):

@@ -56,8 +56,8 @@ def command(context: CommandContext, media: bool, repair: bool) -> Answer:
 
 @contextmanager
 def _images_hint(context: CommandContext) -> Iterator[None]:
-    """If the bucket of the pipelines cannot be checked, add to the error how to check only the image jobs: there may be
-    no such bucket."""
+    """If the pipelines' bucket, which may not exist, cannot be checked, add to the error how to check only the image
+    jobs."""
     try:
         yield
     except StorageError as error:
@@ -84,7 +84,7 @@ def _image_jobs(context: CommandContext, *, repair: bool, progress: Progress) ->
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Log no warnings during the block, because each of them is among the findings, once."""
+    """Log no warnings during the block, because each is already among the findings."""
     logger = getLogger("retake")
     before = logger.level
     logger.setLevel(ERROR)
@@ -96,7 +96,7 @@ def _without_warnings() -> Iterator[None]:
 
 @contextmanager
 def progress_on(stream: TextIO) -> Iterator[Progress]:
-    """Provide a function that shows progress in one line of a terminal, or does nothing elsewhere."""
+    """Provide a function that shows progress on one line of a terminal, and does nothing elsewhere."""
     if not stream.isatty():
         yield lambda title, number: None
         return

@@ -99,7 +99,7 @@ class CommandContext:
         return story if named and not alone else self._joined(story)
 
     def _joined(self, story: Operations) -> Operations:
-        """Return the operations on everything that is not a story too, or, if that is named, on it alone."""
+        """Return `story` with the pipelines of music and the PIPELINES added, or only the one that was named."""
         pipelines: list[OperatedPipeline] = [] if self.without_story else [*story.pipelines]
         terms, named = story.terms, self.channel is not None
         if self.music_in_use and self.channel in (None, MUSIC):

@@ -26,8 +26,8 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 def console_command(name: str) -> Callable[[Callable[..., Answer]], click.Command]:
-    """Make a command of a function that takes a CommandContext and its options and returns an Answer. The command gets
-    the options `--json` and `--channel`."""
+    """Make a command from a function that takes a CommandContext and its options and returns an Answer. The command
+    gets the options `--json` and `--channel`."""
 
     def decorate(work: Callable[..., Answer]) -> click.Command:
         def run(as_json: bool, channel: str | None, **options: Any) -> int:

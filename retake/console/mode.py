@@ -1,4 +1,4 @@
-"""`retake mode`: the degraded mode, which holds paid work back while much goes wrong."""
+"""`retake mode`: the degraded mode, which holds paid work back while many calls fail."""
 
 import click
 

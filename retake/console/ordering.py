@@ -13,7 +13,7 @@ def order(context: CommandContext, verb: Verb, text: str, *, yes: bool = True) -
 
 
 def order_target(context: CommandContext, verb: Verb, meant: Target, *, yes: bool = True) -> Answer:
-    """Apply `verb` to a target. An order that does not fit its state is refused even while a tick is at work."""
+    """Apply `verb` to a target. An order that does not fit its state is refused even while a tick is running."""
     plan = plan_order(meant, verb)
     if lost := loss(meant, plan):
         consent.obtain(lost, yes=yes)

@@ -59,7 +59,7 @@ def show(answer: Answer, stream: TextIO, *, as_json: bool, indent: int | None = 
 
 
 def complain(message: str, stream: TextIO) -> None:
-    """Write an error message to stderr for people. If that fails, only the exit code tells of the error."""
+    """Write an error message to stderr for people. If that fails, only the exit code reports the error."""
     _tolerate_encoding(stream)
     try:
         for number, line in enumerate(message.splitlines() or [""]):

@@ -57,7 +57,7 @@ def blocks_of(policy: RobotPolicy, others: Sequence[RobotPolicy]) -> list[Block]
 
 
 def _of_all_robots(policy: RobotPolicy) -> list[Block]:
-    """Return the actions of all robots for the errors that this robot has no action of its own for."""
+    """Return what every robot does after an error, for the errors that this robot has no action of its own for."""
     not_always = {Do.READ_ONLY, Do.AUTO_CORRECT}
     own = [it for it in policy.last_failure.actions if it.do not in not_always]
     without = [code for code in policy.errors if not any(it.when.holds_for(RobotError(code, "")) for it in own)]

@@ -1,4 +1,4 @@
-"""Commands for several ids: each is handled as if it had been named alone, and has its own result."""
+"""Commands for several ids: each is handled as if it were the only one, and has its own result."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -18,7 +18,7 @@ __all__ = ["Item", "command_for_each", "each"]
 def command_for_each(
     name: str, argument: str, metavar: str, all_of: Callable[[CommandContext], Iterable[Item]] | None = None
 ) -> Callable[[Callable[..., Answer]], click.Command]:
-    """Make a command of a function that takes a CommandContext, one id as `argument`, and its options.
+    """Make a command from a function that takes a CommandContext, one id as `argument`, and its options.
 
     The command takes one or more ids; with `all_of`, also --all. The answer for one id is that of the function; for
     several it has a result for each, and the most severe of their exit codes.

@@ -1,7 +1,7 @@
 """`--watch SECONDS`: repeat a command until Ctrl-C.
 
-On a terminal each answer replaces the one before; in a pipe they follow each other, with --json one document a line. A
-temporary error (an unreachable bucket) is shown and the command repeated; a lasting one (wrong settings, a bug) ends
+On a terminal each answer replaces the one before; in a pipe they follow each other, with --json one document per line.
+A temporary error (an unreachable bucket) is shown and the command repeated; a lasting one (wrong settings, a bug) ends
 it.
 """
 
