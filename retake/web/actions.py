@@ -111,8 +111,8 @@ def _read(request: Request, verb: str, form: Mapping[str, list[str]]) -> FormOrd
 
 
 def _is_program(request: Request) -> bool:
-    """Return whether a program sent the request: with the token, or asking for JSON. A session that accepts anything is
-    a browser's."""
+    """Return whether a program sent the request: with the token, or asking for JSON. A request with a session that
+    accepts anything is a browser's."""
     return bool(request.scope.get("retake.program")) or not wants_page(request.scope)
 
 
@@ -148,7 +148,7 @@ class ActionHandler:
         return self._answer_several(request, order, items, results)
 
     def _losses(self, verb: str, items: Sequence[Item]) -> dict[Item, PreparedOrder]:
-        """Return the orders by which something would be lost. Of several items, refused ones fail when carried out."""
+        """Return the orders that would lose something. Among several items, a refused one fails when carried out."""
         found = {}
         for item in items:
             try:

@@ -26,7 +26,7 @@ _LOCAL_LOOK_S, _REMOTE_LOOK_S = 2.0, 15.0  # between two looks at a bucket in a 
 
 
 class WebOptions(NamedTuple):
-    """The options of the command line and the environment, and what only the calling packages know."""
+    """Options from the command line and the environment, and values of packages that this one does not import."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -34,7 +34,7 @@ class WebOptions(NamedTuple):
     token: str = ""
     cap_usd: float | None = None
     environ: Mapping[str, str] = {}
-    policies: Mapping[str, BreakerPolicy] = {}  # of breakers other than vendors', by name
+    policies: Mapping[str, BreakerPolicy] = {}  # of the breakers that are not vendors', by name
 
 
 def serve(operations: Operations, settings: WebSettings, options: WebOptions, *, signals: Callable[[], int]) -> int:

@@ -70,8 +70,8 @@ class SharedRead(NamedTuple):
 
 
 class Desk:
-    """Reads what pages show, and renders it. `cap_usd` is the daily cap, `policies` are those of breakers other than
-    vendors', by name; `environ` has the secrets of the alerts' channels."""
+    """Reads what pages show, and renders it. `cap_usd` is the daily cap; `policies` has the policy of each breaker that
+    is not a vendor's, by name; `environ` has the secrets of the alerts' channels."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Desk:
         return self._shared("runs", self.shelf.get)
 
     def listings(self) -> Listings:
-        """Return the same for use inside another read, without a second thread. Raises like `Operations.listings`."""
+        """Return the listings for use inside another read, in its thread. Raises like `Operations.listings`."""
         found: Listings = self._shared("runs", self.shelf.get_inline).found
         return found
 
@@ -166,7 +166,7 @@ class Desk:
         return self.page(request, template, {"document": seen.document, **seen.more, "at": at}, seen.status)
 
     def page(self, request: Request, template: str, values: Mapping[str, Any], status: int = 200) -> Response:
-        """Render a template. What the last action did is shown once, and not by a page that only updates its parts."""
+        """Render a template. What the last action did is shown once, but not when a page only updates its parts."""
         session = request.scope.get("retake.session", "")
         updates = "hx-request" in request.headers
         done = "" if updates else one_line(unquote(request.cookies.get(DONE_COOKIE, "")))[:400]
@@ -200,8 +200,8 @@ def status_of(error: RetakeError) -> int:
 
 def _changing(method: str, status: int) -> str:
     """Return the selector of what a page fetches again at each change; "" for nothing. The answer to a form cannot be
-    fetched again, and a refusal stays one; after an error of the server, or with an invalid document, which may be
-    fixed, all of the page differs, its heading too."""
+    fetched again, and a refusal stays a refusal. A server error or an invalid document may be fixed, and then the whole
+    page differs, including its heading."""
     if method == "POST" or (400 <= status < 500 and status != 409):
         return ""
     return "#main" if status >= 400 else "#parts"

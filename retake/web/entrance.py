@@ -58,7 +58,7 @@ def entrance_routes(desk: Desk, monotonic: Callable[[], float]) -> APIRouter:
         try:
             desk.shelf.get("healthz", stores.check)
         except RetakeError as error:
-            _log.error("%s", error)  # it may name the bucket or database, which are nothing for whoever asks
+            _log.error("%s", error)  # only here: it may name the bucket or a database, and anybody may ask
             return refused(503, "the bucket or a ledger does not answer; the log of the dashboard says why")
         return answer({"ok": True})
 

@@ -14,7 +14,7 @@ class StoreHealth:
     def check(self) -> None:
         """Return if all of them answer. Raises SettingsError, StateError, StorageError.
 
-        A folder that has never been there is a new bucket, which the first tick makes; one that is gone is not.
+        A folder that was never there is a new bucket, which the first tick makes; one that has gone is an error.
         """
         bucket = self._operations.bucket
         bucket.find("config/config_gen.json", [""])

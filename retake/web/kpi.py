@@ -80,7 +80,7 @@ class FigureReader:
         return found
 
     def metrics(self) -> str:
-        """Return the metrics, without those that need a count of runs until that is done. Raises like
+        """Return the metrics; until the runs are counted, without those that need the count. Raises like
         `KpiReader.metrics`, and BucketSilent."""
         try:
             found: str = self._get(None, self._reader.metrics)

@@ -34,8 +34,8 @@ def letters_routes(desk: Desk) -> APIRouter:
 
 
 def row_of(it: LetterView, channel: str) -> dict[str, Any]:
-    """Return the values of a dead letter's row. `channel` names its pipeline, `value` identifies it among those of all
-    channels, and `run` is what its runs are found by."""
+    """Return the values of a dead letter's row. `channel` names its pipeline. In the result, `value` identifies the
+    letter among those of all channels, and `run` finds its runs."""
     letter = it.letter
     fault = letter.fault or f"{code_of(letter.error_code)}: {it.message}"
     return {

@@ -1,4 +1,4 @@
-"""Server-sent events that tell browsers when something has changed, by one look at the bucket for all viewers."""
+"""Server-sent events that tell browsers when something has changed, from one look at the bucket for all viewers."""
 
 import asyncio
 import hashlib
@@ -164,9 +164,9 @@ def fingerprint(operations: Operations, status: StatusReport) -> Fingerprint:
 
 
 def _last_runs(operations: Operations) -> list[object]:
-    """Return the last changed run of each ledger: it may be of a worker or a robot that is none of the pipelines.
+    """Return the last changed run of each ledger, which may be that of a worker or robot outside the pipelines.
 
-    The ledgers of several channels in their parts of a bucket are left out, since each takes requests of its own.
+    With several channels, the ledgers in their parts of a bucket are left out, because each takes requests of its own.
     """
     alone = len(operations.pipelines) == 1
     return [_last_run(operations, it) for it in operations.writers() if alone or operations.ledger_url(it)]
@@ -175,13 +175,13 @@ def _last_runs(operations: Operations) -> list[object]:
 def _last_run(operations: Operations, pipeline: OperatedPipeline) -> object:
     try:
         return operations.ledger(pipeline).runs(limit=1)
-    except RetakeError as error:  # the status tells it
+    except RetakeError as error:  # the status shows it
         return str(error)
 
 
 def _found_or_fault(read: Callable[[], object]) -> object:
-    """Return what is read, or what is wrong with its document: that is a change like any other, not a bucket that is
-    away."""
+    """Return what is read, or what is wrong with its document. An invalid document is a change like any other; it does
+    not mean that the bucket is unreachable."""
     try:
         return read()
     except StateError as error:

@@ -60,7 +60,7 @@ class SoughtFile:
         self.name = f"{item_id}.{suffix}"
 
     def find(self, *, anew: bool = False) -> MediaFile:
-        """Return the file's location, looked up `anew` or as it was lately. Raises HTTPException (404), BucketSilent,
+        """Return the file's location, looked up `anew` or as recently seen. Raises HTTPException (404), BucketSilent,
         StorageError."""
         key = ("media", self._channel, self._id)
         files = self._files() if anew else self._desk.shelf.get(key, self._files)

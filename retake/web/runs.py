@@ -128,8 +128,8 @@ def row_of(run: Run, at: StepAttempt | None) -> dict[str, Any]:
 
 
 def run_view(past: History, verbs: Sequence[tuple[str, str, str]], place: str) -> dict[str, Any]:
-    """Return the values of the template of a run. `verbs` are the buttons: verb, label, kind. `place` is what addresses
-    of media call its pipeline."""
+    """Return the values of the template of a run. `verbs` are the buttons: verb, label, kind. `place` stands for its
+    pipeline in the addresses of media."""
     last, calls = past.found.runs[-1], past.evidence.calls
     return {
         "heading": one_line(last.task_id, 200),

@@ -39,7 +39,7 @@ def spend_view(document: Mapping[str, Any], days: int, generations: int) -> dict
     """Return the values of the page's template. `document` is that of `spend`, with the newest of `generations`."""
     today = document["today"]
     paid = {row["day"]: row["usd"] for row in document["by_day"] if row["day"]}
-    # Of the days after today only those with calls: a clock that was years ahead would leave no room for the others.
+    # Days after today are shown only if they have calls: a clock that was years ahead would leave no room for others.
     names = [*_days(document["since"], today["clock_day"]), *sorted(day for day in paid if day > today["clock_day"])]
     values = [paid.get(name, 0.0) for name in names]
     cap = today["cap_usd"]

@@ -47,8 +47,8 @@ class PreparedOrder(NamedTuple):
 
 
 class Verbs:
-    """Prepares and carries out orders. `policies` are those of breakers other than vendors', by name; `environ` has the
-    secrets of the alerts' channels."""
+    """Prepares and carries out orders. `policies` has the policy of each breaker that is not a vendor's, by name;
+    `environ` has the secrets of the alerts' channels."""
 
     def __init__(
         self, operations: Operations, environ: Mapping[str, str], policies: Mapping[str, BreakerPolicy]
@@ -102,7 +102,7 @@ class Verbs:
             return prepared.do()
 
     def _set_mode(self, text: str) -> OrderDone:
-        """Set the mode unless it is set already, so that a double tap does not change since when it holds."""
+        """Set the mode unless it is set already, so that a double tap does not change when it began."""
         panel = ModePanel(self._operations)
         state, wanted = panel.state(), int(text) if text != "auto" else None
         if wanted is None:

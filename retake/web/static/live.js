@@ -23,7 +23,7 @@
     tell();
     if (!missed) htmx.trigger(document.body, "changed");
   };
-  const catchUp = () => setTimeout(() => { if (missed) refresh(); });  // later: the focus is still on its way
+  const catchUp = () => setTimeout(() => { if (missed) refresh(); });  // later, once the focus has moved
 
   const connect = () => {
     source = new EventSource("/events");
@@ -47,7 +47,7 @@
     }
   });
   document.body.addEventListener("htmx:afterSwap", () => {
-    lost = lost && source.readyState !== EventSource.OPEN;  // an update that failed is made up for
+    lost = lost && source.readyState !== EventSource.OPEN;  // makes up for an update that failed
     tell();
   });
   for (const name of ["focusout", "change", "input", "reset"]) document.body.addEventListener(name, catchUp);
