@@ -1,7 +1,7 @@
 """The default settings, the prompts and the robots' policies that come with Retake.
 
-In a checkout, config/ at its top counts: that is what people edit there. An installed package has the same files in
-this folder, byte for byte.
+In a checkout, config/ at its top is used, because that is what people edit there. An installed package has the same
+files in this folder, byte for byte.
 """
 
 import os
@@ -23,5 +23,5 @@ def default_file(name: str) -> str:
 
 
 def packaged_file(name: str) -> str:
-    """Return the path of a file or folder in the package itself, also in a checkout."""
+    """Return the path of a file or folder in the package itself, even in a checkout."""
     return os.path.join(_PACKAGE, "data", *name.split("/"))

@@ -74,8 +74,8 @@ def read_settings(
     spaces). `others` are the paths of sections that other pipelines read; they are not validated. RETAKE_STORAGE_URL
     overrides STORAGE.url. A setting that is left out or null has its default.
 
-    Raises SettingsError if there is no such file or it is not a JSON object. All other faults are in the result, for
-    `SettingsFile.check` to raise, or else the contradictions that only the caller can find.
+    Raises SettingsError if there is no such file or it is not a JSON object. All other faults are in the result:
+    `SettingsFile.check` raises them or, if there are none, the contradictions that only the caller can find.
     """
     source = environ.get("RETAKE_CONFIG") or DEFAULT_FILE
     document = _document(source)

@@ -106,7 +106,7 @@ class RetryingSettings(NamedTuple):
 
 
 class BreakerSettings(NamedTuple):
-    """When a vendor that keeps failing is not called for a while."""
+    """When to stop calling a vendor that keeps failing, and for how long."""
 
     failures: int | None = field(
         whole(1, 1000), "failures of a vendor that open its circuit breaker; null means no breaker", default=None
@@ -208,7 +208,7 @@ class Workflow(NamedTuple):
 
 
 class Prices(NamedTuple):
-    """What a paid call costs, in US dollars. Null is the price that is known of the vendor, mode and model in use."""
+    """What a paid call costs, in US dollars. Null means the known price of the vendor, mode and model in use."""
 
     content: float | None = field(USD, "one call to the chat API", default=None)
     imagine: float | None = field(USD, "one order of four pictures", default=None)
@@ -278,7 +278,7 @@ _TAKEN = (*RESERVED, "dead_letters", "images", "kept", "paid", "robot", "runs", 
 
 
 def names_taken(pipelines: Iterable[str], channels: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
-    """Yield a fault for each of the PIPELINES that has the name of something else. `paths` are those of FILE_PATHS."""
+    """Yield a fault for each of the PIPELINES whose name is already taken. `paths` are those of FILE_PATHS."""
     by_channel = {it.lower(): it for it in channels}
     taken = {*_TAKEN, *(it.partition("/")[0].lower() for it in paths)}
     for name in pipelines:
