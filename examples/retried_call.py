@@ -5,7 +5,7 @@
     python examples/retried_call.py --plan 503,503,503,503   # gives up after three retries (exit 75)
     python examples/retried_call.py                          # the breaker is open: no call is made (exit 75)
 
-The breaker opens after six failures within a minute, in whatever process they happen, since its state is in the bucket.
+The breaker opens after six failures within a minute, whichever processes they happen in: its state is in the bucket.
 With --bucket 's3://…' that holds for every machine that uses the bucket. After ten seconds it lets one call through.
 """
 

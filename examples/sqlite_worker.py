@@ -30,7 +30,7 @@ CLOCK = SystemClock()
 
 
 def make(folder: Path, title: str, step: str, step_s: float) -> str:
-    """Do one step and return its file, which is there whole or not at all. A step can safely be begun again."""
+    """Do one step and return its file, which is written whole or not at all. A step can safely be started again."""
     file = folder / f"{title}.{step}"
     print(f"{title}: {step} begins", flush=True)
     CLOCK.sleep(step_s)
