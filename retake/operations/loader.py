@@ -27,8 +27,8 @@ class PipelineNotLoaded(SettingsError):
 def load_pipeline(name: str, target: str, bucket: Bucket, clock: Clock) -> OperatedPipeline:
     """Import `target` ("MODULE:ATTRIBUTE"), call it with the whole bucket and the clock, and return the result.
 
-    Modules in the current directory can be imported too; installed ones come first. What they print goes to stderr,
-    because stdout is for the answer. Raises PipelineNotLoaded, whatever goes wrong.
+    Modules in the current directory can be imported as well as installed ones. What they print goes to stderr, because
+    stdout is for the answer. Raises PipelineNotLoaded, whatever goes wrong.
     """
     with suppress(OSError):  # the directory is gone, and nothing can be imported from it
         if "" not in sys.path and (here := os.getcwd()) not in sys.path:
