@@ -376,7 +376,7 @@ def _texts(calls: Sequence[Call]) -> list[str]:
 
 @cache
 def _schema() -> DocumentSchema:
-    return DocumentSchema("paid_call")
+    return DocumentSchema("own_paid_call")
 
 
 def _faults_of_record(record: Mapping[str, Any], name: str) -> Iterator[str]:

@@ -1,9 +1,7 @@
 """The settings that all pipelines share: the bucket, the vendors, retry delays, breakers, figures."""
 
-from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from retake.foreign_text import shown
 from retake.settings.schema import (
     BUCKET_URL,
     ENDPOINT,
@@ -273,20 +271,6 @@ PIPELINES = Field(
 
 TOP_LEVEL = {"CHANNELS": CHANNELS, "PIPELINES": PIPELINES}
 """The settings beside the sections."""
-
-_TAKEN = (*RESERVED, "dead_letters", "images", "kept", "paid", "robot", "runs", "spend", "story")
-
-
-def names_taken(pipelines: Iterable[str], channels: Iterable[str], paths: Iterable[str]) -> Iterator[str]:
-    """Yield a fault for each of the PIPELINES whose name is already taken. `paths` are those of FILE_PATHS."""
-    by_channel = {it.lower(): it for it in channels}
-    taken = {*_TAKEN, *(it.partition("/")[0].lower() for it in paths)}
-    for name in pipelines:
-        if channel := by_channel.get(name.lower()):
-            yield f"PIPELINES.{name}: {shown(channel)} is one of the CHANNELS too: give one of them another name"
-        elif name.lower() in taken:
-            yield f"PIPELINES.{name}: {shown(name)} is a pipeline or a folder of Retake's own: choose another name"
-
 
 OLDER_KEYS = {
     "": "CONTENT SARCASM GENERATE OPENAI_SETTINGS",

@@ -6,7 +6,7 @@ file, and the test that compares docs/settings.md with the code, are derived fro
 The functions at the end set up what every command of the story needs: keys, the bucket, the part of a channel.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from typing import NamedTuple
 
@@ -35,6 +35,7 @@ from retake.settings.shared import (
     OF_MUSIC,
     OF_WEB,
     OLDER_KEYS,
+    RESERVED,
     SHARED,
     TOP_LEVEL,
     BreakerSettings,
@@ -46,7 +47,6 @@ from retake.settings.shared import (
     RunwaySettings,
     StorageSettings,
     Workflow,
-    names_taken,
 )
 from retake.settings.shared import (
     SANDBOX_VARIABLE as SANDBOX_VARIABLE,
@@ -201,6 +201,9 @@ def load_settings(environ: Mapping[str, str]) -> Settings:
     return settings
 
 
+_TAKEN = (*RESERVED, "dead_letters", "images", "kept", "paid", "robot", "runs", "spend", "story")
+"""Names that no pipeline of your own can have: folders of the bucket, and pipelines on the ledger."""
+
 MAX_CALL_SHARE = 0.8
 """Maximum share of `lock_ttl_seconds` that a call may take in a bucket whose lease expires.
 
@@ -235,12 +238,23 @@ def _contradictions(settings: Settings) -> Iterator[str]:
         )
     yield from unknown_channels(settings.alerts)
     del paths["prompts"]
-    yield from names_taken(settings.pipelines, settings.channels, paths.values())
+    yield from _names_taken(settings, paths.values())
     for name, place in paths.items():
         for other, folder in paths.items():
             # If one folder is inside another, a listing of the outer one would show the files of the inner one.
             if name != other and place.startswith(folder) and (place != folder or name > other):
                 yield f"FILE_PATHS.{name}: found {shown(place)}, allowed: a place outside FILE_PATHS.{other}"
+
+
+def _names_taken(settings: Settings, paths: Iterable[str]) -> Iterator[str]:
+    """Yield a fault for each of the PIPELINES whose name is already taken. `paths` are those of FILE_PATHS."""
+    by_channel = {it.lower(): it for it in settings.channels}
+    taken = {*_TAKEN, *(it.partition("/")[0].lower() for it in paths)}
+    for name in settings.pipelines:
+        if channel := by_channel.get(name.lower()):
+            yield f"PIPELINES.{name}: {shown(channel)} is one of the CHANNELS too: give one of them another name"
+        elif name.lower() in taken:
+            yield f"PIPELINES.{name}: {shown(name)} is a pipeline or a folder of Retake's own: choose another name"
 
 
 def sandboxed(settings: Settings, base_url: str) -> Settings:
