@@ -93,7 +93,13 @@ def test_what_was_cancelled_and_what_was_nobodys_is_distinguished_from_what_fail
     }
 
 
-@pytest.mark.parametrize("report", [b"", b"{", b"[]", b'{"paid_calls": 7, "last_error": 3, "failed_at_utc": "x"}'])
+@pytest.mark.parametrize(
+    "report",
+    [
+        *(b"", b"{", b"[]", b'{"paid_calls": 7, "last_error": 3, "failed_at_utc": "x"}'),
+        b'{"failed_step": [1], "last_error": {"message": {"a": 1}}}',
+    ],
+)
 def test_an_invalid_report_does_not_keep_the_list_from_the_others(report: bytes) -> None:
     world = STATES["dead_lettered"]()
     world.put(f"dead_letters/{ID}/report.json", report)
