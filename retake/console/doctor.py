@@ -139,9 +139,9 @@ def _breakers(operations: Operations) -> Iterator[Finding]:
         return
     for it in open_breakers(states, operations.clock.now()):
         since = f" since {it['opened_at']}" if it["opened_at"] else ""
-        found = f"{it['phase']}{since}: {it['code']}"
+        why = f": {it['code']}" if it["code"] else ""
         do = "do what the message says" if it["phase"] == "unreadable" else "see `breaker show`"
-        yield warn(f"breaker {it['name']}", found, do)
+        yield warn(f"breaker {it['name']}", f"{it['phase']}{since}{why}", do)
 
 
 def answer(findings: Sequence[Finding], now: datetime) -> Answer:

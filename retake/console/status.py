@@ -24,8 +24,8 @@ def command(context: CommandContext) -> Answer:
     blocks = _many(seen, now) if len(seen) > 1 else _one(seen[0], now)
     for it in found.breakers:
         since = f", since {it['opened_at']}" if it["opened_at"] else ""
-        told = f"breaker {it['name']} is {it['phase']}{since}: {it['code']}"
-        blocks.append(Sentence(told, Tone.WARN))
+        why = f": {it['code']}" if it["code"] else ""
+        blocks.append(Sentence(f"breaker {it['name']} is {it['phase']}{since}{why}", Tone.WARN))
     return Answer(found.document(), blocks, ExitCode.OK if found.healthy else ExitCode.FAILED)
 
 

@@ -310,7 +310,9 @@ def test_many_failed_runs_are_a_warning() -> None:
 def test_an_open_breaker_is_a_warning() -> None:
     world = agreed(World())
     world.put("breakers/piapi.json", {"open_until": "2030-01-01T00:00:00Z", "opened_at": "2026-01-01T00:00:00Z"})
-    assert found(examined(world), "breaker piapi")[0] == "warn"
+    assert found(examined(world), "breaker piapi") == ("warn", "open since 2026-01-01T00:00:00Z")
+    world.put("breakers/piapi.json", {"open_until": "2030-01-01T00:00:00Z", "code": "ERR_X"})
+    assert found(examined(world), "breaker piapi") == ("warn", "open: ERR_X")
 
 
 def test_a_breaker_that_cannot_be_read_says_why() -> None:

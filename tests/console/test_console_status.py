@@ -171,6 +171,8 @@ def test_an_open_breaker_is_reported() -> None:
     assert [(it["name"], it["phase"]) for it in told] == [("chat", "unreadable"), ("piapi", "open")]
     assert f"breaker piapi is open, since {stamp(world.clock.now())}: ERR_X" in shown(ask(status, world))
     assert "breaker chat is unreadable: breakers/chat.json" in shown(ask(status, world))
+    world.put("breakers/piapi.json", {"open_until": until})
+    assert "breaker piapi is open\n" in shown(ask(status, world))
 
 
 def test_the_open_alerts_of_a_pipeline_are_reported() -> None:
