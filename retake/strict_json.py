@@ -88,6 +88,15 @@ def well_formed(value: Any) -> Any:
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
+def for_programs(value: Any, **options: Any) -> str:
+    """Return `json.dumps(value, **options)`, with null in place of NaN and infinity. JSON lacks these, but Python reads
+    and writes them, and so they are in documents of other programs."""
+    try:
+        return json.dumps(value, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None), **options)
+
+
 def what_is_wrong(error: ValueError) -> str:
     """Return why `parse` refused its input, in words."""
     return str(error) if type(error) is ValueError else f"not JSON ({error})"

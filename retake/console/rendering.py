@@ -5,7 +5,6 @@ character gets a plainer one instead of an error.
 """
 
 import codecs
-import json
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -13,6 +12,7 @@ from retake.console.answer import Answer, Block, Cell, Facts, Heading, Markdown,
 from retake.console.layout import GAP, columns_of, cut, fold, widths
 from retake.foreign_text import json_lines, one_line, several_lines
 from retake.logs import forget_unwritten
+from retake.strict_json import for_programs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +50,7 @@ def show(answer: Answer, stream: TextIO, *, as_json: bool, indent: int | None = 
     _tolerate_encoding(stream)
     if as_json:
         unicode = (stream.encoding or "").lower().replace("-", "") == "utf8"
-        stream.write(json_lines(json.dumps(answer.document, ensure_ascii=not unicode, indent=indent)) + "\n")
+        stream.write(json_lines(for_programs(answer.document, ensure_ascii=not unicode, indent=indent)) + "\n")
     elif stream.isatty():
         _show_on_terminal(answer.blocks, stream)
     else:

@@ -1,11 +1,11 @@
 """JSON responses: results, refusals, and the faults of a request."""
 
-import json
 from typing import Any
 
 from fastapi.responses import Response
 
 from retake.foreign_text import several_lines
+from retake.strict_json import for_programs
 
 MAX_FAULTS = 20
 _MAX_DETAIL = 4000  # maximum characters
@@ -13,11 +13,7 @@ _MAX_DETAIL = 4000  # maximum characters
 
 def answer(value: Any, status: int = 200) -> Response:
     """Return `value` as a JSON response, in ASCII, since an outside program's text may have lone surrogates."""
-    try:
-        text = json.dumps(value, allow_nan=False, separators=(",", ":"))
-    except ValueError:  # NaN, which JSON lacks, in a column that another program wrote
-        text = json.dumps(json.loads(json.dumps(value), parse_constant=lambda _: None))
-    return Response(text, status, media_type="application/json")
+    return Response(for_programs(value, separators=(",", ":")), status, media_type="application/json")
 
 
 def refused(status: int, detail: str) -> Response:

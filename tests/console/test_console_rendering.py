@@ -70,6 +70,13 @@ def test_half_a_character_does_not_break_an_answer() -> None:
     assert written([Sentence("a\ud800b")]) == b"a b\n"
 
 
+def test_a_number_that_json_lacks_is_null() -> None:
+    stream = StringIO()
+    show(Answer({"price_usd": float("nan"), "seconds": [float("inf"), 1.5]}, []), stream, as_json=True)
+    found = json.loads(stream.getvalue(), parse_constant=lambda sign: sign)
+    assert found == {"price_usd": None, "seconds": [None, 1.5]}
+
+
 def test_a_message_of_several_lines_is_one_complaint() -> None:
     stream = StringIO()
     complain("two keys are missing:\nA\nB\x1b[2J", stream)
