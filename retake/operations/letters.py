@@ -34,6 +34,13 @@ class LetterView(NamedTuple):
         return "cancelled" if self.letter.report.get("cancelled") else "failed"
 
     @property
+    def item_id(self) -> str:
+        """The id of the work that it is about; "" for nobody's. The letter of a rollback has an id of its own."""
+        if self.how == "nobody's":
+            return ""
+        return str(self.letter.report.get("generation_id") or "") if self.how == "rolled back" else self.letter.id
+
+    @property
     def step(self) -> str:
         return str(self.letter.report.get("failed_step") or "")
 

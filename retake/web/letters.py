@@ -35,12 +35,12 @@ def letters_routes(desk: Desk) -> APIRouter:
 
 def row_of(it: LetterView, channel: str) -> dict[str, Any]:
     """Return the values of a dead letter's row. `channel` names its pipeline. In the result, `value` identifies the
-    letter among those of all channels, and `run` finds its runs."""
+    letter among those of all channels, and `run` finds its runs; "" if it has none."""
     letter = it.letter
     fault = letter.fault or f"{code_of(letter.error_code)}: {it.message}"
     return {
         "value": f"{channel}/{letter.id}" if channel else letter.id,
-        "run": f"{it.pipeline.channel}/{letter.id}" if it.pipeline.channel else letter.id,
+        "run": f"{it.pipeline.channel}/{it.item_id}" if it.item_id and it.pipeline.channel else it.item_id,
         "id": letter.id,
         "channel": channel,
         "how": it.how,

@@ -12,6 +12,7 @@ import pytest
 from dashboard import TOKEN, Board, busy_world, in_directory
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from reading_world import ask
 from story_world import World
 from test_console_ledgers import with_channels
 
@@ -19,7 +20,7 @@ from retake.alerts.board import Alert
 from retake.alerts.store import BoardStore
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket
-from retake.console import alerts, breaker, dead_letters, kpi, mode, runs, show, spend, status
+from retake.console import alerts, breaker, dead_letters, kpi, mode, rollback, runs, show, spend, status
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.states import Trigger
 from retake.story.settings import LEASE
@@ -211,6 +212,18 @@ def test_a_lease_that_is_held_can_be_unlocked() -> None:
         assert buttons(board.page("/").text) == {"Unlock"}
         lease.release()
         assert buttons(board.page("/").text) == set()
+
+
+def test_each_dead_letter_leads_to_the_runs_of_its_work_if_there_are_any() -> None:
+    world = busy_world()
+    ask(rollback.command, world, run="20260101-0003", step="imagine", yes=True)
+    world.put("dead_letters/before-20260101-0001/config_midjourney.json", {})
+    with Board(world).serving() as board:
+        found = board.page("/dead-letters").text
+        links = re.findall(r'<th scope="row"><a href="(/runs/[^"]*)"', found)
+        assert links == ["/runs/20260101-0003", "/runs/20260101-0002"]
+        assert [board.page(it).status_code for it in links] == [200, 200]
+    assert '<th scope="row">before-20260101-0001</th>' in found
 
 
 def test_a_page_beyond_the_last_is_the_last(board: Board) -> None:
