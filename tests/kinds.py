@@ -108,6 +108,7 @@ LONG = {
     "test_check_sql_runs",
     "test_check_story",
     "test_console_day",
+    "test_console_mixed",
     "test_console_mode",
     "test_console_music",
     "test_console_report",

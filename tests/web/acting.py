@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from ssl import PROTOCOL_TLS_CLIENT, SSLContext
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
@@ -34,6 +35,8 @@ from retake.web.sessions import COOKIE, Sessions
 
 TOKEN = "a-token-of-the-tests"
 PAGE = {"Accept": "text/html"}
+
+_NO_TLS = SSLContext(PROTOCOL_TLS_CLIENT)  # it is not used; for each client httpx would read all certificates
 
 
 class Site(NamedTuple):
@@ -110,15 +113,25 @@ def serving(
 ) -> Iterator[Site]:
     """Serve a dashboard on a free port; both users are signed in."""
     context = CommandContext({}, clock=clock, bucket=bucket, settings=settings, keys=KEYS, actor=WEB, music=music)
+    with served(context, read_only, policies) as site:
+        yield site
+
+
+@contextmanager
+def served(
+    context: CommandContext, read_only: bool = False, policies: dict[str, BreakerPolicy] | None = None
+) -> Iterator[Site]:
+    """Serve the dashboard of a context in the same way."""
+    clock, cap = context.clock, context.settings.workflow.daily_cap_usd
     sessions, shelf = Sessions(TOKEN, lambda: clock.now().timestamp()), forgetful_shelf()
-    desk = Desk(context.operations, sessions, shelf, read_only=read_only, policies=policies)
+    desk = Desk(context.operations, sessions, shelf, cap_usd=cap, read_only=read_only, policies=policies)
     app = web_app(desk, Live(dict, 1.0, shelf.forget), ())
     bearer = {"Authorization": f"Bearer {TOKEN}"}
     with (
         closing(shelf),
         served_app(app) as url,
-        httpx.Client(base_url=url, timeout=60, trust_env=False) as browser,
-        httpx.Client(base_url=url, timeout=60, trust_env=False, headers=bearer) as program,
+        httpx.Client(base_url=url, timeout=60, trust_env=False, verify=_NO_TLS) as browser,
+        httpx.Client(base_url=url, timeout=60, trust_env=False, verify=_NO_TLS, headers=bearer) as program,
     ):
         browser.cookies.set(COOKIE, sessions.begin())
         yield Site(url, desk, browser, program)
