@@ -133,10 +133,11 @@ def decoded_alert(raw: Any) -> Alert:
     values = _texts_among(_known(raw, Alert._fields, "an alert"), _DESCRIPTION)
     if values.get("state") not in (OPEN, ACKNOWLEDGED, RESOLVED):
         values.pop("state", None)
+    _check_there(values, Alert, "an alert")
     try:
         seen = {str(name): str(it) for name, it in dict(values["seen"]).items()}
         alert = Alert(**{**values, "seen": seen, **_tuples(values, "told", "had")})
-    except (TypeError, KeyError) as error:
+    except TypeError as error:
         raise ValueError(f"an alert: {error}") from error
     _check_texts(alert, ("id", "key", "code", "title", "first_at", "last_at"), "an alert")
     if alert.level not in LEVELS or type(alert.occurrences) is not int:
@@ -170,9 +171,10 @@ def _delivery(raw: Any, where: str) -> QueuedMessage:
     values = _texts_among(_known(raw, QueuedMessage._fields, where), ("link",))
     if values.get("level") not in LEVELS:
         values["level"] = None
+    _check_there(values, QueuedMessage, where)
     try:
         message = QueuedMessage(**{**values, "event": AlertEvent(values["event"]), **_tuples(values, "done")})
-    except (TypeError, KeyError) as error:
+    except TypeError as error:
         raise ValueError(f"{where}: {error}") from error
     if not isinstance(message.fields, dict):
         raise ValueError(f"{where}: fields: is not an object")  # noqa: TRY004  a fault of the document
@@ -185,6 +187,11 @@ def _texts_among(values: dict[str, Any], names: Iterable[str]) -> dict[str, Any]
     """Return the values without those of `names` that are not text."""
     odd = {name for name in names if not isinstance(values.get(name), str)}
     return {name: it for name, it in values.items() if name not in odd}
+
+
+def _check_there(values: Mapping[str, Any], kind: type[Alert] | type[QueuedMessage], where: str) -> None:
+    if missing := [name for name in kind._fields if name not in values and name not in kind._field_defaults]:
+        raise ValueError(f"{where}: has no {', '.join(missing)}")
 
 
 def _check_texts(value: Any, names: Iterable[str], where: str) -> None:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from retake.alerts.hours import minutes_of, next_due, zone_of
 from retake.clock import parse_stamp, stamp
 from retake.degraded.settings import ModeSettings
+from retake.foreign_text import plain
 from retake.percent import percent
 
 FULL, REDUCED, MINIMAL, EMERGENCY = range(4)
@@ -154,10 +155,10 @@ def decoded(raw: Mapping[str, Any] | None) -> ModeState:
     if not isinstance(raw, Mapping):
         raise ValueError("is not an object")  # noqa: TRY004  a fault of the document
     hand, auto = raw.get("hand"), raw.get("auto") or {}
-    try:
-        state = ModeState(Hand(**hand) if hand else None, Auto(**auto))
-    except TypeError as error:
-        raise ValueError(str(error)) from error
+    if hand:
+        _check_keys("hand", hand, Hand)
+    _check_keys("auto", auto, Auto)
+    state = ModeState(Hand(**hand) if hand else None, Auto(**auto))
     for name, mode in (("hand", state.hand.mode if state.hand else 0), ("auto", state.auto.mode)):
         if type(mode) is not int or not FULL <= mode <= EMERGENCY:
             raise ValueError(f"{name}.mode: is not a whole number from 0 to 3")
@@ -171,9 +172,23 @@ def decoded(raw: Mapping[str, Any] | None) -> ModeState:
     if state.hand and not isinstance(state.hand.why, str):
         raise ValueError("hand.why: is not text")
     share, tries = state.auto.error_share, state.auto.tries
-    if type(tries) is not int or not (share is None or (isinstance(share, (int, float)) and 0 <= share <= 1)):
-        raise ValueError("auto: error_share must be a number from 0 to 1, and tries a whole number")
+    if (
+        type(tries) is not int
+        or tries < 0
+        or not (share is None or (isinstance(share, (int, float)) and 0 <= share <= 1))
+    ):
+        raise ValueError("auto: error_share must be a number from 0 to 1, and tries a whole number from 0 up")
     return state
+
+
+def _check_keys(name: str, value: Any, kind: type[Hand] | type[Auto]) -> None:
+    """Return if `value` has the keys of `kind`, and no others. Raises ValueError."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{name}: is not an object")  # noqa: TRY004  a fault of the document
+    if missing := [key for key in kind._fields if key not in value and key not in kind._field_defaults]:
+        raise ValueError(f"{name}: has no {', '.join(missing)}")
+    if unknown := next((key for key in value if key not in kind._fields), None):
+        raise ValueError(f"{name}.{plain(unknown)}: is none of its keys: {', '.join(kind._fields)}")
 
 
 def _is_stamp(value: Any) -> bool:

@@ -1,6 +1,7 @@
 """The documents of alerts: closed alerts move to the document of their day, and an invalid document is left alone."""
 
 import json
+import re
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
@@ -100,6 +101,27 @@ def test_a_message_with_a_field_that_is_not_text_is_sent_to_nobody_and_named(fie
         world.deliver()
     assert world.service.events() == []
     assert world.bucket.read("alerts/state.json")[0] == broken
+
+
+def test_what_an_alert_or_a_message_lacks_is_named() -> None:
+    world = DeliveryWorld()
+    world.look(failing())
+    board = json.loads(world.bucket.read("alerts/state.json")[0])
+    message = board["channels"]["all"]["queue"][0]
+    for changed, told in (
+        (
+            {"alerts": [{"id": "a-1", "level": "error"}]},
+            "an alert: has no key, code, title, occurrences, seen, first_at",
+        ),
+        ({"channels": {"all": {"queue": [{**message, "event": None}]}}}, "None is not a valid AlertEvent"),
+        (
+            {"channels": {"all": {"queue": [{"id": "m", "at": "x"}]}}},
+            "all.queue: has no event, subject_id, title, text",
+        ),
+    ):
+        world.bucket.write("alerts/state.json", json.dumps({**board, **changed}).encode(), ANY)
+        with pytest.raises(StateError, match=re.escape(told)):
+            world.deliver()
 
 
 def rewrite(world: DeliveryWorld, change: Callable[[Any], object]) -> None:

@@ -1,6 +1,7 @@
 """Who sets the degraded mode, how it changes automatically, and where it is kept."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -330,6 +331,25 @@ def test_an_invalid_mode_is_named_and_left_as_it_is(raw: dict[str, Any]) -> None
     with pytest.raises(StateError, match=r"mode/state\.json"):
         world.mode()
     assert world.json("mode/state.json") == raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "told"),
+    [
+        ({"hand": {"mode": 1}}, "hand: has no why, since"),
+        (
+            {"hand": {"mode": 1, "why": "", "since": "2026-01-01T00:00:00Z", "untl": "x"}},
+            "hand.untl: is none of its keys",
+        ),
+        ({"hand": 7}, "hand: is not an object"),
+        ({"auto": {"tries": -1}}, "tries a whole number from 0 up"),
+    ],
+)
+def test_a_mode_that_was_edited_says_what_is_wrong_with_it(raw: dict[str, Any], told: str) -> None:
+    world = WatchedWorld()
+    world.put("mode/state.json", raw)
+    with pytest.raises(StateError, match=rf"mode/state\.json: .*{re.escape(told)}"):
+        world.mode()
 
 
 def test_without_a_mode_nothing_is_written() -> None:
