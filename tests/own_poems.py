@@ -75,3 +75,12 @@ class Poems(OwnPipeline):
             lease.check()
             self.bucket.write(KEY, encode({}), ANY)
         return OrderResult(order, "the muse sings again", "the poem goes on")
+
+
+class Draft(Poems):
+    """One whose methods have bugs."""
+
+    def _bug(self, *_: object) -> Any:
+        raise KeyError("verse")
+
+    describe = evidence = paid_since = plan = _bug

@@ -3,6 +3,7 @@
     port.py        the interface between operators and pipelines; each pipeline implements it once
     pipelines.py   `Operations`: the pipelines of one bucket, their ledgers, the day's book
     own_pipeline.py   the base class of pipelines of your own;   loader.py   loads those named in the setting PIPELINES
+    guarded_pipeline.py, foreign_calls.py   report a bug in such a pipeline without affecting the others
 
 Views, each with its JSON document:
     status.py   runs.py, run_pages.py   report.py (history, incident report)   spend.py   letters.py   breakers.py

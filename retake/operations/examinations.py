@@ -9,7 +9,7 @@ from retake.checking.bucket_runs import BucketRuns
 from retake.checking.engine import Progress
 from retake.checking.keyed_calls import KeyedCalls
 from retake.checking.view import CheckView
-from retake.errors import StateError, StorageError, redact
+from retake.errors import RetakeError, StateError, StorageError, redact
 from retake.extras import require
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline
@@ -104,16 +104,19 @@ def shared_examinations(operations: Operations, others: Sequence[Examination]) -
 
 
 class OwnDocuments(Examination):
-    """The part of a pipeline of your own. Knows every key there; only the pipeline can judge its documents."""
+    """The part of a pipeline of your own. Knows every key there; only the pipeline can judge its documents. With an
+    `error` they cannot be judged."""
 
-    def __init__(self, pipeline: OperatedPipeline) -> None:
-        self._pipeline = pipeline
+    def __init__(self, pipeline: OperatedPipeline, error: RetakeError | None = None) -> None:
+        self._pipeline, self._error = pipeline, error
         self.title = f"documents of {pipeline.name}"
 
     def subjects(self, view: CheckView) -> Iterator[str]:
         yield self._pipeline.prefix
 
     def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
+        if self._error:
+            raise self._error
         state = self._pipeline.state(None, lambda vendor: "")
         if not state.readable:
             raise StateError("; ".join(state.needs) or state.words)

@@ -10,9 +10,11 @@ from typing import Any, NoReturn, cast
 
 from retake.bucket import Bucket
 from retake.clock import Clock
-from retake.errors import SettingsError, StateError
+from retake.errors import RetakeError, SettingsError, StateError
 from retake.operations.finding import Finding, of_error
-from retake.operations.own_pipeline import OwnPipeline, cause_of
+from retake.operations.foreign_calls import cause_of
+from retake.operations.guarded_pipeline import GuardedPipeline
+from retake.operations.own_pipeline import OwnPipeline
 from retake.operations.pipelines import OwnLedger, Terms
 from retake.operations.port import ItemOrder, OperatedPipeline, OrderPlan, PaidWork, PipelineState
 from retake.paid.caps import Today
@@ -28,7 +30,8 @@ def load_pipeline(name: str, target: str, bucket: Bucket, clock: Clock) -> Opera
     """Import `target` ("MODULE:ATTRIBUTE"), call it with the whole bucket and the clock, and return the result.
 
     Modules in the current directory can be imported as well as installed ones. What they print goes to stderr, because
-    stdout is for the answer. Raises PipelineNotLoaded, whatever goes wrong.
+    stdout is for the answer. Raises PipelineNotLoaded, whatever goes wrong. A bug in a method of the pipeline is a
+    PipelineFault when that method is called.
     """
     with suppress(OSError):  # the directory is gone, and nothing can be imported from it
         if "" not in sys.path and (here := os.getcwd()) not in sys.path:
@@ -44,9 +47,12 @@ def load_pipeline(name: str, target: str, bucket: Bucket, clock: Clock) -> Opera
             _refuse(name, target, f"{attribute} in {where} cannot be called: it must take the bucket and the clock")
         made = tried(f"{attribute} in {where} failed", lambda: make(bucket, clock))
         wrong = tried(f"what {attribute} in {where} returned fails", lambda: [*_wrong(made, name)])
-    if wrong:
-        _refuse(name, target, f"{attribute} in {where} returned no pipeline of operators: {'; '.join(wrong)}")
-    return cast("OperatedPipeline", made)
+        if wrong:
+            _refuse(name, target, f"{attribute} in {where} returned no pipeline of operators: {'; '.join(wrong)}")
+        try:
+            return GuardedPipeline(made)
+        except RetakeError as error:
+            _refuse(name, target, str(error))
 
 
 def _tried(name: str, target: str, what: str, work: Callable[[], Any]) -> Any:

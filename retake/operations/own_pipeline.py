@@ -3,19 +3,16 @@
 It implements all of `retake.operations.port.OperatedPipeline`. Its `state` is built on `describe`, which you write.
 """
 
-import importlib
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from traceback import extract_tb
 from typing import TYPE_CHECKING
 
 from retake.bucket import Bucket, Lease, this_process
 from retake.clock import Clock
-from retake.errors import RetakeError, StateError, message_of, redact
-from retake.foreign_text import one_line
+from retake.errors import RetakeError, StateError
 from retake.operations.finding import Finding, fault, of_error, ok
+from retake.operations.foreign_calls import state_told
 from retake.operations.letters import letter_of, lost_with, no_letter
 from retake.operations.pipelines import OwnLedger
 from retake.operations.port import (
@@ -35,11 +32,6 @@ from retake.retrying.dead_letters import DeadLetters
 
 if TYPE_CHECKING:
     from retake.checking import Examination
-
-
-_MAX_CAUSE = 300  # characters of a foreign error
-_NOT_ITS_OWN = ("<", importlib.__file__, os.path.join(os.path.dirname(os.path.dirname(__file__)), ""))
-"""The beginnings of names of files that are Python's or Retake's."""
 
 
 class OwnPipeline(ABC):
@@ -85,16 +77,11 @@ class OwnPipeline(ABC):
         invalid document."""
 
     def state(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
-        seen = today if isinstance(today, Today) else None
         try:
-            return self.describe(today, vendor_off)
+            return state_told(self, "describe", today, lambda: self.describe(today, vendor_off))
         except StateError as error:
+            seen = today if isinstance(today, Today) else None
             return PipelineState("its document is invalid", readable=False, needs=(str(error),), today=seen)
-        except RetakeError:
-            raise
-        except Exception as error:  # noqa: BLE001  a bug here must not keep the others from being shown
-            need = f"{type(self).__name__}.describe failed: {cause_of(error)}"
-            return PipelineState("its state cannot be told", readable=False, needs=(need,), today=seen)
 
     def present(self) -> Sequence[Present]:
         it = self._plain_state()
@@ -151,10 +138,3 @@ class OwnPipeline(ABC):
 
     def lower_flag(self) -> bool:
         return False
-
-
-def cause_of(error: BaseException) -> str:
-    """Return the message of an exception raised by foreign code on one line, with the place where it was raised."""
-    text = one_line(redact(f"{type(error).__name__}: {message_of(error)}"))[:_MAX_CAUSE]
-    frames = [it for it in extract_tb(error.__traceback__) if not it.filename.startswith(_NOT_ITS_OWN)]
-    return f"{text} (line {frames[-1].lineno} of {frames[-1].filename})" if frames else text

@@ -75,3 +75,15 @@ def test_the_button_that_breaks_its_lease_names_it(world: World, site: Site) -> 
     world.bucket.part("poems/").lease("poems", "elsewhere:1")
     assert '<input type="hidden" name="id" value="poems">' in page(site, "/")
     assert "the lease of poems is broken" in done(site.press("unlock", id="poems"))
+
+
+def test_the_bugs_of_one_are_told_on_the_pages_and_not_as_a_failure_of_the_dashboard(world: World) -> None:
+    named = world.settings._replace(pipelines={"poems": "own_poems:Draft"})
+    with serving(world.bucket, named, world.clock) as site:
+        assert "Draft.describe failed: KeyError: &#39;verse&#39;" in page(site, "/")
+        assert "Draft.paid_since failed" in page(site, "/spend")
+        for path in ("/runs?pipeline=poems", "/kpi", "/dead-letters", "/alerts", "/mode", "/breakers"):
+            page(site, path)
+        run = site.browser.get(f"/runs/{POEM}")
+        assert (run.status_code, "Draft.evidence failed" in run.text) == (409, True)
+        assert "Draft.plan failed" in told(site.press("retry", id=POEM, channel="poems"))

@@ -1,0 +1,108 @@
+"""Calls of code that is not Retake's: what a pipeline of one's own raises or returns becomes an error that names it."""
+
+import importlib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from functools import cache
+from traceback import extract_tb
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from retake.errors import RetakeError, StateError, message_of, redact
+from retake.foreign_text import one_line
+from retake.operations import port
+from retake.operations.port import PipelineState
+from retake.paid.caps import Today
+
+_T = TypeVar("_T")
+
+_MAX_CAUSE = 300  # characters of a foreign error
+_MAX_TEXT = 1000  # characters of a sentence in a state
+_MAX_TOLD = 100  # sentences of a kind in a state
+_NOT_ITS_OWN = ("<", importlib.__file__, os.path.join(os.path.dirname(os.path.dirname(__file__)), ""))
+"""The beginnings of names of files that are Python's or Retake's."""
+
+
+class PipelineFault(StateError):
+    """A pipeline of one's own has a bug: what it raised or returned, and where."""
+
+
+def asked(pipeline: object, method: str, wanted: Any, call: Callable[[], _T]) -> _T:
+    """Return what `call`, which is about this method of the pipeline, returns.
+
+    Raises PipelineFault for whatever it raises but RetakeError and Ctrl-C, even SystemExit, and for a result that is
+    not of the type `wanted`.
+    """
+    where = f"{type(pipeline).__name__}.{method}"
+    try:
+        found = call()
+    except (RetakeError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise PipelineFault(f"{where} failed: {cause_of(error)}") from error
+    if wrong := next(misfits(found, wanted), ""):
+        raise PipelineFault(f"{where}: {wrong}")
+    return found
+
+
+def state_told(
+    pipeline: object, method: str, today: Today | StateError | None, call: Callable[[], PipelineState]
+) -> PipelineState:
+    """Return the state that `call` returns, with no more text than fits a page. A bug is a state that says so, so that
+    those of the others are still shown."""
+    try:
+        found = asked(pipeline, method, PipelineState, call)
+    except PipelineFault as error:
+        seen = today if isinstance(today, Today) else None
+        return PipelineState("its state cannot be told", readable=False, needs=(str(error),), today=seen)
+    needs, notes = (tuple(it[:_MAX_TEXT] for it in told[:_MAX_TOLD]) for told in (found.needs, found.notes))
+    words, next_tick = found.words[:_MAX_TEXT], found.next_tick[:_MAX_TEXT]
+    return found._replace(words=words, next_tick=next_tick, needs=needs, notes=notes)
+
+
+def cause_of(error: BaseException) -> str:
+    """Return what an exception of code that is not Retake's says, on one line, with the place where it was raised."""
+    text = one_line(redact(f"{type(error).__name__}: {message_of(error)}"))[:_MAX_CAUSE]
+    frames = [it for it in extract_tb(error.__traceback__) if not it.filename.startswith(_NOT_ITS_OWN)]
+    return f"{text} (line {frames[-1].lineno} of {frames[-1].filename})" if frames else text
+
+
+def misfits(value: object, wanted: Any, path: str = "the value") -> Iterator[str]:
+    """Yield what keeps `value` from being of the type `wanted`: a class, or one of those that the port is made of."""
+    kind, parts = get_origin(wanted) or wanted, get_args(wanted)
+    if kind in (Union, UnionType):
+        if value is None and NoneType in parts:
+            return
+        of_parts = [[*misfits(value, it, path)] for it in parts if it is not NoneType]
+        if all(of_parts):
+            yield from of_parts[0] if len(of_parts) == 1 else [_must_be(value, wanted, path)]
+    elif kind is Any:
+        return
+    elif not _is_of(value, kind):
+        yield _must_be(value, wanted, path)
+    elif isinstance(value, tuple | list) and kind in _LISTS:
+        for number, it in enumerate(value):
+            yield from misfits(it, parts[0], f"{path}[{number}]")
+    elif isinstance(value, datetime) and value.tzinfo is None:
+        yield f"{path} has no time zone"
+    elif kind.__module__ == port.__name__ and hasattr(kind, "_fields"):
+        for name, hint in _hints(kind).items():
+            yield from misfits(getattr(value, name), hint, f"{path}.{name}".removeprefix("the value."))
+
+
+_LISTS = (tuple, list, Sequence)
+_MODULES = re.compile(r"\b(?:\w+\.)+(?=\w)")
+_hints = cache(get_type_hints)
+
+
+def _is_of(value: object, kind: Any) -> bool:
+    if kind in _LISTS:
+        return isinstance(value, tuple | list)
+    return callable(value) if kind is Callable else isinstance(value, kind)
+
+
+def _must_be(value: object, wanted: Any, path: str) -> str:
+    name = wanted.__name__ if isinstance(wanted, type) and not get_args(wanted) else _MODULES.sub("", str(wanted))
+    return f"{path} is of type {type(value).__name__}, and must be {name}"

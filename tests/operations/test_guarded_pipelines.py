@@ -1,0 +1,159 @@
+"""Bugs in a pipeline of one's own that PIPELINES names: each is told with its place, and hides nothing of others."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from own_poems import POEM, Poems
+
+from retake.bucket.memory import MemoryBucket
+from retake.clock import FakeClock
+from retake.errors import StorageError
+from retake.operations import letters, spend, status
+from retake.operations.attempts import StepAttempt
+from retake.operations.breakers import breaker_states
+from retake.operations.examinations import check_bucket
+from retake.operations.finding import Verdict
+from retake.operations.foreign_calls import PipelineFault
+from retake.operations.guarded_pipeline import GuardedPipeline
+from retake.operations.orders import plan_order, target
+from retake.operations.pipelines import Operations, Terms
+from retake.operations.port import ItemOrder, OperatedPipeline, PaidWork, PipelineState, Present, Verb, Waiting
+from retake.operations.store_checks import document_checks
+from retake.paid.caps import Caps
+from retake.paid.day_book import Known, Limits
+from retake.retrying.dead_letters import DeadLetters
+from retake.settings.shared import BreakerSettings
+
+RETRY = ItemOrder(Verb.RETRY, POEM)
+CALLS: dict[str, Callable[[OperatedPipeline], object]] = {
+    "has_setting": lambda it: it.has_setting("WORKFLOW.max_retries"),
+    "leasable": lambda it: it.leasable(),
+    "present": lambda it: it.present(),
+    "evidence": lambda it: it.evidence(POEM),
+    "paid_since": lambda it: it.paid_since(""),
+    "plan": lambda it: it.plan(RETRY),
+    "carry_out": lambda it: it.carry_out(RETRY),
+    "lower_flag": lambda it: it.lower_flag(),
+}
+
+
+def bug(*_: object) -> Any:
+    raise KeyError("verse")
+
+
+def leaves(*_: object) -> Any:
+    raise SystemExit(3)
+
+
+def nothing(*_: object) -> Any:
+    return None
+
+
+def guarded(**methods: Any) -> GuardedPipeline:
+    made = Poems(MemoryBucket(), FakeClock())
+    for name, it in methods.items():
+        setattr(made, name, it)
+    return GuardedPipeline(made)
+
+
+def beside(other: GuardedPipeline) -> Operations:
+    """The poems without a bug, and beside them the `other`."""
+    bucket, clock = MemoryBucket(), FakeClock()
+    fine = GuardedPipeline(Poems(bucket, clock))
+    other.name, other.prefix, other.bucket = "others", "others/", bucket.part("others/")
+    terms = Terms(None, BreakerSettings(), 900, 4, 1800, own_pipelines=["poems", "others"])
+    return Operations([fine, other], bucket, clock, caps=Caps(bucket, clock, Limits(None, None)), terms=terms)
+
+
+@pytest.mark.parametrize("method", CALLS)
+def test_a_method_that_raises_is_told_with_its_place(method: str) -> None:
+    with pytest.raises(PipelineFault, match=rf"^Poems.{method} failed: KeyError: 'verse' \(line \d+ of .*lines.py\)"):
+        CALLS[method](guarded(**{method: bug}))
+    with pytest.raises(PipelineFault, match="SystemExit: 3"):
+        CALLS[method](guarded(**{method: leaves}))
+
+
+@pytest.mark.parametrize("method", [it for it in CALLS if it != "leasable"])
+def test_a_result_of_another_type_is_told(method: str) -> None:
+    with pytest.raises(PipelineFault, match=rf"^Poems.{method}: the value is of type NoneType, and must be \w+"):
+        CALLS[method](guarded(**{method: nothing}))
+
+
+def test_errors_that_the_port_allows_are_its_own() -> None:
+    def away(*_: object) -> PipelineState:
+        raise StorageError("the bucket is away")
+
+    with pytest.raises(StorageError, match="the bucket is away"):
+        guarded(state=away).state(None, lambda vendor: "")
+
+
+NAIVE = datetime(2026, 1, 1)
+WRONG = {
+    "None": (None, "the value is of type NoneType, and must be PipelineState"),
+    "words": (PipelineState(None), "words is of type NoneType, and must be str"),  # type: ignore[arg-type]
+    "needs": (PipelineState("", needs="one"), r"needs is of type str, and must be tuple\[str, ...\]"),  # type: ignore[arg-type]
+    "need": (PipelineState("", needs=("one", 2)), r"needs\[1\] is of type int, and must be str"),  # type: ignore[arg-type]
+    "step": (PipelineState("", step="rhyme"), "step is of type str, and must be StepAttempt"),  # type: ignore[arg-type]
+    "since": (PipelineState("", waiting=Waiting("muse", "a rhyme", NAIVE)), "waiting.since has no time zone"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("found", "why"), WRONG.values(), ids=list(WRONG))
+@pytest.mark.parametrize("method", ["describe", "state"])
+def test_a_state_of_another_type_is_told_and_keeps_nothing_from_being_told_about_the_others(
+    method: str, found: Any, why: str
+) -> None:
+    operations = beside(guarded(**{method: lambda *_: found}))
+    fine, wrong = status.statuses(operations, breaker_states(operations))
+    assert (fine.state.words, fine.needs) == ("rhyming", ())
+    assert (wrong.state.words, wrong.state.readable) == ("its state cannot be told", False)
+    with pytest.raises(PipelineFault, match=f"^Poems.{method}: {why}$"):
+        raise PipelineFault(wrong.needs[0])
+
+
+def test_a_state_has_no_more_text_than_fits_a_page() -> None:
+    state = PipelineState("w" * 9999, next_tick="n" * 9999, needs=("x" * 9999,) * 9999)
+    found = guarded(describe=lambda *_: state).state(None, lambda vendor: "")
+    assert (len(found.words), len(found.next_tick), len(found.needs), len(found.needs[0])) == (1000, 1000, 100, 1000)
+    many = [Present(f"poem-{n}", StepAttempt("rhyme", 1, 3)) for n in range(9999)]
+    assert len(guarded(present=lambda: many).present()) == 1000
+
+
+def test_commands_about_all_say_what_is_wrong_with_one_and_go_on() -> None:
+    operations = beside(guarded(paid_since=bug, check=bug, examinations=bug, evidence=bug, plan=bug, vendors={}))
+    report = spend.spend_report(operations, 30)
+    assert report.number == 1
+    assert report.unreadable[0].startswith("others is left out: Poems.paid_since failed: KeyError: 'verse'")
+    [finding, _] = [*document_checks(operations)]
+    assert (finding.verdict, finding.check, finding.found.startswith("Poems.check failed: ")) == (
+        Verdict.FAULT, "others", True,
+    )  # fmt: skip
+    told = [found.what for found in check_bucket(operations).findings if found.where == "others/"]
+    assert [it.partition(" (line")[0] for it in told] == ["Poems.examinations failed: KeyError: 'verse'"]
+    DeadLetters(operations.pipelines[1].bucket, operations.clock).put("poem-0", "poem", {}, {"message": "no rhyme"})
+    [letter] = letters.list_letters(operations, 10)
+    assert letter.requeue()[0].startswith("not now: Poems.plan failed: ")
+
+
+def test_an_order_to_one_with_a_bug_fails_with_its_place() -> None:
+    operations = beside(guarded(present=lambda: [Present("poem-2", StepAttempt("rhyme", 1, 3))], plan=bug))
+    with pytest.raises(PipelineFault, match=r"Poems.plan failed: KeyError: 'verse' \(line"):
+        plan_order(target(operations, "poem-2"), Verb.RETRY)
+    with pytest.raises(PipelineFault, match=r"must be OrderResult. Look whether poem-1 was changed all the same$"):
+        guarded(carry_out=nothing).carry_out(RETRY)
+
+
+def test_an_attribute_of_another_type_is_told_when_it_is_loaded() -> None:
+    with pytest.raises(PipelineFault, match=r"^Poems\.vendors: the value is of type NoneType, and must be Mapping$"):
+        guarded(vendors=None)
+
+
+def test_the_bills_of_a_month_are_read_with_care() -> None:
+    from retake.operations.port import PaidMonth
+
+    month = PaidMonth(1, {"2026-01-01": {}}, {}, bug)  # type: ignore[dict-item]
+    [found] = guarded(paid_since=lambda day: PaidWork([], Known(), months=[month])).paid_since("").months
+    with pytest.raises(PipelineFault, match=r"^Poems.paid_since failed: KeyError"):
+        found.bills()
