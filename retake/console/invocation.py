@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from functools import wraps
 from logging import getLogger
 from typing import Any
@@ -69,13 +70,13 @@ _WITH_CHANNEL = click.option(
 
 def _watch(work: Callable[[CommandContext], Answer], channel: str | None, every_s: float, *, as_json: bool) -> int:
     """Answer repeatedly, each time in a new context, because settings may change and connections may be lost."""
-    looks = 0
+    looks, screen = 0, sys.stdout
 
     def answer() -> Answer:
         nonlocal looks
         found = work(CommandContext(dict(os.environ), channel=channel, as_text=not as_json))
         if not as_json:
-            watch.make_room(sys.stdout, first=not looks)
+            watch.make_room(screen, first=not looks)
         looks += 1
         told = f"looked at {stamp(SystemClock().now())}, again every {every_s:g} s; Ctrl-C ends it"
         return found._replace(blocks=[*found.blocks, Sentence(told, Tone.FAINT)])
@@ -85,10 +86,11 @@ def _watch(work: Callable[[CommandContext], Answer], channel: str | None, every_
 
 def execute(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 2) -> int:
     """Call `work`, show its answer, and return the exit code. An error that a person can fix is shown as a sentence,
-    never a traceback; in JSON it is the document {"error", "exit_code"}. Raises the click.UsageError of `work`."""
+    never a traceback; in JSON it is the document {"error", "exit_code"}. What `work` prints goes to stderr, since
+    stdout is for the answer: one of the PIPELINES may print. Raises the click.UsageError of `work`."""
     setup_logging(sys.stderr, human=True, level="WARNING")
     try:
-        with naming_thread_shortage():
+        with naming_thread_shortage(), redirect_stdout(sys.stderr):
             answer = work()
     except RetakeError as error:
         complain(str(error), sys.stderr)

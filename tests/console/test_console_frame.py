@@ -206,3 +206,13 @@ def test_no_line_of_help_is_wider_than_a_terminal() -> None:
         told = CliRunner().invoke(command, ["--help"], terminal_width=80)
         assert told.exit_code == 0
         assert [line for line in told.output.splitlines() if len(line) > 80] == [], command.name
+
+
+def test_what_a_pipeline_prints_is_no_part_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    def work() -> Answer:
+        click.echo("a poem is described")
+        return Answer({"pipelines": 1}, [])
+
+    assert execute(work, as_json=True) == 0
+    found = capsys.readouterr()
+    assert (json.loads(found.out), found.err) == ({"pipelines": 1}, "a poem is described\n")
