@@ -4,7 +4,7 @@ import importlib
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import redirect_stdout, suppress
+from contextlib import chdir, contextmanager, redirect_stdout, suppress
 from functools import partial, reduce
 from typing import Any, NoReturn, cast
 
@@ -30,15 +30,16 @@ def load_pipeline(name: str, target: str, bucket: Bucket, clock: Clock) -> Opera
     """Import `target` ("MODULE:ATTRIBUTE"), call it with the whole bucket and the clock, and return the result.
 
     Modules in the current directory can be imported as well as installed ones. What they print goes to stderr, because
-    stdout is for the answer. Raises PipelineNotLoaded, whatever goes wrong. A bug in a method of the pipeline is a
-    PipelineFault when that method is called.
+    stdout is for the answer, and the current directory stays the same, because the bucket's name may be relative to it.
+    Raises PipelineNotLoaded, whatever goes wrong. A bug in a method of the pipeline is a PipelineFault when that method
+    is called.
     """
     with suppress(OSError):  # the directory is gone, and nothing can be imported from it
         if "" not in sys.path and (here := os.getcwd()) not in sys.path:
             sys.path.append(here)  # last, so that no file there shadows a library
     module, _, attribute = target.partition(":")
     tried = partial(_tried, name, target)
-    with redirect_stdout(sys.stderr):
+    with redirect_stdout(sys.stderr), _same_directory():
         absent = f"{module} cannot be imported, from the current directory or as installed"
         found = tried(absent, lambda: importlib.import_module(module))
         where = getattr(found, "__file__", None) or module
@@ -53,6 +54,18 @@ def load_pipeline(name: str, target: str, bucket: Bucket, clock: Clock) -> Opera
             return GuardedPipeline(made)
         except RetakeError as error:
             _refuse(name, target, str(error))
+
+
+@contextmanager
+def _same_directory() -> Iterator[None]:
+    """Go back to the current directory after the block, unless that is gone."""
+    try:
+        here = os.getcwd()
+    except OSError:
+        yield
+        return
+    with chdir(here):
+        yield
 
 
 def _tried(name: str, target: str, what: str, work: Callable[[], Any]) -> Any:

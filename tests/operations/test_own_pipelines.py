@@ -118,6 +118,13 @@ def test_what_it_prints_while_it_is_imported_is_no_part_of_the_answer(
     assert capsys.readouterr() == ("", "1\n")
 
 
+def test_a_module_that_changes_the_directory_does_not_change_where_the_bucket_is(
+    written: Written, tmp_path: Path
+) -> None:
+    loaded(f"{written(f'import os{chr(10)}os.chdir({str(tmp_path.parent)!r}){chr(10)}{POEMS}')}:Poems")
+    assert Path.cwd() == tmp_path
+
+
 HALF = "class Half:\n    name = 'poems'\n    def __init__(self, bucket, clock): pass\n"
 LIAR = f"{POEMS}\ndef make(bucket, clock):\n    it = Poems(bucket, clock)\n    it.%s\n    return it\n"
 BROKEN = {
