@@ -9,9 +9,10 @@ the run as interrupted. The same work resumes it; if nobody does that work, it i
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from logging import getLogger
 from uuid import uuid4
+from weakref import WeakKeyDictionary
 
 from retake.attempts import steady
 from retake.clock import Clock, is_ahead, stamp
@@ -32,6 +33,28 @@ _MAX_LEFT = 1000  # maximum number of interrupted runs examined in one sweep
 _log = getLogger(__name__)
 
 
+class _LeftRuns:
+    """The interrupted runs of a robot, by task, as of the last sweep."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.now = steady(clock)
+        self.swept_at: datetime | None = None
+        self.runs: dict[str, Run] = {}
+
+    @property
+    def is_old(self) -> bool:
+        return self.swept_at is None or (self.now() - self.swept_at).total_seconds() >= PATIENCE_S
+
+
+_left_by_ledger = WeakKeyDictionary[Ledger, dict[str, _LeftRuns]]()
+"""Those of each robot on each ledger. A program may make a robot for each piece of work: a sweep costs as much."""
+
+
+def _left_on(ledger: Ledger | None, robot_id: str, clock: Clock) -> _LeftRuns:
+    by_robot = {} if ledger is None else _left_by_ledger.setdefault(ledger, {})
+    return by_robot.setdefault(robot_id, _LeftRuns(clock))
+
+
 class RobotRuns:
     """The runs of the robot `robot_id`, and those that its dead processes have left. Without a `ledger` there are none.
 
@@ -43,9 +66,7 @@ class RobotRuns:
         self._resumable_s = resumable_s
         self._pipeline = f"{PIPELINE}{robot_id}"
         self._recovery = ledger and Recovery(ledger, clock, pipeline=self._pipeline)
-        self._now = steady(clock)
-        self._swept_at = self._now() - timedelta(seconds=PATIENCE_S)
-        self._left: dict[str, Run] = {}  # interrupted runs, by task, as of the last sweep
+        self._left = _left_on(ledger, robot_id, clock)
 
     def begin(self, correlation_id: str) -> "RobotRun":
         """Return the run of a piece of work that begins: the one that a dead process has left, or a new one.
@@ -59,7 +80,7 @@ class RobotRuns:
     def begun(self, ledger: Ledger, task_id: str) -> Run:
         """Return the run that `begin` uses. Raises StateError, StorageError, LeaseHeld."""
         self._sweep(ledger)
-        if left := self._left.pop(task_id, None):
+        if left := self._left.runs.pop(task_id, None):
             with suppress(RunError):  # somebody else has resumed, cancelled or removed it
                 run = take_over(ledger, left, self.clock, worker=self.owner, actor=ACTOR)
                 if not run.ended:
@@ -69,13 +90,13 @@ class RobotRuns:
 
     def _sweep(self, ledger: Ledger) -> None:
         """Find the runs that dead processes have left, at most once in PATIENCE_S; give up those left for too long."""
-        if not self._recovery or (self._now() - self._swept_at).total_seconds() < PATIENCE_S:
+        if not self._recovery or not self._left.is_old:
             return
-        self._swept_at = self._now()
+        self._left.swept_at = self._left.now()
         try:
             self._recovery.sweep()
             interrupted = ledger.runs(status=[RunStatus.INTERRUPTED], pipeline=self._pipeline, limit=_MAX_LEFT)
-            self._left = {run.task_id: run for run in reversed(interrupted) if not self._given_up(ledger, run)}
+            self._left.runs = {run.task_id: run for run in reversed(interrupted) if not self._given_up(ledger, run)}
         except RetakeError as error:
             _log.warning("%s: the runs that dead processes have left are not recovered: %s", self.robot_id, error)
 

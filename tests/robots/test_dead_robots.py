@@ -24,7 +24,7 @@ from retake.robots.protocol import longest_lease_s
 from retake.robots.robot import Robot
 from retake.runs import Ledger
 from retake.runs.bucket_ledger import BucketLedger
-from retake.runs.recovery import MAX_RESUMES, PATIENCE_S
+from retake.runs.recovery import MAX_RESUMES, PATIENCE_S, Recovery
 from retake.runs.run import CHANGED, ERROR, Run
 from retake.runs.states import RunStatus, Trigger
 from retake.testing import CapturedLogs
@@ -202,6 +202,24 @@ def test_a_left_run_that_was_cancelled_meanwhile_stays_so(monkeypatch: pytest.Mo
     robot.run(lambda call: "result", correlation_id="event-1")
     found = [(run.attempt, run.status) for run in fleet.ledger.of_task(f"{ROBOT}/event-1")]
     assert found == [(1, RunStatus.CANCELLED), (2, RunStatus.SUCCEEDED)]
+
+
+def test_a_process_looks_for_left_runs_once_a_minute_however_many_robots_it_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def looks(correlation_id: str) -> int:
+        ports = Ports(fleet.clock, lambda: 0.5, RecordingSink(), ledger=fleet.ledger)
+        before = len(sweeps)
+        Robot(POLICIES[ROBOT], ports).run(lambda call: "result", correlation_id=correlation_id)
+        return len(sweeps) - before
+
+    fleet, sweeps, sweep = Fleet(), list[Recovery](), Recovery.sweep
+    monkeypatch.setattr(Recovery, "sweep", lambda self: (sweeps.append(self), sweep(self))[1])
+    assert [looks("event-2"), looks("event-3")] == [1, 0]
+    killed(fleet.robot(), monkeypatch)
+    fleet.clock.sleep(PATIENCE_S + 1)
+    assert [looks("event-2"), looks("event-1")] == [1, 0]
+    assert (fleet.run().status, fleet.run().resumes) == (RunStatus.SUCCEEDED, 1)
 
 
 def test_a_robot_leaves_the_runs_of_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
