@@ -28,6 +28,7 @@ from retake.runs.validation import mended, mended_record
 PIPELINE = "robot/"
 ACTOR = "robot"
 
+_MAX_TASK_ID = 200  # characters
 _MAX_LEFT = 1000  # maximum number of interrupted runs examined in one sweep
 
 _log = getLogger(__name__)
@@ -75,12 +76,14 @@ class RobotRuns:
         """
         if not isinstance(correlation_id, str):  # if deferred work had such an id, all of it would be unreadable
             raise ValueError(f"correlation_id: {correlation_id!r} is not text")  # noqa: TRY004  as for other arguments
-        return RobotRun(self, f"{self.robot_id}/{correlation_id}"[:200])
+        return RobotRun(self, f"{self.robot_id}/{correlation_id}")
 
     def begun(self, ledger: Ledger, task_id: str) -> Run:
         """Return the run that `begin` uses. Raises StateError, StorageError, LeaseHeld."""
         self._sweep(ledger)
-        if left := self._left.runs.pop(task_id, None):
+        whole = len(task_id) < _MAX_TASK_ID  # otherwise other work with the same beginning is the same task
+        task_id = task_id[:_MAX_TASK_ID]
+        if whole and (left := self._left.runs.pop(task_id, None)):
             with suppress(RunError):  # somebody else has resumed, cancelled or removed it
                 run = take_over(ledger, left, self.clock, worker=self.owner, actor=ACTOR)
                 if not run.ended:

@@ -222,6 +222,15 @@ def test_a_process_looks_for_left_runs_once_a_minute_however_many_robots_it_make
     assert (fleet.run().status, fleet.run().resumes) == (RunStatus.SUCCEEDED, 1)
 
 
+def test_other_work_whose_long_id_begins_alike_does_not_resume_a_left_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet, alike = Fleet(), "https://files.example.org/" + "a" * 200
+    killed(fleet.robot(), monkeypatch, f"{alike}/1")
+    fleet.clock.sleep(PATIENCE_S + 1)
+    fleet.robot().run(lambda call: "result", correlation_id=f"{alike}/2")
+    found = {(run.status, run.resumes) for run in fleet.ledger.runs()}
+    assert found == {(RunStatus.INTERRUPTED, 0), (RunStatus.SUCCEEDED, 0)}
+
+
 def test_a_robot_leaves_the_runs_of_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet()
     killed(fleet.robot(), monkeypatch)
