@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from retake.clock import SystemClock
 from retake.errors import SettingsError, StateError, redact
 from retake.runs import validation
-from retake.runs.run import Event, Note, Run, RunRequest, Transition, UnknownRun, is_run_id
+from retake.runs.run import Event, Note, Run, RunRequest, StaleRun, Transition, UnknownRun, is_run_id
 from retake.runs.states import RunStatus, Trigger
 
 if TYPE_CHECKING:
@@ -101,7 +101,8 @@ class Ledger(LedgerStore):
         """Create a queued run with the task's next attempt, or return the run that already has this key, whatever its
         task.
 
-        With a `worker`, who begins at once, a queued run is claimed for that worker, a new run in the same write.
+        With a `worker`, who begins at once, a queued run is claimed for that worker, a new run in the same write. If
+        the `worker` of the returned run is another one, that one was quicker.
 
         >>> ledger = open_ledger("sqlite:posters.db")
         >>> run = ledger.create_for_task("aurora", "posters/aurora", actor="shop", pipeline="posters")
@@ -120,7 +121,10 @@ class Ledger(LedgerStore):
         )
         if worker is None or run.status is not RunStatus.QUEUED:
             return run
-        return self.move(run, Trigger.WORKER_CLAIM, actor=actor, worker=worker, trace_id=trace_id)
+        try:
+            return self.move(run, Trigger.WORKER_CLAIM, actor=actor, worker=worker, trace_id=trace_id)
+        except StaleRun:  # somebody else was quicker, as with a run that was claimed before it was asked for
+            return self.get(run.run_id)
 
     def move(
         self,

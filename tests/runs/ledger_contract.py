@@ -128,11 +128,12 @@ class LedgerContract(ValuesContract):
         assert (last.kind, last.payload) == (name, {name: name, "actor": name})
 
     def test_of_many_who_create_with_one_key_all_get_the_same_run(self, connect: Connect) -> None:
-        got: list[Run] = []
-        create = lambda: got.append(self.insist(lambda: connect().create_for_task("t", "key", actor="cron")))  # noqa: E731
-        at_once([create] * self.threads)
-        assert got == [connect().get(run_id_of("key"))] * self.threads
+        create = lambda: self.insist(lambda: connect().create_for_task("t", "key", actor="cron"))  # noqa: E731
+        assert at_once([create] * self.threads) == [connect().get(run_id_of("key"))] * self.threads
         assert len(connect().events(run_id_of("key"))) == 1
+        begin = lambda: self.insist(lambda: connect().create_for_task("t", "key", actor="cron", worker="w"))  # noqa: E731
+        assert at_once([begin] * self.threads) == [connect().get(run_id_of("key"))] * self.threads
+        assert len(connect().events(run_id_of("key"))) == 2
 
     def test_many_who_create_runs_of_one_task_at_once_get_an_attempt_each(self, connect: Connect) -> None:
         def create(name: int) -> None:
