@@ -9,12 +9,14 @@ from retake.degraded.mode import MINIMAL
 from retake.degraded.settings import ModeSettings
 from retake.degraded.store import ModeStore
 from retake.errors import Degraded
+from retake.foreign_text import one_line
 from retake.paid.spending import CapsBudget, Spending
 
 if TYPE_CHECKING:
     from retake.paid.caps import Reservation
     from retake.paid.day_book import Known
 
+_MAX_WHY = 300  # characters of what the operator gave as the reason
 _NO_SETTINGS = ModeSettings()
 """The settings of a program without a settings file: no schedule, and no automatic mode."""
 
@@ -44,5 +46,5 @@ class ModeBudget(CapsBudget):
         mode = self._modes.mode(_NO_SETTINGS, "UTC")
         if mode.mode >= MINIMAL:
             until = f"until {mode.until}" if mode.until else "until somebody sets another one (`retake mode set`)"
-            why = f" ({mode.why})" if mode.why else ""
+            why = f" ({one_line(mode.why[:_MAX_WHY])})" if mode.why else ""
             raise Degraded(f"{self.spending.pipeline}: the {step} call is not made: {mode.title} is set, {until}{why}")

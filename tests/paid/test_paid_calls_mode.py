@@ -72,6 +72,16 @@ def test_nothing_new_is_paid_for_in_a_mode_that_forbids_it(mode: int, cap: float
     assert shop.call("comet", daily_cap_usd=cap) == "comet.png"
 
 
+def test_the_reason_that_an_operator_gave_is_told_on_one_line_that_can_be_read() -> None:
+    shop = Shop()
+    hand = Hand(MINIMAL, "down\x1b[2J\nagain" + "!" * 9999, stamp(shop.clock.now()))
+    ModeStore(shop.bucket, shop.clock).change(lambda state: state._replace(hand=hand))
+    with pytest.raises(Degraded) as told:
+        shop.call("aurora")
+    assert str(told.value).isprintable()
+    assert len(str(told.value)) < 500
+
+
 def test_a_mode_that_forbids_only_videos_or_is_over_forbids_nothing() -> None:
     shop = Shop()
     shop.set_mode(REDUCED)
