@@ -89,7 +89,10 @@ class CommandContext:
     def operations(self) -> Operations:
         """The pipeline that `--channel` names. Without it, those of all CHANNELS (or the only one if there are none),
         that of music if it is in use, and the PIPELINES."""
-        named, alone = self.channel is not None, self.without_story
+        known, named, alone = self.settings.channels, self.channel is not None, self.without_story
+        if named and not alone and self.channel not in known and (own := self.settings.pipelines):
+            names = ", ".join((*known, *own))
+            raise SettingsError(f"{self.channel!r} is none of the CHANNELS and PIPELINES ({names})")
         channel = None if alone else self.channel
         story = open_operations(
             self.settings, self.clock, channel=channel, named=named, bucket=self._given[0], actor=self._actor

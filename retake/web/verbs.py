@@ -131,7 +131,10 @@ def narrow(operations: Operations, channel: str | None) -> Operations:
     found = [it for it in operations.pipelines if channel == operations.named_as(it)]
     if found:
         return operations.of(found[:1], named=True)
-    named = ", ".join(it.channel for it in operations.pipelines if it.channel)
+    own = operations.terms.own_pipelines
+    named = ", ".join((*(it.channel for it in operations.pipelines if it.channel), *own))
+    if own:
+        raise Refusal(f"{channel!r} is none of the CHANNELS and PIPELINES ({named})")
     if not named:
         raise Refusal(f"{channel!r} is named as the channel, but the settings have no CHANNELS: leave it out")
     raise Refusal(f"{channel!r} is not one of the CHANNELS ({named})")

@@ -58,6 +58,11 @@ def test_without_pipelines_nothing_is_told_of_them() -> None:
         _ = CommandContext({}, channel="poems", bucket=world.bucket, settings=world.settings, keys=KEYS).operations
 
 
+def test_a_name_that_is_misspelt_is_told_with_those_that_there_are() -> None:
+    with pytest.raises(SettingsError, match=r"'poem' is none of the CHANNELS and PIPELINES \(poems\)"):
+        asked(World(), status.command, "poem")
+
+
 def test_its_runs_their_history_and_what_they_cost_are_told() -> None:
     world = World()
     run_id = recorded(world)

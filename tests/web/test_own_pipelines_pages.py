@@ -61,6 +61,7 @@ def test_it_takes_orders(site: Site) -> None:
     assert "the muse sings again" in done(site.press("retry", id=POEM, channel="poems"))
     assert "the poem is not stuck" in told(site.press("retry", id=POEM))
     assert "takes no order to cancel" in told(site.press("cancel", id=POEM))
+    assert "is none of the CHANNELS and PIPELINES (poems)" in told(site.press("retry", id=POEM, channel="poem"))
 
 
 def test_its_dead_letters_are_named_with_it_and_dropped(world: World, site: Site) -> None:
