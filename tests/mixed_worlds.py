@@ -82,7 +82,7 @@ def nothing(it: MixedWorld) -> None:
     """Leave it as it is."""
 
 
-# --- channels, ledgers, and pipelines of one's own --------------------------------------------------------------------
+# --- channels, ledgers, and pipelines of your own --------------------------------------------------------------------
 
 
 def channels(it: MixedWorld) -> None:

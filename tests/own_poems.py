@@ -1,4 +1,4 @@
-"""A small pipeline of one's own for tests: a poem, whose document tests write. PIPELINES names it "own_poems:Poems"."""
+"""A small pipeline of your own for tests: a poem, whose document tests write. PIPELINES names it "own_poems:Poems"."""
 
 from collections.abc import Callable
 from typing import Any

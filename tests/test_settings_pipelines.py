@@ -1,4 +1,4 @@
-"""PIPELINES, the pipelines of one's own that the console and the dashboard show: form and names."""
+"""PIPELINES, the pipelines of your own that the console and the dashboard show: form and names."""
 
 import json
 from pathlib import Path

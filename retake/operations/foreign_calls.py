@@ -1,4 +1,4 @@
-"""Calls of code that is not Retake's: what a pipeline of one's own raises or returns becomes an error that names it."""
+"""Calls of foreign code: a bug in a pipeline of your own becomes an error that names the method and the line."""
 
 import importlib
 import os
@@ -26,14 +26,14 @@ _NOT_ITS_OWN = ("<", importlib.__file__, os.path.join(os.path.dirname(os.path.di
 
 
 class PipelineFault(StateError):
-    """A pipeline of one's own has a bug: what it raised or returned, and where."""
+    """A pipeline of your own has a bug. The message says what it raised or returned, and where."""
 
 
 def asked(pipeline: object, method: str, wanted: Any, call: Callable[[], _T]) -> _T:
-    """Return what `call`, which is about this method of the pipeline, returns.
+    """Return the result of `call`, which calls this method of the pipeline.
 
-    Raises PipelineFault for whatever it raises but RetakeError and Ctrl-C, even SystemExit, and for a result that is
-    not of the type `wanted`.
+    Raises PipelineFault for every exception except RetakeError and KeyboardInterrupt, even for SystemExit, and for a
+    result that is not of the type `wanted`.
     """
     where = f"{type(pipeline).__name__}.{method}"
     try:
@@ -50,8 +50,8 @@ def asked(pipeline: object, method: str, wanted: Any, call: Callable[[], _T]) ->
 def state_told(
     pipeline: object, method: str, today: Today | StateError | None, call: Callable[[], PipelineState]
 ) -> PipelineState:
-    """Return the state that `call` returns, with no more text than fits a page. A bug is a state that says so, so that
-    those of the others are still shown."""
+    """Return the state that `call` returns, its texts cut to what fits a page. For a bug, return a state that reports
+    it, so that the other pipelines are still shown."""
     try:
         found = asked(pipeline, method, PipelineState, call)
     except PipelineFault as error:
@@ -63,14 +63,14 @@ def state_told(
 
 
 def cause_of(error: BaseException) -> str:
-    """Return what an exception of code that is not Retake's says, on one line, with the place where it was raised."""
+    """Return the message of an exception raised by foreign code on one line, with the place where it was raised."""
     text = one_line(redact(f"{type(error).__name__}: {message_of(error)}"))[:_MAX_CAUSE]
     frames = [it for it in extract_tb(error.__traceback__) if not it.filename.startswith(_NOT_ITS_OWN)]
     return f"{text} (line {frames[-1].lineno} of {frames[-1].filename})" if frames else text
 
 
 def misfits(value: object, wanted: Any, path: str = "the value") -> Iterator[str]:
-    """Yield what keeps `value` from being of the type `wanted`: a class, or one of those that the port is made of."""
+    """Yield why `value` is not of the type `wanted`: a class, or one of the annotations that the port uses."""
     kind, parts = get_origin(wanted) or wanted, get_args(wanted)
     if kind in (Union, UnionType):
         if value is None and NoneType in parts:

@@ -1,4 +1,4 @@
-"""A pipeline of one's own as the console and the dashboard call it: a bug in it ends no command about the others."""
+"""A pipeline of your own as the console and the dashboard call it: a bug in it does not affect the other pipelines."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -34,9 +34,9 @@ _MAX_PRESENT = 1000  # items under way
 
 
 class GuardedPipeline:
-    """The pipeline `made`, whose methods raise PipelineFault for a bug in it, or say it where they tell of a state.
+    """Wraps the pipeline `made`. Its methods raise PipelineFault for a bug; `state` and `check` report it instead.
 
-    Its attributes are read once. Raises PipelineFault for one that cannot be read or has the wrong type.
+    Attributes are read once. Raises PipelineFault for one that cannot be read or has the wrong type.
     """
 
     def __init__(self, made: OperatedPipeline) -> None:
@@ -78,7 +78,7 @@ class GuardedPipeline:
     def check(self) -> Iterator[Finding]:
         try:
             yield from self._asked("check", list[Finding], lambda: [*self._made.check()])
-        except RetakeError as error:  # it has to raise nothing
+        except RetakeError as error:  # `check` must raise nothing
             yield of_error(self.name, error)
 
     def examinations(self) -> "Sequence[Examination]":

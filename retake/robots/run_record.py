@@ -48,7 +48,8 @@ class _LeftRuns:
 
 
 _left_by_ledger = WeakKeyDictionary[Ledger, dict[str, _LeftRuns]]()
-"""Those of each robot on each ledger. A program may make a robot for each piece of work: a sweep costs as much."""
+"""The left runs of each robot, by ledger. A program may make a robot for each piece of work, and a sweep costs as much
+as recording one."""
 
 
 def _left_on(ledger: Ledger | None, robot_id: str, clock: Clock) -> _LeftRuns:

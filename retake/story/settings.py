@@ -159,7 +159,7 @@ class Settings(NamedTuple):
     warnings: tuple[str, ...] = ()
     missing_secrets: tuple[tuple[str, str], ...] = ()  # alert channels without their secret, with its variable
     channels: tuple[str, ...] = ()  # names; empty: one pipeline, at the root of the bucket
-    pipelines: Mapping[str, str] = {}  # of one's own: "MODULE:ATTRIBUTE" by name
+    pipelines: Mapping[str, str] = {}  # your own: "MODULE:ATTRIBUTE" by name
     music: bool = False  # whether the file has settings of the music pipeline
 
 

@@ -1,4 +1,4 @@
-"""The commands, with a pipeline of one's own that PIPELINES names beside the story."""
+"""The commands, with a pipeline of your own that PIPELINES names beside the story."""
 
 from typing import Any
 

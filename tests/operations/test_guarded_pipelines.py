@@ -1,4 +1,4 @@
-"""Bugs in a pipeline of one's own that PIPELINES names: each is told with its place, and hides nothing of others."""
+"""Bugs in a pipeline of your own that PIPELINES names: each is told with its place, and hides nothing of others."""
 
 from collections.abc import Callable
 from datetime import datetime

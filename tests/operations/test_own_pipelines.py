@@ -1,4 +1,4 @@
-"""Pipelines of one's own that PIPELINES names: how they are loaded, what their base class gives, what is told of one
+"""Pipelines of your own that PIPELINES names: how they are loaded, what their base class gives, what is told of one
 that cannot be loaded."""
 
 import re

@@ -1,4 +1,4 @@
-"""The dashboard, with a pipeline of one's own that PIPELINES names beside the story."""
+"""The dashboard, with a pipeline of your own that PIPELINES names beside the story."""
 
 from collections.abc import Iterator
 
