@@ -215,13 +215,13 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef) -> Function:
 
 
 def imports(path: Path) -> list[tuple[str, str]]:
-    """Return the modules of the project that `path` imports, and when: «load», «call» (in a function) or «types»
+    """Return the modules of the project that `path` imports, and when: `load`, `call` (in a function) or `types`
     (never)."""
     return module(path).imports
 
 
 def room(dotted: str) -> str:
-    """«retake.story.tick.x» → «story»."""
+    """`retake.story.tick.x` → `story`."""
     return dotted.split(".")[1]
 
 

@@ -110,10 +110,15 @@ class CommandContext:
 
             pipelines.append(MusicOperations(self.music, story.bucket, self.clock))
             terms = with_music(terms, self.music)
-        if own := {name: it for name, it in self.settings.pipelines.items() if self.channel in (None, name)}:
-            from retake.operations.loader import load_pipelines, with_own_ledgers
+        own = self.settings.pipelines
+        if own and (self.channel is None or self.channel in own):
+            from retake.operations.loader import load_pipeline, load_pipelines, with_own_ledgers
 
-            loaded = load_pipelines(own, story.bucket, self.clock, alone=named)
+            loaded = (
+                load_pipelines(own, story.bucket, self.clock)
+                if self.channel is None
+                else [load_pipeline(self.channel, own[self.channel], story.bucket, self.clock)]
+            )
             pipelines += loaded
             terms = with_own_ledgers(terms, loaded)
         return story.of(pipelines, terms=terms, named=named)

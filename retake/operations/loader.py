@@ -15,7 +15,7 @@ from retake.operations.finding import Finding, of_error
 from retake.operations.foreign_calls import cause_of
 from retake.operations.guarded_pipeline import GuardedPipeline
 from retake.operations.own_pipeline import OwnPipeline
-from retake.operations.pipelines import OwnLedger, Terms
+from retake.operations.pipelines import Terms
 from retake.operations.port import ItemOrder, OperatedPipeline, OrderPlan, PaidWork, PipelineState
 from retake.paid.caps import Today
 
@@ -100,22 +100,16 @@ def _wrong(made: object, name: str) -> Iterator[str]:
         yield "its channel must be None"
     if it.prefix != f"{name}/":
         yield f"its prefix is {it.prefix!r}, and must be {f'{name}/'!r}: what it keeps has a folder of its own"
-    if not isinstance(getattr(made, "own_ledger", None), OwnLedger | None):
-        yield "its own_ledger must be an OwnLedger"
 
 
-def load_pipelines(
-    targets: Mapping[str, str], bucket: Bucket, clock: Clock, *, alone: bool = False
-) -> list[OperatedPipeline]:
+def load_pipelines(targets: Mapping[str, str], bucket: Bucket, clock: Clock) -> list[OperatedPipeline]:
     """Load the pipelines in `targets`. One that cannot be loaded is replaced by a stand-in that says so, so that the
-    others can still be seen and acted on; with `alone`, PipelineNotLoaded is raised instead."""
+    others can still be seen and acted on."""
 
     def one(name: str, target: str) -> OperatedPipeline:
         try:
             return load_pipeline(name, target, bucket, clock)
         except PipelineNotLoaded as error:
-            if alone:
-                raise
             return UnloadedPipeline(name, bucket, clock, error)
 
     return [one(name, target) for name, target in targets.items()]

@@ -152,7 +152,11 @@ BROKEN = {
     "channel": (LIAR % "channel = 'north'", "MODULE:make", "its channel must be None"),
     "prefix": (LIAR % "prefix = ''", "MODULE:make", "its prefix is '', and must be 'poems/'"),
     "method": (LIAR % "state = 1", "MODULE:make", "not a method: state"),
-    "ledger": (LIAR % "own_ledger = 'sqlite:x'", "MODULE:make", "its own_ledger must be an OwnLedger"),
+    "ledger": (
+        LIAR % "own_ledger = 'sqlite:x'",
+        "MODULE:make",
+        "own_ledger: the value is of type str, and must be OwnLedger",
+    ),
 }
 
 
@@ -206,7 +210,7 @@ def test_what_needs_it_fails_with_the_reason() -> None:
         with pytest.raises(SettingsError, match=r"PIPELINES\.lost"):
             needing()
     with pytest.raises(SettingsError, match=r"PIPELINES\.lost"):
-        load_pipelines({"lost": "no_such_module:Lost"}, bucket, clock, alone=True)
+        load_pipeline("lost", "no_such_module:Lost", bucket, clock)
 
 
 def test_a_check_says_that_it_could_not_look_at_it() -> None:

@@ -33,7 +33,7 @@ class SleepyClock(FakeClock):
 
 
 class Work:
-    """Fails as planned, then returns «done». Calls take `takes_s`."""
+    """Fails as planned, then returns `done`. Calls take `takes_s`."""
 
     def __init__(self, clock: FakeClock, *failures: str | Exception, takes_s: float = 0.0) -> None:
         self.calls: list[Call] = []

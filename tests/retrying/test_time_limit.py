@@ -35,7 +35,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Hanging:
-    """Work that hangs until the test is over, for `times` calls; then it returns «done»."""
+    """Work that hangs until the test is over, for `times` calls; then it returns `done`."""
 
     def __init__(self, times: int = 1_000) -> None:
         self.times = times

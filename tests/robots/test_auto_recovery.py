@@ -17,7 +17,7 @@ def protocol(robot: str, code: str, **given: Any) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("robot", PROTOCOL)
 def test_a_temporary_error_is_tried_again_after_the_robots_own_wait(robot: str) -> None:
-    """«schedule_retry(robot_id, delay=calculate_backoff())»."""
+    """`schedule_retry(robot_id, delay=calculate_backoff())`."""
     for repeat, wait in enumerate(PROTOCOL[robot].waits_s, 1):
         assert protocol(robot, "ERR_TEMPORARY_X", repeat=repeat) == [{"action": "RETRY", "delay_seconds": wait}]
 
@@ -29,7 +29,7 @@ def test_its_wait_has_the_jitter_of_the_robot() -> None:
 
 
 def test_a_business_error_with_a_correction_is_corrected_and_tried_again_after_a_minute() -> None:
-    """«if is_auto_correctable(error_code): execute_correction_script(); schedule_retry(robot_id, delay=60)»."""
+    """`if is_auto_correctable(error_code): execute_correction_script(); schedule_retry(robot_id, delay=60)`."""
     found = protocol(
         "NR.NSI.7", "ERR_BUSINESS_STEP_VIOLATION", is_auto_correctable={"ERR_BUSINESS_STEP_VIOLATION"}.__contains__
     )
@@ -37,12 +37,12 @@ def test_a_business_error_with_a_correction_is_corrected_and_tried_again_after_a
 
 
 def test_any_other_business_error_is_a_ticket_and_a_person_is_told() -> None:
-    """«create_support_ticket(); notify_human_operator()»."""
+    """`create_support_ticket(); notify_human_operator()`."""
     assert protocol("NR.NSI.7", "ERR_BUSINESS_OUT_OF_RANGE") == A_PERSON
 
 
 def test_a_critical_error_is_an_incident_goes_to_the_backup_system_and_to_the_management() -> None:
-    """«trigger_incident_response(); switch_to_backup_system(); escalate_to_management()»."""
+    """`trigger_incident_response(); switch_to_backup_system(); escalate_to_management()`."""
     assert protocol("NR.NSI.5", "ERR_CRITICAL_MEMORY_OVERFLOW") == THE_MANAGEMENT
 
 

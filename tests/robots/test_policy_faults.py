@@ -55,7 +55,7 @@ def leaves(found: Any, path: Path_ = ()) -> Iterator[tuple[Path_, Any]]:
 
 
 def named(path: Path_) -> str:
-    """Return the path as messages write it: «last_failure.actions[2].channel»."""
+    """Return the path as messages write it: `last_failure.actions[2].channel`."""
     text = ""
     for part in path:
         text += f"[{part + 1}]" if isinstance(part, int) else f".{part}"

@@ -175,7 +175,7 @@ def correcting(policy: RobotPolicy, script: Correction, code: str, clock: FakeCl
 
 
 def test_an_error_that_a_script_can_mend_is_mended_and_tried_again_a_minute_later(clock: FakeClock) -> None:
-    """«if is_auto_correctable(error_code): execute_correction_script(); schedule_retry(robot_id, delay=60)»."""
+    """`if is_auto_correctable(error_code): execute_correction_script(); schedule_retry(robot_id, delay=60)`."""
     mended: list[Mapping[str, Any]] = []
     robot, shop = correcting(POLICIES["NR.NSI.7"], mended.append, OFF_GRID, clock)
     result = robot.run(shop.failing(OFF_GRID), correlation_id="one", input_data={"length": 123})

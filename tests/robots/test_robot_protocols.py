@@ -99,7 +99,7 @@ def test_what_follows_on_the_last_failure_goes_to_the_sink_in_the_order_of_the_p
 
 @pytest.mark.parametrize(("robot", "code"), ENDING)
 def test_each_repeat_is_reported_with_its_delay(robot: str, code: str) -> None:
-    """«{"action": "RETRY", "delay_seconds": 5}» of the standard record."""
+    """`{"action": "RETRY", "delay_seconds": 5}` of the standard record."""
     shop = worked(robot, code)
     expected = [[{"action": "RETRY", "delay_seconds": wait}] for wait in PROTOCOL[robot].waits_s]
     assert [record["recovery_actions"] for record in shop.noted] == expected

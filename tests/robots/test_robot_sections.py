@@ -183,7 +183,7 @@ def test_robot_9_has_three_stores_and_a_snapshot_every_five_minutes() -> None:
 @pytest.mark.parametrize(
     ("robot", "code", "steps"),
     [
-        # «if error_code == "ERR_TEMPORARY_APPIUS_UNAVAILABLE": … else: escalate_to_human()»
+        # `if error_code == "ERR_TEMPORARY_APPIUS_UNAVAILABLE": … else: escalate_to_human()`
         ("NR.NSI.1", "ERR_TEMPORARY_APPIUS_UNAVAILABLE", ["wait_for_health_check", "retry_with_circuit_breaker"]),
         ("NR.NSI.1", "ERR_BUSINESS_INVALID_EVENT", ["escalate_to_human"]),
         ("NR.NSI.1", "ERR_CRITICAL_PARSE_ERROR", ["escalate_to_human"]),

@@ -29,7 +29,7 @@ def step(ledger: Ledger, run: Run, trigger: Trigger, **more: Any) -> Run:
 
 
 def in_state(ledger: Ledger, status: RunStatus) -> Run:
-    """Create a run of the task «t» and bring it into `status`."""
+    """Create a run of the task `t` and bring it into `status`."""
     run = ledger.create_for_task("t", "t#1", actor="cron")
     for trigger in WAY_TO[status]:
         run = step(ledger, run, trigger)

@@ -1,7 +1,7 @@
 """A PostgreSQL server for tests: on a free port, with its data in a temporary folder.
 
 Its programs are found on the PATH, or where Debian puts them. It refuses to run as root, so tests run as root start it
-as «postgres» or «nobody».
+as `postgres` or `nobody`.
 """
 
 import os
@@ -34,7 +34,7 @@ class NoServer(Exception):
 
 
 def programs(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder with the server's programs. RETAKE_POSTGRES names one; «none» simulates a machine without."""
+    """Return the folder with the server's programs. RETAKE_POSTGRES names one; `none` simulates a machine without."""
     named = environ.get("RETAKE_POSTGRES", "")
     on_path = shutil.which("initdb", path=environ.get("PATH"))
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda it: [int(n) for n in it.parts[-2].split(".")])
@@ -78,7 +78,7 @@ class Server:
         raise NoServer(f"PostgreSQL does not start again: {self._log()}")
 
     def stop(self) -> None:
-        """Stop it as a failure of the machine would: «immediate»."""
+        """Stop the server in the mode `immediate`, as a failure of the machine would."""
         self.running = False
         self._ctl("-m", "immediate", "stop")
 
@@ -133,7 +133,7 @@ def running(*options: str) -> Iterator[Server]:
 
 @contextmanager
 def server(*options: str) -> Iterator[str]:
-    """Run a server; yield the URL of its database «postgres», without the name. Raises NoServer."""
+    """Run a server; yield the URL of its database `postgres`, without the name. Raises NoServer."""
     with running(*options) as started:
         yield started.base
 

@@ -1,7 +1,7 @@
 """Workers in processes of their own, for tests: `python worker_processes.py LEDGER_URL FOLDER NAME HEARTBEAT_S`.
 
-The job prints «paying», waits for a line on standard input, pays, prints «paid», waits for another line, and is done.
-To pay is to add the run's idempotency key to the file «paid», if it is not there yet. At the end the process prints
+The job prints `paying`, waits for a line on standard input, pays, prints `paid`, waits for another line, and is done.
+To pay is to add the run's idempotency key to the file `paid`, if it is not there yet. At the end the process prints
 what became of the run.
 """
 

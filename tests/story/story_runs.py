@@ -39,7 +39,7 @@ def runs_of(world: World, generation_id: str) -> list[Run]:
 
 
 def told(world: World, generation_id: str) -> list[str]:
-    """Return the record of a generation: its transitions as «status actor», other events as «kind: what»."""
+    """Return the record of a generation: its transitions as `status actor`, other events as `kind: what`."""
     ledger = ledger_of(world)
     return [in_words(event) for run in ledger.of_task(generation_id) for event in ledger.events(run.run_id)]
 

@@ -268,7 +268,7 @@ def test_a_held_call_rests_and_says_what_the_operator_can_do() -> None:
     assert (action.act, action.exit_code) == (Act.WAIT, 75)
     assert "--resolve retry" in action.why
     assert "--resolve skip" in action.why
-    assert decide(held, LIMITS, NOW).act is Act.RECONCILE, "the rule was changed to «retry» since"
+    assert decide(held, LIMITS, NOW).act is Act.RECONCILE, "the rule was changed to `retry` since"
 
 
 @pytest.mark.parametrize(("failed", "act"), [(0, Act.BEGIN), (2, Act.BEGIN), (3, Act.WAIT), (9, Act.WAIT)])

@@ -410,7 +410,7 @@ def test_a_script_that_could_not_even_begin_is_not_a_failed_attempt(step: Step, 
 
 
 def test_a_script_that_could_not_begin_is_not_a_failed_attempt_in_the_tick_that_raised_the_flag_either() -> None:
-    world = at("json")  # a crash lost «generation: true»
+    world = at("json")  # a crash lost `generation: true`
     world.endings.append(ScriptResult(75))
     tick = world.tick()
     assert (tick.exit_code, world.doc.status, world.doc.generation) == (75, None, True)

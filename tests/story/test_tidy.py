@@ -18,7 +18,7 @@ from retake.story.tidy import FileMove, TidyPlan, carry_out, groups, plan
 FOLDERS = Folders("666/", "555/", "444/", "archive/")
 WHOLE = ("json", "png", "mp4")
 
-Layout = Mapping[str, Iterable[str]]  # «666/a» -> the suffixes that exist
+Layout = Mapping[str, Iterable[str]]  # `666/a` -> the suffixes that exist
 
 
 def bucket_of(layout: Layout, store: MemoryStore | None = None) -> MemoryBucket:
@@ -41,7 +41,7 @@ def planned(bucket: Bucket, published: Iterable[str] = (), known: Iterable[str] 
 
 
 def moved(layout: Layout, published: Iterable[str] = (), known: Iterable[str] = ()) -> set[str]:
-    """Return the planned moves, each group's as «666/a → 555/»."""
+    """Return the planned moves, each group's as `666/a → 555/`."""
     found = planned(bucket_of(layout), published, known)
     for together in found.moves:
         assert len({move.source.rpartition("/")[2].rpartition(".")[0] for move in together}) == 1

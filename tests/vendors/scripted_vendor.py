@@ -32,7 +32,7 @@ Act = Callable[[socket.socket, threading.Event], None]
 
 
 def says(status: int, body: bytes | str | dict | list = b"", **headers: str) -> Act:
-    """Answer with `body` (JSON if it is an object or list); write header names with «_» instead of «-»."""
+    """Answer with `body` (JSON if it is an object or list); write header names with `_` instead of `-`."""
     if isinstance(body, (dict, list)):
         headers.setdefault("Content_Type", "application/json")
         body = json.dumps(body)

@@ -1,6 +1,6 @@
 """The real clients against the sandbox: each fault of its grammar, and how the client classifies it.
 
-The sandbox's books decide: an error that says «not carried out» must not coincide with a bill.
+The sandbox's books decide: an error that says "not carried out" must not coincide with a bill.
 """
 
 from collections.abc import Callable, Iterator
