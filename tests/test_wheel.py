@@ -133,6 +133,19 @@ def test_the_command_is_the_module(command: Path, python: Path, tmp_path: Path) 
         assert run(command, name, "--help", cwd=tmp_path).stdout.startswith(f"Usage: retake {name} ")
 
 
+def test_bash_completes_commands_and_options_after_the_line_of_the_docs(command: Path, tmp_path: Path) -> None:
+    line = next(it.strip() for it in (ROOT / "docs/running.md").read_text().splitlines() if "_RETAKE_COMPLETE" in it)
+    on_path = f"{command.parent}:{os.environ['PATH']}"
+    for words, completed in (
+        ("retake dead-l", ["dead-letters"]),
+        ("retake tick --dr", ["--dry-run"]),
+        ("retake breaker r", ["reset"]),
+    ):
+        asked = f"{line}; COMP_WORDS=({words}); COMP_CWORD={len(words.split()) - 1}; _retake_completion"
+        told = run("bash", "-euc", f'{asked} retake; printf "%s\\n" "${{COMPREPLY[@]}}"', cwd=tmp_path, PATH=on_path)
+        assert (told.stdout.split(), told.stderr) == (completed, ""), words
+
+
 def test_the_policies_come_with_it(python: Path, tmp_path: Path) -> None:
     code = "import retake.robots; print(retake.__file__, *retake.robots.load_policies())"
     told = run(python, "-c", code, cwd=tmp_path)
