@@ -2,11 +2,11 @@
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, redirect_stdout
 from functools import wraps
 from logging import getLogger
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -21,6 +21,7 @@ from retake.exit_codes import ExitCode
 from retake.logs import setup_logging
 from retake.option_values import not_empty
 from retake.output import not_written
+from retake.retrying.time_limit import abandoned
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 """The click settings of every command."""
@@ -81,16 +82,18 @@ def _watch(work: Callable[[CommandContext], Answer], channel: str | None, every_
         told = f"looked at {stamp(SystemClock().now())}, again every {every_s:g} s; Ctrl-C ends it"
         return found._replace(blocks=[*found.blocks, Sentence(told, Tone.FAINT)])
 
-    return watch.repeated(lambda: execute(answer, as_json=as_json, indent=None), every_s)
+    return watch.repeated(lambda: execute(answer, as_json=as_json, indent=None, out=screen), every_s)
 
 
-def execute(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 2) -> int:
+def execute(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 2, out: TextIO | None = None) -> int:
     """Call `work`, show its answer, and return the exit code. An error that a person can fix is shown as a sentence,
     never a traceback; in JSON it is the document {"error", "exit_code"}. What `work` prints goes to stderr, since
-    stdout is for the answer: one of the PIPELINES may print. Raises the click.UsageError of `work`."""
+    `out`, by default stdout, is for the answer: one of the PIPELINES may print. Raises the click.UsageError of `work`.
+    """
     setup_logging(sys.stderr, human=True, level="WARNING")
+    out = out or sys.stdout
     try:
-        with naming_thread_shortage(), redirect_stdout(sys.stderr):
+        with naming_thread_shortage(), _without_prints():
             answer = work()
     except RetakeError as error:
         complain(str(error), sys.stderr)
@@ -103,11 +106,23 @@ def execute(work: Callable[[], Answer], *, as_json: bool, indent: int | None = 2
         getLogger("retake.console").exception("this is a bug in Retake; nothing is lost")
         return ExitCode.BUG
     try:
-        show(answer, sys.stdout, as_json=as_json, indent=indent)
+        show(answer, out, as_json=as_json, indent=indent)
     except BrokenPipeError:  # nobody reads any more; click handles this
         raise
     except OSError as error:
-        lost = not_written(error, sys.stdout)
+        lost = not_written(error, out)
         complain(str(lost), sys.stderr)
         return lost.exit_code
     return answer.exit_code
+
+
+@contextmanager
+def _without_prints() -> Iterator[None]:
+    """Send to stderr what is printed in the block, and also what is printed later if a call was abandoned in it."""
+    with ExitStack() as until_the_end:
+        until_the_end.enter_context(redirect_stdout(sys.stderr))
+        try:
+            yield
+        finally:
+            if abandoned():
+                until_the_end.pop_all()

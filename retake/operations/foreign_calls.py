@@ -1,13 +1,12 @@
 """Calls of foreign code: a bug in a pipeline of your own becomes an error that names the method and the line."""
 
-import importlib
-import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from functools import cache
-from traceback import extract_tb
-from types import NoneType, UnionType
+from traceback import walk_tb
+from types import FrameType, NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from retake.errors import RetakeError, StateError, message_of, redact
@@ -21,8 +20,8 @@ _T = TypeVar("_T")
 _MAX_CAUSE = 300  # characters of a foreign error
 _MAX_TEXT = 1000  # characters of a sentence in a state
 _MAX_TOLD = 100  # sentences of a kind in a state
-_NOT_ITS_OWN = ("<", importlib.__file__, os.path.join(os.path.dirname(os.path.dirname(__file__)), ""))
-"""The beginnings of names of files that are Python's or Retake's."""
+_NOT_ITS_OWN = {*sys.stdlib_module_names, "retake"}
+"""The packages whose lines say nothing about a pipeline's bug."""
 
 
 class PipelineFault(StateError):
@@ -65,8 +64,19 @@ def state_told(
 def cause_of(error: BaseException) -> str:
     """Return the message of an exception raised by foreign code on one line, with the place where it was raised."""
     text = one_line(redact(f"{type(error).__name__}: {message_of(error)}"))[:_MAX_CAUSE]
-    frames = [it for it in extract_tb(error.__traceback__) if not it.filename.startswith(_NOT_ITS_OWN)]
-    return f"{text} (line {frames[-1].lineno} of {frames[-1].filename})" if frames else text
+    return text + place_in(walk_tb(error.__traceback__))
+
+
+def place_in(frames: Iterable[tuple[FrameType, int]]) -> str:
+    """Return the innermost line of foreign code among `frames`, the outermost first, for a message: " (line N of
+    FILE)", or "" without any."""
+    own = [(line, frame.f_code.co_filename) for frame, line in frames if _is_foreign(frame)]
+    return f" (line {own[-1][0]} of {own[-1][1]})" if own else ""
+
+
+def _is_foreign(frame: FrameType) -> bool:
+    package = str(frame.f_globals.get("__name__")).partition(".")[0]
+    return package not in _NOT_ITS_OWN and not frame.f_code.co_filename.startswith("<")
 
 
 def misfits(value: object, wanted: Any, path: str = "the value") -> Iterator[str]:

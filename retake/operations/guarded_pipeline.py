@@ -1,4 +1,5 @@
-"""A pipeline of your own as the console and the dashboard call it: a bug in it does not affect the other pipelines."""
+"""A pipeline of your own as the console and the dashboard call it: a bug in it does not affect the other pipelines, nor
+does a method that hangs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -21,6 +22,7 @@ from retake.operations.port import (
     PipelineState,
     Present,
 )
+from retake.operations.read_limit import read_within, told_if_slow
 
 if TYPE_CHECKING:
     from retake.checking import Examination
@@ -36,14 +38,15 @@ _MAX_PRESENT = 1000  # items under way
 class GuardedPipeline:
     """Wraps the pipeline `made`. Its methods raise PipelineFault for a bug; `state` and `check` report it instead.
 
-    Attributes are read once. Raises PipelineFault for one that cannot be read or has the wrong type.
+    A method that takes longer than READ_S seconds counts as a bug, too, unless it is one that writes (`carry_out` and
+    `lower_flag`). Attributes are read once. Raises PipelineFault for one that cannot be read or has the wrong type.
     """
 
     def __init__(self, made: OperatedPipeline) -> None:
         self._made = made
 
         def read(name: str, wanted: Any) -> Any:
-            return self._asked(name, wanted, lambda: getattr(made, name, None))
+            return asked(made, name, wanted, lambda: getattr(made, name, None))
 
         self.name: str = read("name", str)
         self.channel: str | None = read("channel", str | None)
@@ -62,7 +65,9 @@ class GuardedPipeline:
         return self._asked("leasable", Any, self._made.leasable)
 
     def state(self, today: "Today | StateError | None", vendor_off: Callable[[str], str]) -> PipelineState:
-        return state_told(self._made, "state", today, lambda: self._made.state(today, vendor_off))
+        return state_told(
+            self._made, "state", today, lambda: self._read("state", lambda: self._made.state(today, vendor_off))
+        )
 
     def present(self) -> Sequence[Present]:
         return self._asked("present", Sequence[Present], self._made.present)[:_MAX_PRESENT]
@@ -92,12 +97,20 @@ class GuardedPipeline:
 
     def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
         try:
-            return self._asked("carry_out", OrderResult, lambda: self._made.carry_out(order, agreed))
+            return self._ordered("carry_out", OrderResult, lambda: self._made.carry_out(order, agreed))
         except PipelineFault as error:
             raise PipelineFault(f"{error}. Look whether {order.item_id} was changed all the same") from error
 
     def lower_flag(self) -> bool:
-        return self._asked("lower_flag", bool, self._made.lower_flag)
+        return self._ordered("lower_flag", bool, self._made.lower_flag)
 
     def _asked(self, method: str, wanted: Any, call: Callable[[], _T]) -> _T:
-        return asked(self._made, method, wanted, call)
+        return asked(self._made, method, wanted, lambda: self._read(method, call))
+
+    def _read(self, method: str, call: Callable[[], _T]) -> _T:
+        kind = type(self._made)
+        return read_within((kind, self.name), f"{kind.__name__}.{method}", call)
+
+    def _ordered(self, method: str, wanted: Any, call: Callable[[], _T]) -> _T:
+        with told_if_slow(f"{type(self._made).__name__}.{method}"):
+            return asked(self._made, method, wanted, call)

@@ -12,11 +12,12 @@ from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.errors import RetakeError, SettingsError, StateError
 from retake.operations.finding import Finding, of_error
-from retake.operations.foreign_calls import cause_of
+from retake.operations.foreign_calls import PipelineFault, cause_of
 from retake.operations.guarded_pipeline import GuardedPipeline
 from retake.operations.own_pipeline import OwnPipeline
 from retake.operations.pipelines import Terms
 from retake.operations.port import ItemOrder, OperatedPipeline, OrderPlan, PaidWork, PipelineState
+from retake.operations.read_limit import read_within
 from retake.paid.caps import Today
 
 _MEMBERS = sorted({*OperatedPipeline.__annotations__, *(it for it in vars(OperatedPipeline) if not it.startswith("_"))})
@@ -31,6 +32,7 @@ def load_pipeline(name: str, target: str, bucket: Bucket, clock: Clock) -> Opera
 
     Modules in the current directory can be imported as well as installed ones. What they print goes to stderr, because
     stdout is for the answer, and the current directory stays the same, because the bucket's name may be relative to it.
+    What is called has READ_S seconds; an import has no limit, because some modules must be imported by the main thread.
     Raises PipelineNotLoaded, whatever goes wrong. A bug in a method of the pipeline is a PipelineFault when that method
     is called.
     """
@@ -46,10 +48,13 @@ def load_pipeline(name: str, target: str, bucket: Bucket, clock: Clock) -> Opera
         make = tried(f"{where} has no such attribute", lambda: reduce(getattr, attribute.split("."), found))
         if not callable(make):
             _refuse(name, target, f"{attribute} in {where} cannot be called: it must take the bucket and the clock")
-        made = tried(f"{attribute} in {where} failed", lambda: make(bucket, clock))
-        wrong = tried(f"what {attribute} in {where} returned fails", lambda: [*_wrong(made, name)])
+        called = f"{attribute} in {where}"
+        made = tried(f"{called} failed", lambda: read_within((name, target), called, lambda: make(bucket, clock)))
+        wrong = tried(
+            f"what {called} returned fails", lambda: read_within((name, target), called, lambda: [*_wrong(made, name)])
+        )
         if wrong:
-            _refuse(name, target, f"{attribute} in {where} returned no pipeline of operators: {'; '.join(wrong)}")
+            _refuse(name, target, f"{called} returned no pipeline of operators: {'; '.join(wrong)}")
         try:
             return GuardedPipeline(made)
         except RetakeError as error:
@@ -75,6 +80,8 @@ def _tried(name: str, target: str, what: str, work: Callable[[], Any]) -> Any:
         return work()
     except KeyboardInterrupt:
         raise
+    except PipelineFault as error:
+        _refuse(name, target, str(error))
     except BaseException as error:  # noqa: BLE001
         _refuse(name, target, f"{what}: {cause_of(error)}")
 

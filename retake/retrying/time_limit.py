@@ -41,11 +41,12 @@ class OutOfTime(Exception):
         return CodedError(code, str(self))
 
 
-def within(timeout_s: float | None, work: Callable[[], T]) -> T:
+def within(timeout_s: float | None, work: Callable[[], T], what: str = "a call") -> T:
     """Return what `work()` returns, or raise what it raises. With a limit it runs in another thread.
 
-    `timeout_s` is in seconds of real time; None means no limit. Raises OutOfTime when the time is over, and Refused,
-    without calling `work`, while too many abandoned calls are still running or if no thread can be started.
+    `timeout_s` is in seconds of real time; None means no limit. `what` names the call in the log. Raises OutOfTime when
+    the time is over, and Refused, without calling `work`, while too many abandoned calls are still running or if no
+    thread can be started.
     """
     if timeout_s is None:
         return work()
@@ -61,7 +62,7 @@ def within(timeout_s: float | None, work: Callable[[], T]) -> T:
         attempt.abandon()
         raise
     if attempt.abandon():
-        _log.warning("a call had no result within %g s and was abandoned", timeout_s)
+        _log.warning("%s had no result within %g s and was abandoned", what, timeout_s)
         raise OutOfTime(timeout_s)
     return attempt.outcome()
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
+from threading import Event
 
 import click
 import pytest
@@ -21,6 +22,7 @@ from retake.errors import LeaseHeld, RunError, SettingsError, StateError, Storag
 from retake.images.api_command import api
 from retake.images.worker_command import worker
 from retake.music.command import main as music
+from retake.retrying.time_limit import OutOfTime, within
 from retake.sandbox.__main__ import comfyui
 from retake.sandbox.__main__ import main as sandbox
 from retake.story.options import content, fetch, media
@@ -216,3 +218,23 @@ def test_what_a_pipeline_prints_is_no_part_of_the_answer(capsys: pytest.CaptureF
     assert execute(work, as_json=True) == 0
     found = capsys.readouterr()
     assert (json.loads(found.out), found.err) == ({"pipelines": 1}, "a poem is described\n")
+
+
+def test_what_a_pipeline_that_hangs_prints_later_is_no_part_of_it_either(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdout", sys.stdout)  # put back after the test
+    go_on = Event()
+
+    def work() -> Answer:
+        with pytest.raises(OutOfTime):
+            within(0.01, lambda: go_on.wait(60))
+        return Answer({"pipelines": 1}, [])
+
+    try:
+        assert execute(work, as_json=True) == 0
+        click.echo("it is still trying")
+    finally:
+        go_on.set()
+    found = capsys.readouterr()
+    assert (json.loads(found.out), "it is still trying" in found.err) == ({"pipelines": 1}, True)
