@@ -181,7 +181,7 @@ class Check:
         strangers: list[CheckFinding] = []
         known = False
         for entry in inventory.entries(""):
-            if any(it.knows(entry.key) for it in self._examinations):
+            if any(self._knows(it, entry.key) for it in self._examinations):
                 known = True
             elif len(strangers) < MAX_FINDINGS:
                 strangers.append(found(UNKNOWN_OBJECT, entry.key, f"{entry.size} bytes"))
@@ -189,6 +189,13 @@ class Check:
             return strangers
         place = self._scope.prefix or self._scope.bucket.url
         return [found(NOTHING_HERE, place, "no document, no run and no group is there"), *strangers]
+
+    def _knows(self, examination: Examination, key: str) -> bool:
+        try:
+            return examination.knows(key)
+        except RetakeError as error:
+            self._miss(examination.title, error)
+            return False
 
     def _found_outside(self) -> bool:
         """Return whether rows in a database were looked at, which may have no files in the bucket yet."""

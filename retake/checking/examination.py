@@ -37,8 +37,7 @@ class Examination(Protocol):
     is ever working on it, nothing is repaired, and it has no objects in the bucket.
 
     It is stateless: `examine` may be called again for a subject, in any order, with a view of its current state. All
-    methods but `knows` raise RetakeError if something could not be looked at. Invalid documents are findings, never
-    exceptions.
+    methods raise RetakeError if something could not be looked at. Invalid documents are findings, never exceptions.
     """
 
     title: str  # for people: "groups of story/en"

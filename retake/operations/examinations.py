@@ -89,12 +89,14 @@ def shared_examinations(operations: Operations, others: Sequence[Examination]) -
     from retake.checking.day_books import DayBookExamination
     from retake.checking.leftovers import LeftoverExamination
     from retake.checking.reliability import AlertExamination, BreakerExamination, KpiExamination, ModeExamination
+    from retake.operations.guarded_examination import GuardedExamination
     from retake.operations.kpi import counted_ledgers
 
+    made = [it.made if isinstance(it, GuardedExamination) else it for it in others]
     terms = operations.terms
     return [
         KeyedCalls(),
-        DayBookExamination(operations.caps, [it for it in others if isinstance(it, BillExamination)]),
+        DayBookExamination(operations.caps, [it for it in made if isinstance(it, BillExamination)]),
         AlertExamination(it.name for it in terms.alerts.channels),
         ModeExamination(),
         BreakerExamination(terms.breaker.open_seconds, terms.patience_s),

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from retake.errors import RetakeError, StateError, message_of, redact
 from retake.foreign_text import one_line
 from retake.operations import port
+from retake.operations.finding import Finding
 from retake.operations.port import PipelineState
 from retake.paid.caps import Today
 
@@ -97,12 +98,15 @@ def misfits(value: object, wanted: Any, path: str = "the value") -> Iterator[str
             yield from misfits(it, parts[0], f"{path}[{number}]")
     elif isinstance(value, datetime) and value.tzinfo is None:
         yield f"{path} has no time zone"
-    elif kind.__module__ == port.__name__ and hasattr(kind, "_fields"):
+    elif kind.__module__ in _OF_THE_PORT and hasattr(kind, "_fields"):
         for name, hint in _hints(kind).items():
             yield from misfits(getattr(value, name), hint, f"{path}.{name}".removeprefix("the value."))
 
 
 _LISTS = (tuple, list, Sequence)
+_OF_THE_PORT = (port.__name__, Finding.__module__, "retake.checking.examination")
+"""The modules whose tuples pipelines make. The last one is not imported, because only `check` needs it."""
+
 _MODULES = re.compile(r"\b(?:\w+\.)+(?=\w)")
 _hints = cache(get_type_hints)
 

@@ -87,8 +87,10 @@ class GuardedPipeline:
             yield of_error(self.name, error)
 
     def examinations(self) -> "Sequence[Examination]":
+        from retake.operations.guarded_examination import GuardedExamination
+
         try:
-            return self._asked("examinations", Sequence[Any], self._made.examinations)
+            return [*map(GuardedExamination, self._asked("examinations", Sequence[Any], self._made.examinations))]
         except RetakeError as error:
             return [OwnDocuments(self, error)]
 

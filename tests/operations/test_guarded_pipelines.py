@@ -1,15 +1,19 @@
 """Bugs in a pipeline of your own that PIPELINES names: each is told with its place, and hides nothing of others."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
 from own_poems import POEM, Poems
 
+from retake.bucket import ANY
 from retake.bucket.memory import MemoryBucket
+from retake.checking import CheckFinding, CheckView, Examination, found
+from retake.checking.codes import NOTHING_HERE
 from retake.clock import FakeClock
 from retake.errors import StorageError
+from retake.exit_codes import ExitCode
 from retake.operations import letters, spend, status
 from retake.operations.attempts import StepAttempt
 from retake.operations.breakers import breaker_states
@@ -157,3 +161,60 @@ def test_the_bills_of_a_month_are_read_with_care() -> None:
     [found] = guarded(paid_since=lambda day: PaidWork([], Known(), months=[month])).paid_since("").months
     with pytest.raises(PipelineFault, match=r"^Poems.paid_since failed: KeyError"):
         found.bills()
+
+
+class Verses(Examination):
+    """An examination of a pipeline's own: each verse must rhyme."""
+
+    title = "verses"
+
+    def subjects(self, view: CheckView) -> Iterator[str]:
+        yield from ("others/1", "others/2")
+
+    def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
+        yield found(NOTHING_HERE, subject, "it does not rhyme")
+
+    def repair(self, view: CheckView, subject: str) -> list[str]:
+        return ["it rhymes"]
+
+    def knows(self, key: str) -> bool:
+        return key.startswith("others/")
+
+
+def verses_and_a_bug(**methods: Any) -> Operations:
+    wrong = Verses()
+    wrong.title = "verses with a bug"
+    for name, it in methods.items():
+        setattr(wrong, name, it)
+    return beside(guarded(examinations=lambda: [wrong, Verses()]))
+
+
+def raises_late(*_: object) -> Iterator[Any]:
+    yield found(NOTHING_HERE, "others/1", "it does not rhyme")
+    raise KeyError("verse")
+
+
+@pytest.mark.parametrize("method", ["subjects", "examine", "busy", "knows"])
+@pytest.mark.parametrize("it", [bug, raises_late, lambda *_: [3]], ids=["raises", "raises late", "another type"])
+def test_a_bug_of_an_examination_is_a_finding_and_the_others_go_on(method: str, it: Any) -> None:
+    operations = verses_and_a_bug(**{method: it})
+    operations.bucket.write("others/1", b"", ANY)
+    report = check_bucket(operations)
+    assert (report.exit_code, report.complete) == (ExitCode.TRY_LATER, False)
+    told = {it.where: it.what for it in report.findings if it.what.startswith(f"Verses.{method}")}
+    assert told, report.findings
+    assert set(told) <= {"verses with a bug", "others/1", "others/2"}
+    assert all("failed: KeyError: 'verse' (line" in it or "is of type" in it for it in told.values())
+    assert [it.where for it in report.findings if it.what == "it does not rhyme"][-2:] == ["others/1", "others/2"]
+
+
+def test_a_bug_of_a_repair_is_told_with_what_is_left() -> None:
+    one = found(NOTHING_HERE, "others/1", "it does not rhyme")._replace(repairable=True)
+    operations = verses_and_a_bug(repair=bug, examine=lambda *_: [one])
+    told = [it.todo for it in check_bucket(operations, repair=True).findings if it.repairable]
+    assert told[0].startswith("not repaired: Verses.repair failed: KeyError: 'verse' (line")
+
+
+def test_an_examination_without_a_title_is_a_finding() -> None:
+    found = check_bucket(verses_and_a_bug(title=None)).findings
+    assert "Verses.title: the value is of type NoneType, and must be str" in [it.what for it in found]
