@@ -3,7 +3,7 @@
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, redirect_stdout, suppress
 from functools import partial, reduce
 from typing import Any, NoReturn, cast
@@ -16,7 +16,7 @@ from retake.operations.foreign_calls import PipelineFault, cause_of
 from retake.operations.guarded_pipeline import GuardedPipeline
 from retake.operations.own_pipeline import OwnPipeline
 from retake.operations.pipelines import Terms
-from retake.operations.port import ItemOrder, OperatedPipeline, OrderPlan, PaidWork, PipelineState
+from retake.operations.port import ItemOrder, OperatedPipeline, OrderPlan, PaidWork, PipelineState, Present
 from retake.operations.read_limit import read_within
 from retake.paid.caps import Today
 
@@ -138,6 +138,9 @@ class UnloadedPipeline(OwnPipeline):
 
     def describe(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
         return PipelineState("cannot be loaded", readable=False, needs=(str(self._error),))
+
+    def present(self) -> Sequence[Present]:
+        return []  # it has nothing that could be acted on, so it must not block orders about the others
 
     def paid_since(self, day: str) -> PaidWork:
         raise self._error

@@ -6,7 +6,7 @@ same ledger) is queued again or cancelled on the ledger itself.
 
 from typing import NamedTuple
 
-from retake.errors import RunError
+from retake.errors import RunError, StateError
 from retake.operations.letters import letter_of
 from retake.operations.lookup import PREFIX, Found, find
 from retake.operations.pipelines import Operations
@@ -203,10 +203,18 @@ def _is_left_over(found: Found, run: Run) -> bool:
 
 def _unrecorded(operations: Operations, text: str) -> OperatedPipeline | None:
     """Return the pipeline in which an item with that id is under way or among the dead letters, although no ledger has
-    it. Raises RunError if there are several."""
+    it. Raises RunError if there are several, and StateError if a pipeline cannot say whether it has one: an order must
+    not be about the wrong item."""
 
     def has(pipeline: OperatedPipeline) -> bool:
-        under_way = any(it.item_id == text for it in pipeline.present())
+        try:
+            under_way = any(it.item_id == text for it in pipeline.present())
+        except StateError as error:
+            if len(operations.pipelines) == 1:
+                raise
+            raise StateError(
+                f"{error}. So whether {text} is one of {pipeline.name} is not known: mend that, or name the --channel"
+            ) from error
         return under_way or letter_of(pipeline.bucket, operations.clock, text) is not None
 
     found = [pipeline for pipeline in operations.pipelines if has(pipeline)]

@@ -85,6 +85,8 @@ class OwnPipeline(ABC):
 
     def present(self) -> Sequence[Present]:
         it = self._plain_state()
+        if not it.readable:
+            raise StateError("; ".join(it.needs) or it.words)
         return [Present(it.item_id, it.step)] if it.item_id and it.step else []
 
     def evidence(self, item_id: str) -> Evidence:
@@ -92,9 +94,10 @@ class OwnPipeline(ABC):
         decide about a held call."""
         try:
             calls = [call for bill in self.paid_since("").bills if bill.item_id == item_id for call in bill.calls]
+            step = next((it.step for it in self.present() if it.item_id == item_id), None)
         except StateError:
             return Evidence([], [])
-        return Evidence([], calls, next((it.step for it in self.present() if it.item_id == item_id), None))
+        return Evidence([], calls, step)
 
     def paid_since(self, day: str) -> PaidWork:
         return PaidWork([], Known())

@@ -12,7 +12,7 @@ from retake.bucket.memory import MemoryBucket
 from retake.checking import CheckFinding, CheckView, Examination, found
 from retake.checking.codes import NOTHING_HERE
 from retake.clock import FakeClock
-from retake.errors import StorageError
+from retake.errors import StateError, StorageError
 from retake.exit_codes import ExitCode
 from retake.operations import letters, spend, status
 from retake.operations.attempts import StepAttempt
@@ -28,6 +28,7 @@ from retake.operations.store_checks import document_checks
 from retake.paid.caps import Caps
 from retake.paid.day_book import Known, Limits
 from retake.retrying.dead_letters import DeadLetters
+from retake.runs.run import UnknownRun
 from retake.settings.shared import BreakerSettings
 
 RETRY = ItemOrder(Verb.RETRY, POEM)
@@ -147,6 +148,21 @@ def test_an_order_to_one_with_a_bug_fails_with_its_place() -> None:
         plan_order(target(operations, "poem-2"), Verb.RETRY)
     with pytest.raises(PipelineFault, match=r"must be OrderResult. Look whether poem-1 was changed all the same$"):
         guarded(carry_out=nothing).carry_out(RETRY)
+
+
+@pytest.mark.parametrize("method", ["present", "describe"])
+def test_an_order_waits_until_each_pipeline_can_say_whether_the_id_is_its_own_or_one_is_named(method: str) -> None:
+    operations = beside(guarded(**{method: bug}))
+    for text in (POEM, "poem-9"):  # the poems have the first one; the others may have both
+        why = rf"\). So whether {text} is one of others is not known: mend that, or name the --channel$"
+        with pytest.raises(StateError, match=rf"^Poems.{method} failed: KeyError: 'verse' \(line \d+ of .*{why}"):
+            target(operations, text)
+    named = operations.of([operations.pipelines[0]], named=True)
+    assert target(named, POEM).item_id == POEM
+    with pytest.raises(UnknownRun, match="there is no run and no generation 'poem-9' on record"):
+        target(named, "poem-9")
+    with pytest.raises(StateError, match=rf"^Poems.{method} failed: KeyError: 'verse' \(line \d+ of [^ ]*\)$"):
+        target(operations.of([operations.pipelines[1]], named=True), POEM)
 
 
 def test_an_attribute_of_another_type_is_told_when_it_is_loaded() -> None:
