@@ -7,19 +7,20 @@ from datetime import datetime
 from functools import cache
 from traceback import walk_tb
 from types import FrameType, NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from retake.errors import RetakeError, StateError, message_of, redact
 from retake.foreign_text import one_line
 from retake.operations import port
+from retake.operations.attempts import StepAttempt
 from retake.operations.finding import Finding
-from retake.operations.port import PipelineState
+from retake.operations.port import OrderPlan, PipelineState
 from retake.paid.caps import Today
 
 _T = TypeVar("_T")
 
 _MAX_CAUSE = 300  # characters of a foreign error
-_MAX_TEXT = 1000  # characters of a sentence in a state
+_MAX_TEXT = 1000  # characters of a text in a result
 _MAX_TOLD = 100  # sentences of a kind in a state
 _NOT_ITS_OWN = {*sys.stdlib_module_names, "retake"}
 """The packages whose lines say nothing about a pipeline's bug."""
@@ -32,8 +33,8 @@ class PipelineFault(StateError):
 def asked(pipeline: object, method: str, wanted: Any, call: Callable[[], _T]) -> _T:
     """Return the result of `call`, which calls this method of the pipeline.
 
-    Raises PipelineFault for every exception except RetakeError and KeyboardInterrupt, even for SystemExit, and for a
-    result that is not of the type `wanted`.
+    Its texts are cut to what fits a page. Raises PipelineFault for every exception except RetakeError and
+    KeyboardInterrupt, even for SystemExit, and for a result that is not of the type `wanted`.
     """
     where = f"{type(pipeline).__name__}.{method}"
     try:
@@ -44,22 +45,34 @@ def asked(pipeline: object, method: str, wanted: Any, call: Callable[[], _T]) ->
         raise PipelineFault(f"{where} failed: {cause_of(error)}") from error
     if wrong := next(misfits(found, wanted), ""):
         raise PipelineFault(f"{where}: {wrong}")
-    return found
+    return cast("_T", cut(found))
 
 
 def state_told(
     pipeline: object, method: str, today: Today | StateError | None, call: Callable[[], PipelineState]
 ) -> PipelineState:
-    """Return the state that `call` returns, its texts cut to what fits a page. For a bug, return a state that reports
-    it, so that the other pipelines are still shown."""
+    """Return the state that `call` returns, with no more sentences than fit a page. For a bug, return a state that
+    reports it, so that the other pipelines are still shown."""
     try:
         found = asked(pipeline, method, PipelineState, call)
     except PipelineFault as error:
         seen = today if isinstance(today, Today) else None
         return PipelineState("its state cannot be told", readable=False, needs=(str(error),), today=seen)
-    needs, notes = (tuple(it[:_MAX_TEXT] for it in told[:_MAX_TOLD]) for told in (found.needs, found.notes))
-    words, next_tick = found.words[:_MAX_TEXT], found.next_tick[:_MAX_TEXT]
-    return found._replace(words=words, next_tick=next_tick, needs=needs, notes=notes)
+    return found._replace(needs=found.needs[:_MAX_TOLD], notes=found.notes[:_MAX_TOLD])
+
+
+def cut(value: Any) -> Any:
+    """Return `value` with the texts in the tuples of the port cut, and without lone surrogates, which no link can have.
+
+    An OrderPlan stays as it is, because its `lost` is handed back; so do documents, such as paid calls.
+    """
+    if type(value) is str:
+        return _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", value[:_MAX_TEXT])
+    if type(value) in (list, tuple):
+        return type(value)(map(cut, value))
+    if type(value).__module__ in _OF_THE_PORT and isinstance(value, tuple) and not isinstance(value, OrderPlan):
+        return type(value)(*map(cut, value))
+    return value
 
 
 def cause_of(error: BaseException) -> str:
@@ -104,8 +117,9 @@ def misfits(value: object, wanted: Any, path: str = "the value") -> Iterator[str
 
 
 _LISTS = (tuple, list, Sequence)
-_OF_THE_PORT = (port.__name__, Finding.__module__, "retake.checking.examination")
+_OF_THE_PORT = (port.__name__, StepAttempt.__module__, Finding.__module__, "retake.checking.examination")
 """The modules whose tuples pipelines make. The last one is not imported, because only `check` needs it."""
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 _MODULES = re.compile(r"\b(?:\w+\.)+(?=\w)")
 _hints = cache(get_type_hints)

@@ -1,13 +1,29 @@
 """The dashboard, with a pipeline of your own that PIPELINES names beside the story."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 import pytest
 from acting import Site, done, serving, told
 from dashboard import World  # type: ignore[attr-defined]
-from own_poems import NAMED, POEM
+from own_poems import NAMED, POEM, Poems
 
 from retake.bucket import ANY
+from retake.errors import StateError
+from retake.operations.attempts import StepAttempt
+from retake.operations.port import (
+    Evidence,
+    ItemOrder,
+    OrderPlan,
+    OrderResult,
+    PaidWork,
+    PipelineState,
+    Present,
+    Verb,
+    Waiting,
+)
+from retake.paid.caps import Today
+from retake.paid.day_book import Known
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs import open_ledger
 
@@ -88,3 +104,82 @@ def test_the_bugs_of_one_are_told_on_the_pages_and_not_as_a_failure_of_the_dashb
         run = site.browser.get(f"/runs/{POEM}")
         assert (run.status_code, "Draft.evidence failed" in run.text) == (409, True)
         assert "Draft.plan failed" in told(site.press("retry", id=POEM, channel="poems"))
+
+
+def test_its_orders_need_the_form_of_the_session_and_a_dashboard_that_is_not_read_only(world: World) -> None:
+    settings = world.settings._replace(pipelines=NAMED)
+    with serving(world.bucket, settings, world.clock) as site:
+        foreign = site.press("retry", id=POEM, channel="poems", csrf="another session's")
+        assert (foreign.status_code, "older than your sign-in" in told(foreign)) == (403, True)
+    with serving(world.bucket, settings, world.clock, read_only=True) as site:
+        assert "/actions/retry" not in page(site, f"/runs/{POEM}")
+        for answer in (site.press("retry", id=POEM, channel="poems"), site.order("retry", id=POEM, channel="poems")):
+            assert (answer.status_code, "read-only" in answer.text) == (403, True)
+    assert world.bucket.read("poems/poem.json")[0] == b'{"stuck": true}'
+
+
+def test_an_order_that_it_can_carry_out_in_part_is_told_id_by_id(world: World, site: Site) -> None:
+    letters = DeadLetters(world.bucket.part("poems/"), world.clock)
+    letters.put("poem-0", "poem", {}, {"message": "no rhyme"})
+    found = site.press("requeue", id=["poems/poem-0", "poems/poem-9"])
+    assert "poem-0: poem-0: poems takes no order to requeue" in told(found)
+    assert "poem-9: there is no dead letter" in told(found)
+    dropped = site.confirm(site.press("drop", id=["poems/poem-0", "poems/poem-9"]))
+    assert (dropped.status_code, "1 of 2 done" in told(dropped)) == (409, True)
+    assert letters.count() == 0
+
+
+ODD = {
+    "html": "<script>alert(1)</script>\"'&",
+    "right to left": "\u202eevil\u2066",
+    "control": "a\x00b\x1b[31mred\x07\r\nnext\x85line",
+    "long": "w" * 1_000_000,
+    "lone surrogate": "bad \ud800 text",
+}
+
+
+class OddPoems(Poems):
+    """One whose texts come from a vendor without manners."""
+
+    text = ""
+
+    def describe(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
+        it, step = self.text, StepAttempt(self.text, 1, 3)
+        since = datetime(2026, 1, 1, tzinfo=UTC)
+        return PipelineState(it, True, it, step, it, waiting=Waiting(it, it, since), next_tick=it, needs=(it,))
+
+    def present(self) -> list[Present]:
+        return [Present(it, StepAttempt(self.text, 1, 3)) for it in (self.text, POEM)]
+
+    def evidence(self, item_id: str) -> Evidence:
+        return Evidence([], [], StepAttempt(self.text, 1, 3), held=self.text)
+
+    def paid_since(self, day: str) -> PaidWork:
+        return PaidWork(
+            [it._replace(item_id=self.text, outcome=self.text) for it in super().paid_since(day).bills], Known()
+        )
+
+    def plan(self, order: ItemOrder) -> OrderPlan:
+        return OrderPlan(order, lost=self.text if order.verb is Verb.CANCEL else "")
+
+    def carry_out(self, order: ItemOrder, agreed: str = "") -> OrderResult:
+        assert agreed in ("", self.text)
+        return OrderResult(order, self.text, self.text, self.text, self.text)
+
+
+@pytest.mark.parametrize("text", ODD.values(), ids=list(ODD))
+def test_whatever_its_texts_hold_each_page_is_shown_and_each_order_is_carried_out(
+    world: World, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setattr(OddPoems, "text", text)
+    settings = world.settings._replace(pipelines={"poems": f"{__name__}:OddPoems"})
+    with serving(world.bucket, settings, world.clock) as site:
+        for path in ("/", "/runs", f"/runs/{POEM}", "/spend", "/dead-letters", "/kpi", "/alerts"):
+            found = page(site, path)
+            assert "<script>alert" not in found, path
+            assert found.replace("\n", "").isprintable(), path
+            assert len(found) < 200_000, path
+            assert site.program.get(path, headers={"Accept": "application/json"}).status_code == 200, path
+        for verb in ("retry", "skip"):
+            done(site.press(verb, id=POEM, channel="poems"))
+        done(site.confirm(site.press("cancel", id=POEM, channel="poems")))
