@@ -20,7 +20,7 @@ from retake.kpi.snapshots import CountedRuns, KpiSnapshots
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
-from retake.operations.port import OperatedPipeline
+from retake.operations.root_ledger import RootLedger
 from retake.paid.caps import CAPS
 from retake.paid.day_book import decoded
 from retake.retrying.dead_letters import DeadLetters
@@ -154,18 +154,14 @@ class KpiReader:
 
 
 def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
-    """Yield the name of the snapshots and the history of each ledger. Robots write to the ledger at the root of the
-    bucket, or to the one that all pipelines share."""
-    in_bucket = list[OperatedPipeline]()
+    """Yield the name of the snapshots and the history of each ledger."""
     for pipeline in operations.writers():
         if (url := operations.ledger_url(pipeline)) is not None:
             history = open_history(url, operations.bucket, operations.ledger_setting(pipeline))
             yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", history
         else:
-            in_bucket.append(pipeline)
-            yield tag_of(pipeline.name), open_history(None, pipeline.bucket)
-    if in_bucket and not operations.named and all(it.channel for it in in_bucket):
-        yield "root", open_history(None, operations.bucket)
+            name = "root" if isinstance(pipeline, RootLedger) else tag_of(pipeline.name)
+            yield name, open_history(None, pipeline.bucket)
 
 
 def counted_ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:

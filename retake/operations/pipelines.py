@@ -65,7 +65,7 @@ class Operations:
     """The pipelines that an operator looks at or acts on. Nothing here takes a lease or writes.
 
     `bucket` is the whole bucket, `named` whether the operator named the one pipeline in `pipelines`, `actor` the
-    operator's name in the ledger.
+    operator's name in the ledger, `with_root` whether a ledger at the bucket's root belongs to it.
     """
 
     def __init__(
@@ -78,6 +78,7 @@ class Operations:
         terms: Terms,
         named: bool = False,
         actor: str = OPERATOR,
+        with_root: bool = True,
     ) -> None:
         self.pipelines = pipelines
         self.bucket = bucket
@@ -86,12 +87,28 @@ class Operations:
         self.terms = terms
         self.named = named
         self.actor = actor
+        self._with_root = with_root
         self._databases: dict[str, Ledger] = {}
 
-    def of(self, pipelines: Sequence[OperatedPipeline], *, terms: Terms | None = None, named: bool) -> "Operations":
+    def of(
+        self,
+        pipelines: Sequence[OperatedPipeline],
+        *,
+        terms: Terms | None = None,
+        named: bool,
+        with_root: bool = True,
+    ) -> "Operations":
         """Return a copy with other pipelines."""
-        terms, actor = terms or self.terms, self.actor
-        return Operations(pipelines, self.bucket, self.clock, caps=self.caps, terms=terms, named=named, actor=actor)
+        return Operations(
+            pipelines,
+            self.bucket,
+            self.clock,
+            caps=self.caps,
+            terms=terms or self.terms,
+            named=named,
+            actor=self.actor,
+            with_root=with_root,
+        )
 
     def label(self, pipeline: OperatedPipeline) -> str | None:
         """Return the name of a pipeline that is not a channel, if it is shown beside others or was named; else None."""
@@ -167,7 +184,7 @@ class Operations:
         none can be read, the error of the last one is raised."""
         wrong: dict[str, str] = {}
         last: RetakeError | None = None
-        for pipeline in self.writers():
+        for pipeline in (writers := self.writers()):
             try:
                 self.ledger(pipeline).runs(limit=1)
             except UNREADABLE as error:
@@ -175,13 +192,21 @@ class Operations:
         others = [it for it in self.pipelines if self.ledger_name(it) not in wrong]
         if last and not others:
             raise last
-        return self.of(others, named=self.named), [*wrong.values()]
+        with_root = not writers[-1].prefix and self.ledger_name(writers[-1]) not in wrong
+        return self.of(others, named=self.named, with_root=with_root), [*wrong.values()]
 
     def writers(self) -> list[OperatedPipeline]:
-        """Return the first of the pipelines that write to each ledger."""
+        """Return the first of the pipelines that write to each ledger; last, where each has a part of the bucket, a
+        RootLedger, since robots and workers write to the ledger at the root."""
         found: dict[str, OperatedPipeline] = {}
         for pipeline in self.pipelines:
             found.setdefault(self.ledger_name(pipeline), pipeline)
+        in_parts = self.terms.ledger_url is None and all(it.prefix for it in self.pipelines)
+        if in_parts and self._with_root and not self.named:
+            from retake.operations.root_ledger import RootLedger
+
+            root = RootLedger(self.bucket, self.clock)
+            found[self.ledger_name(root)] = root
         return [*found.values()]
 
     @property

@@ -18,6 +18,7 @@ from retake.errors import RetakeError, StateError
 from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline
+from retake.operations.root_ledger import RootLedger
 from retake.operations.status import StatusReport
 from retake.web.shelf import REST_FACTOR
 
@@ -169,7 +170,11 @@ def _last_runs(operations: Operations) -> list[object]:
     With several channels, the ledgers in their parts of a bucket are left out, because each takes requests of its own.
     """
     alone = len(operations.pipelines) == 1
-    return [_last_run(operations, it) for it in operations.writers() if alone or operations.ledger_url(it)]
+    return [
+        _last_run(operations, it)
+        for it in operations.writers()
+        if alone or operations.ledger_url(it) or isinstance(it, RootLedger)
+    ]
 
 
 def _last_run(operations: Operations, pipeline: OperatedPipeline) -> object:

@@ -1,13 +1,17 @@
 """The acting commands with runs in a database, and with channels."""
 
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from acting_world import ID, STATES, World, act, papers
 from click import Command
+from own_poems import NAMED
 
+from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.wrappers import PrefixedBucket
+from retake.clock import FakeClock
 from retake.console.cancel import command as cancel
 from retake.console.check import command as check
 from retake.console.command_context import CommandContext
@@ -15,14 +19,17 @@ from retake.console.dead_letters import drop_letter, list_letters, requeue_lette
 from retake.console.doctor import command as doctor
 from retake.console.retry import command as retry
 from retake.console.runs import command as list_runs
+from retake.console.show import command as show
 from retake.console.status import command as status
 from retake.console.unlock import command as unlock
 from retake.errors import RunError, SettingsError
+from retake.operations.kpi import histories
 from retake.operations.port import Refusal
 from retake.robots.run_record import RobotRuns
 from retake.runs import Ledger, open_ledger, schema
 from retake.runs.database import open_database
 from retake.runs.ledger import OldTables
+from retake.runs.run import UnknownRun
 from retake.runs.states import RunStatus, Trigger
 
 ALL = {"statuses": (), "limit": 20, "pipeline": None}
@@ -206,3 +213,46 @@ def test_a_run_that_names_no_pipeline_is_a_workers_unless_the_pipeline_has_somet
     assert [it.status for it in runs.of_task("posters/aurora")] == [RunStatus.FAILED, RunStatus.CANCELLED]
     runs.create_for_task(ID, f"{ID}#1", actor="cron")  # written by an old version
     assert act(retry, world, run=ID).document["generation_id"] == ID
+
+
+def test_with_channels_the_runs_of_robots_at_the_root_of_the_bucket_are_shown_and_cancelled() -> None:
+    world = with_channels("a", "b")
+    runs = open_ledger(None, world.bucket, world.clock)
+    early = FakeClock(world.clock.now() - timedelta(days=1))
+    of_robot = RobotRuns(open_ledger(None, world.bucket, early), "NR.NSI.2", early, owner="host-a:17", resumable_s=3600)
+    of_robot.begin("order-17")
+    [run] = runs.runs()
+    assert [it["run_id"] for it in act(list_runs, world, **ALL).document["runs"]] == [run.run_id]
+    assert act(list_runs, world, **{**ALL, "pipeline": "robot/NR.NSI.2"}).document["runs"] != []
+    for name in (run.run_id, run.run_id[:12], run.task_id, run.task_id[:11]):
+        told = act(show, world, run=name)
+        assert papers(told).startswith(f"robot/NR.NSI.2 {run.task_id}\n")
+    checks = act(doctor, world, offline=True, test_request=False).document["checks"]
+    [left] = [it["found"] for it in checks if it["check"] == "robots"]
+    assert left == f"1 run whose process is dead or silent: {run.run_id} ({run.task_id})"
+    assert act(cancel, world, run=run.run_id, yes=True).document["run"]["status"] is RunStatus.CANCELLED
+    assert runs.get(run.run_id).status is RunStatus.CANCELLED
+    with pytest.raises(UnknownRun):
+        show.callback.__wrapped__(context(world, "a"), run=run.run_id)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("channels", [("poems", "b"), ()], ids=["robots'", "the story's"])
+def test_a_ledger_at_the_root_that_cannot_be_read_hides_none_of_those_in_parts(channels: tuple[str, ...]) -> None:
+    world = World()
+    world.settings = world.settings._replace(channels=channels, pipelines={} if channels else NAMED)
+    part = open_ledger(None, world.bucket.part("poems/"), world.clock)
+    run = part.create_for_task("poem-1", "poem-1#1", actor="cron", pipeline="poems")
+    away = FailingBucket(world.bucket, Fault(operation="list", key="runs/index/open/", times=99))
+    about = CommandContext({}, clock=world.clock, bucket=away, settings=world.settings)
+    found = list_runs.callback.__wrapped__(about, **ALL).document  # type: ignore[union-attr]
+    assert [it["run_id"] for it in found["runs"]] == [run.run_id]
+    [left_out] = found["unreadable"]
+    assert left_out.startswith(f"the ledger of {'the bucket' if channels else 'story'}")
+
+
+def test_with_channels_and_a_pipeline_of_its_own_the_ledger_at_the_root_is_counted_too() -> None:
+    world = with_channels("a", "b")
+    world.settings = world.settings._replace(pipelines=NAMED)
+    names = [name for name, _ in histories(context(world).operations)]
+    assert (len(names), names[-1]) == (4, "root")
+    assert "root" not in [name for name, _ in histories(context(world, "poems").operations)]

@@ -46,7 +46,7 @@ ERROR = {"error_id": "e1", "error_class": "A", "error_code": Code.TIMEOUT, "mess
 class Songs:
     """A pipeline that keeps nothing but the song under way."""
 
-    name, channel = "songs", None
+    name, channel, prefix = "songs", None, ""
     lease_name: str | None = "songs"
     recovered_by: Mapping[str, frozenset[str]] = {}
     vendors: Mapping[str, str] = {"compose": "Suno"}
