@@ -5,17 +5,27 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import httpx
 import pytest
+from loopback import LoopbackServer
 from test_add_a_pipeline import CODE, PAGE, Shop, Studio
 
+from retake.alerts.board import Alert
+from retake.alerts.conditions import PipelineFacts
+from retake.alerts.settings import AlertSettings
+from retake.alerts.store import BoardStore
 from retake.bucket import ANY
+from retake.degraded.settings import ModeSettings
 from retake.errors import StateError
 from retake.operations.loader import with_own_ledgers
 from retake.operations.orders import carry_out, plan_order, target
@@ -27,6 +37,7 @@ from retake.paid.caps import Caps
 from retake.paid.day_book import Limits
 from retake.paid.guard import HOLD
 from retake.settings.shared import BreakerSettings
+from retake.ticking.watch import TickWatch
 
 TOKEN = "a-token-of-the-tests"
 REFUSED = """
@@ -209,3 +220,74 @@ def test_an_invalid_document_is_told(song: ModuleType) -> None:
     assert (it.readable, "song.json" in it.needs[0]) == (False, True)
     with pytest.raises(StateError, match=r"song\.json"):
         studio.operations.pipelines[0].paid_since("")
+
+
+# --- alerts -----------------------------------------------------------------------------------------------------------
+
+
+class Channel(LoopbackServer):
+    """A webhook that takes every message."""
+
+    def __init__(self) -> None:
+        super().__init__(60.0)
+        self.events: list[tuple[str, str]] = []
+
+    def serve(self, connection: socket.socket, stop: threading.Event) -> None:
+        head, _, body = self._received(connection).partition(b"\r\n\r\n")
+        length = int(re.search(rb"(?i)content-length: (\d+)", head)[1])  # type: ignore[index]
+        while len(body) < length:
+            body += connection.recv(65536)
+        message = json.loads(body)
+        self.events.append((message["event"], message["title"]))
+        connection.sendall(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+
+    @staticmethod
+    def _received(connection: socket.socket) -> bytes:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            data += connection.recv(65536)
+        return data
+
+
+@pytest.fixture
+def channel() -> Iterator[Channel]:
+    with closing(Channel()) as found:
+        yield found
+
+
+def test_people_are_alerted_once_while_it_needs_a_person_and_told_when_that_is_over(
+    song: ModuleType, channel: Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"ALERTS": {"channels": {"team": {"kind": "webhook"}}, "tick_wait_seconds": 60}}
+    (tmp_path / "config.json").write_text(json.dumps(config), "utf-8")
+    monkeypatch.setenv("RETAKE_CONFIG", str(tmp_path / "config.json"))
+    monkeypatch.setenv("ALERT_WEBHOOK_URL", channel.url)
+    studio = Operated(song, Shop(*["refused"] * 4))
+
+    def told() -> list[Alert]:
+        song.raise_alerts(studio.bucket, studio.clock, *song.alert_settings())
+        return [it for it in BoardStore(studio.bucket, studio.clock).read().alerts.values() if it.active]
+
+    studio.tick()
+    assert told() == []
+    studio.to_its_end()
+    [alert] = told()
+    assert (alert.pipelines, alert.step, alert.command) == (["song"], "lyrics", "retake retry song-1")
+    assert "lyrics has failed for good" in alert.message
+    assert told() == [alert]
+    studio.order(Verb.RETRY)
+    studio.to_its_end()
+    assert told() == []
+    assert channel.events == [("trigger", "song-1 needs a person"), ("resolve", "song-1 needs a person")]
+
+
+def test_a_tick_of_the_story_leaves_its_alert_alone(song: ModuleType) -> None:
+    studio = Operated(song, Shop(*["refused"] * 4))
+    studio.to_its_end()
+    song.raise_alerts(studio.bucket, studio.clock, AlertSettings(), ModeSettings())
+    before = BoardStore(studio.bucket, studio.clock).read().alerts
+    watch = TickWatch(AlertSettings(), ModeSettings(), studio.bucket, studio.clock, {})
+    watch.begin()
+    watch.saw("story", 0, PipelineFacts(), worked=True)
+    watch.end()
+    assert BoardStore(studio.bucket, studio.clock).read().alerts == before
