@@ -5,12 +5,12 @@ Nothing here sleeps: what hangs waits for an event, which its test sets once eve
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from own_poems import POEM, Poems
+from waiting import eventually
 
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
@@ -55,10 +55,7 @@ def nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def it_ends() -> None:
     """Let what hangs go on, and wait until it has ended."""
     go_on.set()
-    end = time.monotonic() + LONG_S
-    while abandoned() and time.monotonic() < end:
-        time.sleep(0.01)
-    assert abandoned() == 0
+    eventually(lambda: abandoned() == 0)
 
 
 def poems(**methods: Any) -> GuardedPipeline:

@@ -2,14 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from threading import Event
 
 import pytest
 from acting import Site, done, serving, told
 from dashboard import World  # type: ignore[attr-defined]
 from own_poems import NAMED, POEM, Poems
+from waiting import eventually
 
 from retake.bucket import ANY
 from retake.errors import StateError
+from retake.operations import read_limit
 from retake.operations.attempts import StepAttempt
 from retake.operations.port import (
     Evidence,
@@ -25,6 +28,7 @@ from retake.operations.port import (
 from retake.paid.caps import Today
 from retake.paid.day_book import Known
 from retake.retrying.dead_letters import DeadLetters
+from retake.retrying.time_limit import abandoned
 from retake.runs import open_ledger
 
 PICTURE = b"\x89PNG of a poem"
@@ -183,3 +187,35 @@ def test_whatever_its_texts_hold_each_page_is_shown_and_each_order_is_carried_ou
         for verb in ("retry", "skip"):
             done(site.press(verb, id=POEM, channel="poems"))
         done(site.confirm(site.press("cancel", id=POEM, channel="poems")))
+
+
+class DeadDatabase(Poems):
+    """One whose database does not answer until `go_on` is set."""
+
+    go_on = Event()
+
+    def describe(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
+        assert self.go_on.wait(60)
+        return super().describe(today, vendor_off)
+
+
+def test_one_that_hangs_holds_up_one_thread_and_the_others_are_shown(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read_limit, "READ_S", 0.05)
+    DeadDatabase.go_on.clear()
+    settings = world.settings._replace(pipelines={"poems": f"{__name__}:DeadDatabase"})
+    try:
+        with serving(world.bucket, settings, world.clock) as site:
+            assert "DeadDatabase.state has not returned within 0.05 s (line" in page(site, "/")
+            for _ in range(20):
+                overview = page(site, "/")
+                assert "an earlier call has not returned yet (line" in overview
+                assert '<th scope="row">story<' in overview
+            assert "DeadDatabase.plan was not called" in told(site.press("retry", id=POEM, channel="poems"))
+            assert abandoned() == 1
+            DeadDatabase.go_on.set()
+            eventually(lambda: abandoned() == 0)
+            assert "the muse is silent: retry poem-1" in page(site, "/")
+    finally:
+        DeadDatabase.go_on.set()
