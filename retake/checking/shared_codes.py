@@ -170,8 +170,8 @@ SHARED_CODES: dict[str, FindingCode] = {
     ),
     "counts-wrong": FindingCode(
         Severity.WARNING,
-        "A folder does not hold what was counted in it: another program has added or removed something older than the "
-        "last few days. `status` and lists may be wrong.",
+        "A folder does not hold what was counted in it: the bucket is a copy, with new times, or another program has "
+        "added or removed something older than the last few days. `status` and lists may be wrong.",
         "retake check --repair counts it again",
         repairable=True,
     ),
