@@ -13,7 +13,7 @@ from retake.bucket.b2.authorization import KEPT_S, cache_folder
 from retake.bucket.b2.bucket import open_b2
 from retake.bucket.b2.connection import TRIES
 from retake.clock import FakeClock
-from retake.errors import StorageError
+from retake.errors import StorageError, StorageKeyRefused
 from retake.sandbox.b2 import B2Sandbox
 
 SIGNING_IN = ["b2_authorize_account", "b2_list_buckets"]
@@ -163,6 +163,27 @@ def test_another_key_has_another_file(processes: Processes) -> None:
     with pytest.raises(StorageError):
         processes.open(B2_APPLICATION_KEY="another").list("")
     assert processes.signing_in(processes.open()) == []
+
+
+def test_a_revoked_key_is_refused_although_its_authorisation_is_kept(processes: Processes, sandbox: B2Sandbox) -> None:
+    old, new = (new_key(sandbox, name) for name in ("old", "new"))
+    processes.open(**old).write("a", b"1", ANY)
+    sandbox.store.key_id_to_key.pop(old["B2_APPLICATION_KEY_ID"])
+    for token, key in [*sandbox.store.auth_token_to_key.items()]:
+        if key.application_key_id == old["B2_APPLICATION_KEY_ID"]:
+            del sandbox.store.auth_token_to_key[token]
+    with pytest.raises(StorageKeyRefused, match="check B2_APPLICATION_KEY_ID and B2_APPLICATION_KEY"):
+        processes.open(**old).read("a")
+    assert processes.open(**new).read("a")[0] == b"1"
+
+
+def new_key(sandbox: B2Sandbox, name: str) -> dict[str, str]:
+    """Create an application key, as the owner of the account would; return its variables."""
+    store = sandbox.store
+    token = store.authorize_account("", store.account, store.key)["authorizationToken"]
+    capabilities = ["listBuckets", "listFiles", "readFiles", "writeFiles", "deleteFiles"]
+    made = store.create_key(store.API_URL, token, store.account, capabilities, name, None, None, None)
+    return {"B2_APPLICATION_KEY_ID": made["applicationKeyId"], "B2_APPLICATION_KEY": made["applicationKey"]}
 
 
 def test_without_a_place_for_it_nothing_is_kept(processes: Processes, tmp_path: Path) -> None:
