@@ -136,7 +136,9 @@ class Workflow(NamedTuple):
     max_retries: int = field(whole(0, 100), "how often a failed step is retried", default=3)
     max_tasks_per_run: int = field(whole(1), "tasks that one tick may do", default=1)
     mj_timeout_seconds: float = field(
-        PATIENCE, "seconds after which a Midjourney task in flight is given up and a mock is made", default=18000
+        PATIENCE,
+        "seconds after which a Midjourney task that is still running is given up and a mock is made",
+        default=18000,
     )
     runway_polling_timeout: float = field(PATIENCE, "seconds that one tick waits for a video", default=300)
     runway_polling_interval: float = field(PATIENCE, "seconds between two polls of a video's task", default=15)

@@ -18,7 +18,7 @@ row  what the documents say                                        action
 11     `timed_out_mock_needed`                                      MAKE_MOCK (FAIL when that has failed too often)
 12     .json, .png and .mp4 are there                               FINISH
 13     a Runway task in flight                                      POLL_VIDEO
-14     a Midjourney task in flight for too long                     TIME_OUT
+14     a Midjourney task in flight for too long                     TIME_OUT (ask once more, then give it up)
 15     a Midjourney task in flight                                  FETCH
 16     results of an upscale                                        ORDER_VIDEO
 17     results of an imagine                                        ORDER_UPSCALE
@@ -74,7 +74,7 @@ class Act(StrEnum):
     MAKE_MOCK = "make the mock"
     FINISH = "finish: all files are there"
     POLL_VIDEO = "wait for the video"
-    TIME_OUT = "give up on Midjourney: it took too long"
+    TIME_OUT = "give up on Midjourney unless it is ready"
     FETCH = "ask Midjourney for the task's state"
     ORDER_VIDEO = "order the video"
     ORDER_UPSCALE = "order the upscale"
@@ -123,6 +123,7 @@ _SCRIPTS = {
     Act.ORDER_VIDEO: MEDIA_SCRIPT,
     Act.POLL_VIDEO: MEDIA_SCRIPT,
     Act.MAKE_MOCK: MEDIA_SCRIPT,
+    Act.TIME_OUT: FETCH_SCRIPT,  # perhaps nobody has asked for hours: the schedule stood still, or the key was refused
     Act.FETCH: FETCH_SCRIPT,
 }
 

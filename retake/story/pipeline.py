@@ -61,7 +61,6 @@ Observer = Callable[[Documents, Action], None]
 _GIVEN_UP: dict[Act, Callable[[MidjourneyDocument], MidjourneyDocument]] = {
     Act.FAIL: transitions.exhausted,
     Act.SUBSTITUTE: transitions.mock_instead,
-    Act.TIME_OUT: transitions.mock_instead,
     Act.MOCK_VIDEO: transitions.video_mocked,
 }
 
@@ -183,7 +182,7 @@ class StoryPipeline:
             case Act.DEAD_LETTER:
                 limit, told = self._settings.workflow.max_failed_in_a_row, tellable(store, self._settings)
                 return _dead_letter(store, self._clock.now(), limit, told)
-            case Act.FAIL | Act.SUBSTITUTE | Act.TIME_OUT | Act.MOCK_VIDEO:
+            case Act.FAIL | Act.SUBSTITUTE | Act.MOCK_VIDEO:
                 _log.error("%s: %s", action.act, action.why)
                 store.save_midjourney(_GIVEN_UP[action.act](doc))
             case Act.LOWER_FLAG | Act.RAISE_FLAG:
@@ -366,8 +365,12 @@ class ScriptRun:
             self._settle(known(doc))
         if ended.stopped:
             return Tick(ExitCode.TRY_LATER, "stopped by a signal; the next tick continues")
-        if ended.exit_code == 0 and action.act is Act.FETCH and _same_task(doc, before.midjourney):
-            return Tick(ExitCode.OK, "waiting for Midjourney")
+        if ended.exit_code == 0 and script == FETCH_SCRIPT and _same_task(doc, before.midjourney):
+            if action.act is Act.FETCH:
+                return Tick(ExitCode.OK, "waiting for Midjourney")
+            _log.error("Midjourney is given up on: %s", action.why)
+            self._store.save_midjourney(transitions.mock_instead(doc))
+            return None
         if ended.exit_code == 0 and self._store.documents != before:
             return None
         told = ended.exit_code in _EXPLAINED_EXIT_CODES and not ended.timed_out

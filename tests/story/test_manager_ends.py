@@ -68,7 +68,29 @@ def test_a_task_that_takes_too_long_is_given_up_for_a_mock() -> None:
     tick = world.tick()
     assert tick.ended == "done"
     assert world.bucket.read(f"666/{ID}.mp4")[0] == b"MOCK"
-    assert world.vendors.asked["fetch"] == 1
+    assert world.vendors.asked["fetch"] == 2, "it was not asked once more before it was given up"
+
+
+def test_a_task_that_was_finished_while_nobody_asked_is_not_given_up() -> None:
+    world = Scripted()
+    world.vendors.plan("fetch", "running")
+    world.tick()
+    world.later(seconds=2 * world.settings.workflow.mj_timeout_seconds)
+    tick = world.tick()
+    assert tick.ended == "done"
+    assert world.bucket.read(f"666/{ID}.mp4")[0] != b"MOCK"
+    assert (world.vendors.asked["imagine"], world.vendors.asked["upscale"]) == (1, 1)
+
+
+def test_a_task_that_nobody_can_ask_about_is_not_given_up() -> None:
+    world = Scripted(critical_retry_minutes=60)
+    world.vendors.plan("fetch", "key", "error", "error")
+    assert world.tick().exit_code == 78
+    world.later(seconds=2 * world.settings.workflow.mj_timeout_seconds)
+    assert world.tick().exit_code == 75
+    assert world.doc.task
+    world.ticks(4)
+    assert world.bucket.read(f"666/{ID}.mp4")[0] != b"MOCK"
 
 
 @pytest.mark.parametrize("max_retries", [0, 3])
