@@ -166,8 +166,8 @@ class B2NativeApi:
     def _copy(self, _: Request, auth: str, asked: Mapping[str, Any]) -> Any:
         directive = MetadataDirectiveMode[asked.get("metadataDirective", "COPY")]
         metadata: dict[str, Any] = {"content_type": asked.get("contentType"), "file_info": asked.get("fileInfo")}
-        names = asked["sourceFileId"], asked["fileName"]
-        return self._store.copy_file(self._store.API_URL, auth, *names, metadata_directive=directive, **metadata)
+        metadata |= {"metadata_directive": directive, "destination_bucket_id": asked.get("destinationBucketId")}
+        return self._store.copy_file(self._store.API_URL, auth, asked["sourceFileId"], asked["fileName"], **metadata)
 
     def _download_by_id(self, request: Request, auth: str, _: Mapping[str, Any]) -> Response:
         self._allowed(auth)

@@ -58,6 +58,10 @@ def test_b2sdk_works_with_it_and_a_second_client_sees_it(sandbox: B2Sandbox, buc
     assert other.get_file_info_by_name("666/ж b.json").file_info == {"by": "me, ж"}
     copied = other.copy(first.id_, "copy")
     assert (content(bucket, "copy"), copied.file_info) == (b"1", {"by": "me, ж"})
+    sandbox.make_bucket("another")
+    another = other.api.get_bucket_by_name("another")
+    another.copy(first.id_, "there")
+    assert [version.file_name for version, _ in another.ls("")] == ["there"]
     assert before - 1 <= first.upload_timestamp / 1000 <= time.time() + 1
 
 
