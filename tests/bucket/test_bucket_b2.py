@@ -445,16 +445,26 @@ def test_tokens_that_begin_anew_do_not_lock_anybody_out(
         lease = bucket.lease("story", "me")
         version = bucket.write("a", b"1", ANY)
         lease.release()
-    for version_ in list(program.bucket.ls(program.prefix, latest_only=False, recursive=True)):
-        if ".retake/" in version_[0].file_name:
-            version_[0].delete()
-    other = client(sandbox, url)
-    lease = other.lease("story", "me")
-    assert lease.token == 1
-    version = other.write("a", b"2", version)
-    assert other.write("a", b"3", version)
-    assert bucket.read("a")[0] == b"3"
-    lease.release()
+    for claim, _ in list(program.bucket.ls(f"{program.prefix}.retake/", latest_only=False, recursive=True)):
+        claim.delete()
+    zombie, successor = client(sandbox, url), client(sandbox, url)
+    try:
+        held = zombie.lease("story", "me")
+        for data in (b"2", b"3"):
+            now.time += 5  # a vendor is asked meanwhile
+            version = zombie.write("a", data, version)
+        bucket.break_lease("story", "operator")
+        lease = successor.lease("story", "me")
+        for data in (b"4", b"5"):
+            now.time += 5
+            version = successor.write("a", data, version)
+        with pytest.raises(LeaseLost, match="token 3, ours is 1"):
+            zombie.write("a", b"the zombie's", ANY)
+        assert bucket.read("a")[0] == b"5"
+        lease.release()
+        held.release()
+    finally:
+        now.time -= 20
 
 
 @pytest.mark.parametrize("listed", [True, False])

@@ -26,6 +26,7 @@ MARKS = st.builds(
     forced=st.booleans(),
     nonce=st.sampled_from(["a", "b", "c"]),
     over=st.lists(st.sampled_from(["f1", "f2", "f3"]), max_size=2).map(tuple),
+    raised=st.sampled_from([0, 6]),
 )
 VERSIONS = st.lists(
     st.builds(
@@ -124,5 +125,5 @@ def test_an_unfinished_upload_is_not_a_version() -> None:
 
 
 def test_the_longest_mark_fits_into_what_b2_takes() -> None:
-    info = Mark(10**12, 10**9, True, "n" * 18, ("4_z" + "0" * 88,) * 20).file_info(NAME)
+    info = Mark(10**12, 10**9, True, "n" * 18, ("4_z" + "0" * 88,) * 20, 10**12).file_info(NAME)
     assert sum(len("x-bz-info-" + name) + len(text) for name, text in info.items()) < 2048

@@ -39,21 +39,24 @@ class Fencing:
         self._token, self._since = lease.token, (self._calls.date or 0.0) + 1  # B2's dates are in whole seconds
         return _FencedLease(lease, self._release)
 
-    def token_for(self, state: State) -> int:
-        """Return the token that our next write over `state` carries: without a lease, the highest that is there.
+    def token_for(self, state: State) -> tuple[int, int]:
+        """Return the token that our next write over `state` carries, and how much was added to it (`Mark.raised`).
+        Without a lease, those of the highest mark that is there.
 
         Raises LeaseLost if a later holder has written. A higher token that dates from before our lease is not a later
-        holder's: it belongs to another lease, or somebody removed the claims and the tokens started over.
+        holder's: it belongs to another lease, or the claims are gone and the tokens started over. Ours is added to it.
         """
-        highest = state.best.token if state.best else 0
-        if self._token is None or highest <= self._token:
-            return self._token or highest
-        if state.ours[-1].stamp > self._since:
-            raise LeaseLost(
-                f"a later holder of the lease has written {state.ours[-1].name} (token {highest}, ours is "
-                f"{self._token}): nothing more is written"
-            )
-        return highest
+        highest, raised = (state.best.token, state.best.raised) if state.best else (0, 0)
+        if self._token is None:
+            return highest, raised
+        if (theirs := highest - raised) > self._token:
+            if state.ours[-1].stamp > self._since:
+                raise LeaseLost(
+                    f"a later holder of the lease has written {state.ours[-1].name} (token {theirs}, ours is "
+                    f"{self._token}): nothing more is written"
+                )
+            raised = highest
+        return self._token + raised, raised
 
     @contextmanager
     def alone(self, expect: str | Expect) -> Iterator[None]:

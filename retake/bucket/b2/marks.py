@@ -31,6 +31,9 @@ class Mark(NamedTuple):
     forced: bool  # an unconditional write, which ranks above a conditional one of the same number
     nonce: str  # unique to each write
     over: tuple[str, ...] = ()  # ids of the versions of other programs that it replaced
+    raised: int = 0
+    """What was added to the token of the lease because leases count anew: their claims are gone, and the marks of
+    before are still there, as after a copy of the bucket."""
 
     @property
     def rank(self) -> tuple[int, int, bool, str]:
@@ -40,6 +43,7 @@ class Mark(NamedTuple):
     def file_info(self, name: str) -> dict[str, str]:
         """Return the file_info to upload with the file `name`."""
         text = f"{self.token}.{self.sequence}.{self.forced:d}.{self.nonce}.{tag_of(name)}"
+        text += f".{self.raised}" if self.raised else ""
         return {MARK: text, **({OVER: ",".join(self.over)} if self.over else {})}
 
 
@@ -139,11 +143,11 @@ def version_of(listed: Mapping[str, Any]) -> Version | None:
 
 def mark_of(name: str, info: Mapping[str, str]) -> Mark | None:
     """Return the mark in `info`, or None if there is none or if it is for another name: a program copied the file."""
-    token, sequence, forced, nonce, tag = ([*info.get(MARK, "").split("."), "", "", "", "", ""])[:5]
+    token, sequence, forced, nonce, tag, raised = ([*info.get(MARK, "").split("."), "", "", "", "", "", ""])[:6]
     if not (token.isdecimal() and sequence.isdecimal() and forced in ("0", "1") and nonce and tag == tag_of(name)):
         return None
     over = tuple(part for part in info.get(OVER, "").split(",") if part)
-    return Mark(int(token), int(sequence), forced == "1", nonce, over)
+    return Mark(int(token), int(sequence), forced == "1", nonce, over, int(raised) if raised.isdecimal() else 0)
 
 
 def tag_of(text: str) -> str:

@@ -34,9 +34,10 @@ class SentVersion(NamedTuple):
 
 
 class WriteSteps:
-    """The steps in the bucket of `calls`. `token_for(state)` returns the token for a write over that state."""
+    """The steps in the bucket of `calls`. `token_for(state)` returns the token for a write over that state, and
+    how much was added to it."""
 
-    def __init__(self, calls: B2Calls, url: str, token_for: Callable[[State], int]) -> None:
+    def __init__(self, calls: B2Calls, url: str, token_for: Callable[[State], tuple[int, int]]) -> None:
         self._calls, self._url, self._token_for = calls, url, token_for
 
     def look(self, name: str) -> State:
@@ -87,12 +88,14 @@ class WriteSteps:
         from os import urandom
 
         replaced = (*before.replaced, *before.news)
+        token, raised = self._token_for(before)
         mark = Mark(
-            token=self._token_for(before),
+            token=token,
             sequence=before.best.sequence + 1 if before.best else 1,
             forced=forced,
             nonce=urandom(9).hex(),
             over=tuple(version.id for version in replaced[-MAX_REPLACED:]),
+            raised=raised,
         )
         self.remove(replaced[:-MAX_REPLACED])  # our mark has no room for them, so they would count as news again
         store(mark)
