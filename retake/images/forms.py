@@ -117,7 +117,7 @@ async def read_form(request: Request, *, files: int, file_bytes: int) -> AsyncIt
     except MultiPartException as error:
         large = error.message.startswith(("Too many", "Part exceeded"))
         raise HTTPException(413 if large else 400, f"the form cannot be read: {error.message}"[:200]) from None
-    except FormParserError:  # older versions of Starlette pass it on
+    except (FormParserError, UnicodeError):  # of older versions of Starlette; of a charset that decodes no text
         raise HTTPException(400, "the form cannot be read") from None
     try:
         yield form

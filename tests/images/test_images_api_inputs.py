@@ -180,6 +180,7 @@ def test_an_invalid_length_is_refused(api: ImagesWorld) -> None:
 # --- forms ----------------------------------------------------------------------------------------------------------
 
 
+NAMED = b'--x\r\nContent-Disposition: form-data; name="userId-!"\r\n\r\nalice\r\n--x--\r\n'
 UNREADABLE = [
     (b"{}", "application/json"),
     (b"userId=alice", "application/x-www-form-urlencoded"),
@@ -188,6 +189,9 @@ UNREADABLE = [
     (b"--x\r\nbroken", "multipart/form-data; boundary=x"),
     (b"--x\r\nContent-Disposition: form-data\r\n\r\n\r\n--x--\r\n", "multipart/form-data; boundary=x"),
     (b"--x\r\n\r\n", "multipart/form-data; boundary=" + "y" * 500),
+    # Python has codecs under these names that no text can be decoded with, or not this one.
+    (NAMED, "multipart/form-data; charset=undefined; boundary=x"),
+    (NAMED, "multipart/form-data; charset=punycode; boundary=x"),
 ]
 
 
