@@ -16,9 +16,17 @@ from retake.clock import stamp
 def takers(alert: Alert, settings: AlertSettings, now: datetime) -> tuple[str, ...]:
     """Return the names of the channels that an alert goes to: those that take its level and class at this hour, or all
     if none does. An alert about a channel does not go to that channel."""
-    others = [it for it in settings.channels if alert.key != f"channel_refused/{it.name}"]
-    chosen = [it for it in others if _takes(it, alert, settings, now)]
-    return tuple(it.name for it in chosen or others)
+    return _takers_now(alert, settings, now) or tuple(it.name for it in _others(alert, settings))
+
+
+def _takers_now(alert: Alert, settings: AlertSettings, now: datetime) -> tuple[str, ...]:
+    """Return the names of the channels that take the alert's level and class at this hour."""
+    return tuple(it.name for it in _others(alert, settings) if _takes(it, alert, settings, now))
+
+
+def _others(alert: Alert, settings: AlertSettings) -> list[AlertChannel]:
+    """Return the channels other than the one that the alert is about."""
+    return [it for it in settings.channels if alert.key != f"channel_refused/{it.name}"]
 
 
 def _takes(channel: AlertChannel, alert: Alert, settings: AlertSettings, now: datetime) -> bool:
@@ -33,8 +41,10 @@ def _takes(channel: AlertChannel, alert: Alert, settings: AlertSettings, now: da
 def recipients(event: AlertEvent, alert: Alert, settings: AlertSettings, now: datetime) -> tuple[str, ...]:
     """Return the names of the channels that an event of an alert goes to.
 
-    A repeat goes where the trigger went, and to `escalate`. An acknowledgement goes to PagerDuty, which then stops
-    paging. The resolution goes to every channel that was told of the alert and takes resolutions.
+    A repeat goes where the trigger went, to the channels whose hours have begun since, and to `escalate`. Otherwise
+    what was raised just before the end of the working hours would never reach those who are on call after it. An
+    acknowledgement goes to PagerDuty, which then stops paging. The resolution goes to every channel that was told of
+    the alert and takes resolutions.
     """
     channels = {it.name: it for it in settings.channels}
     told = [name for name in alert.told if name in channels]
@@ -42,8 +52,9 @@ def recipients(event: AlertEvent, alert: Alert, settings: AlertSettings, now: da
         case AlertEvent.TRIGGER:
             return takers(alert, settings, now)
         case AlertEvent.REPEAT:
-            escalated = [name for name in settings.escalate if name in channels and name not in told]
-            return (*(told or takers(alert, settings, now)), *escalated)
+            escalated = (name for name in settings.escalate if name in channels)
+            present = _takers_now(alert, settings, now) if told else takers(alert, settings, now)
+            return tuple(dict.fromkeys((*told, *present, *escalated)))
         case AlertEvent.ACKNOWLEDGE:
             return tuple(name for name in told if channels[name].kind == "pagerduty")
         case AlertEvent.RESOLVE:

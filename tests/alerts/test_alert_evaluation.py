@@ -66,6 +66,18 @@ def test_what_nobody_acknowledged_is_reported_again_every_15_minutes() -> None:
     assert (world.sent(), world.sent("boss")) == (["repeat"], ["repeat"])
 
 
+def test_what_nobody_acknowledged_reaches_those_whose_hours_begin_meanwhile() -> None:
+    telephone = {"kind": "sms", "account": "A", "from": "1", "to": ["2"]}
+    world = AlertWorld(channels={"pager": {"kind": "pagerduty"}, "phone": telephone})
+    broken = condition(level="critical")
+    world.after(7.9 * 3600).look(broken)  # six minutes before the working hours end
+    assert (world.sent("pager"), world.sent("phone")) == (["trigger"], [])
+    world.after(900).look(broken)
+    assert (world.sent("pager"), world.sent("phone")) == (["repeat"], ["repeat"])
+    world.after(60).look()
+    assert world.sent("pager") == ["resolve"]
+
+
 def test_a_condition_that_is_ending_keeps_an_alert_open_and_raises_none() -> None:
     ending = condition(occurrence="2", ending=True)
     world = AlertWorld().look(ending)
