@@ -27,4 +27,10 @@ def take_lease(database: MusicDatabase, name: str, holder: str, seconds: float) 
         return True
 
 
+def release_leases(database: MusicDatabase, holder: str) -> None:
+    """Release all leases of `holder`, which has ended its work. Raises StorageError."""
+    with database.transaction() as cursor:
+        cursor.change(update(leases).where(leases.c.holder == holder).values(holder=""))
+
+
 _HELD = select(leases.c.holder, leases.c.until).where(leases.c.name == bindparam("wanted")).with_for_update()

@@ -5,11 +5,13 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from logging import getLogger
 from random import SystemRandom
 from typing import NamedTuple, TextIO
 
 from retake.bucket import Bucket, open_configured, this_process
 from retake.clock import Clock, SystemClock
+from retake.errors import RetakeError, in_words
 from retake.exit_codes import ExitCode
 from retake.music.actions import PipelineActions
 from retake.music.alerts import MusicWatch
@@ -27,11 +29,13 @@ from retake.music.calls import CallBook
 from retake.music.clients import RealMusicVendors
 from retake.music.context import SharedContext
 from retake.music.database import MusicDatabase, open_music_database
+from retake.music.leases import release_leases
 from retake.music.outbox import TelegramOutbox
 from retake.music.settings import MusicKeys, MusicSettings
 from retake.music.telegram import TelegramInbox
 from retake.music.upkeep import Upkeep
 from retake.music.worker import step_prices, workers
+from retake.retrying.time_limit import OutOfTime, within
 from retake.serving.loop import Background
 from retake.serving.server import ApiServer, address_of, announce, listen
 from retake.vendors.telegram import TelegramBot
@@ -41,6 +45,11 @@ STOP_S = 8.0
 
 LISTEN_S = 0.5
 """Seconds within which threads that only listen end: an update that is not taken is sent again."""
+
+RELEASE_S = 0.5
+"""Seconds within which the leases on Telegram are released; otherwise they expire by themselves."""
+
+_log = getLogger(__name__)
 
 
 class ServiceParts(NamedTuple):
@@ -167,5 +176,15 @@ def run_service(
             if not stopped_at:
                 stop()
             work.join(stopped_at[0] + STOP_S)
+            if music.telegram != "off":
+                _release_leases(parts.database)
             parts.database.close()
     return ExitCode.OK
+
+
+def _release_leases(database: MusicDatabase) -> None:
+    """Let another process talk to Telegram at once, such as this service after its restart."""
+    try:
+        within(RELEASE_S, lambda: release_leases(database, this_process()))
+    except (OutOfTime, RetakeError) as error:
+        _log.warning("the leases on Telegram could not be released, and expire within minutes: %s", in_words(error))

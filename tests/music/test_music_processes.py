@@ -11,11 +11,17 @@ from contextlib import closing
 from http.client import HTTPException
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from service_process import ServiceProcess
 from waiting import LONG_S, eventually
 
+from retake.clock import SystemClock
+from retake.music.background import POLLER
+from retake.music.database import open_music_database
+from retake.music.leases import take_lease
+from retake.music.outbox import LEASE
 from retake.sandbox import Pace, RecordedCall, Sandbox
 
 PATH = "/api/music/pipeline"
@@ -203,10 +209,31 @@ def test_a_step_whose_service_died_continues_as_the_same_attempt(service: Servic
     assert jobs == [("cover", 1, "interrupted"), ("cover", 1, "succeeded")]
 
 
+TELEGRAM: dict[str, Any] = {"telegram": "poll", "telegram_chat_id": 1, "telegram_allowed_users": [1]}
+
+
+def test_after_an_orderly_end_another_process_talks_to_telegram_at_once(
+    sandbox: Sandbox, database: str, tmp_path: Path
+) -> None:
+    service = ServiceProcess(tmp_path, sandbox.url, database, **TELEGRAM).start()
+    try:
+        service.post(PATH, track_title="Paper Boats", audio="demo.wav")
+        eventually(sandbox.telegram.messages)
+        eventually(lambda: sandbox.calls("updates"))  # takes 25 s, for which the process does not wait
+        assert service.stop() == 0
+    finally:
+        service.end()
+    opened = open_music_database(database, SystemClock())
+    try:
+        assert all(take_lease(opened, name, "another:1", 30) for name in (LEASE, POLLER))
+    finally:
+        opened.close()
+
+
 def test_one_of_twenty_simultaneous_taps_over_two_processes_counts(
     sandbox: Sandbox, database: str, tmp_path: Path
 ) -> None:
-    telegram = {"telegram": "poll", "telegram_chat_id": 1, "telegram_allowed_users": [1], "telegram_poll_seconds": 1}
+    telegram = {**TELEGRAM, "telegram_poll_seconds": 1}
     sandbox.order("imagine#1-21=400")
     services = [ServiceProcess(tmp_path, sandbox.url, database, stuck_seconds=60, **telegram).start() for _ in range(2)]
     try:
