@@ -211,10 +211,13 @@ class StateCell(Generic[S]):
 def state_name(kind: str, text: str) -> str:
     """Return the name of a state of this kind about `text`, which may be any text: an id, a key, a path.
 
-    It is KIND.TEXT if that is a valid key, so that people can find the document, and otherwise KIND.~DIGEST.
+    It is KIND.TEXT if that is a valid key, so that people can find the document, and otherwise KIND.~DIGEST. Raises
+    ValueError for what is not text, such as an id that is a number.
     """
     from hashlib import sha256
 
+    if not isinstance(text, str):
+        raise ValueError(f"{kind}: {text!r} is not text")  # noqa: TRY004  as for other arguments
     name = f"{kind}.{text}"
     if "/" in name or text.startswith("~") or not is_key(f"{name}.json"):
         return f"{kind}.~{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()}"

@@ -59,7 +59,7 @@ class Robot:
     """The robot that works by `policy`. Robots that share a breaker need the same `ports.states`.
 
     Every method that starts work raises RobotDegraded (ERR_TEMPORARY_DEGRADED), before any call, if the robot may not
-    run in the mode that `ports.mode()` returns, and ValueError for a `correlation_id` that is not text.
+    run in the mode that `ports.mode()` returns, and ValueError for a `correlation_id` or `cache_key` that is not text.
 
     >>> from random import random
     >>> from retake.clock import FakeClock
@@ -116,10 +116,7 @@ class Robot:
         >>> result.done, result.attempts, [action.value for action in sink.done]
         (False, 1, ['deferred_retry', 'journal', 'incident'])
         """
-        if self.policy.validate_before_repeat and validate is None:
-            raise ValueError(
-                f"{self.policy.id} validates before retry {self.policy.validate_before_repeat}: with what?"
-            )
+        _check_given(self.policy, validate, cache_key)
 
         def validated(call: Call) -> T:
             if validate and call.attempt - 1 == self.policy.validate_before_repeat:
@@ -352,3 +349,11 @@ def _is_partly_done(robot_id: str, partly_done: Callable[[], bool]) -> bool:
     except Exception as error:  # noqa: BLE001  it may ask the system that has just failed
         _log.error("%s: the work counts as partly done, since that cannot be found out: %s", robot_id, in_words(error))
         return True
+
+
+def _check_given(policy: RobotPolicy, validate: Callable[[], None] | None, cache_key: str | None) -> None:
+    """Raise ValueError for arguments of `Robot.run` that would fail only after the work, and so lose its result."""
+    if policy.validate_before_repeat and validate is None:
+        raise ValueError(f"{policy.id} validates before retry {policy.validate_before_repeat}: with what?")
+    if not isinstance(cache_key, str | None):
+        raise ValueError(f"cache_key: {cache_key!r} is not text")  # noqa: TRY004  as for correlation_id

@@ -152,6 +152,12 @@ def test_the_name_of_a_state_shows_what_it_is_about(text: str) -> None:
     assert state_name("lock", text) == f"lock.{text}"
 
 
+def test_what_is_not_text_has_no_name() -> None:
+    number: Any = 7
+    with pytest.raises(ValueError, match="lock: 7 is not text"):
+        state_name("lock", number)
+
+
 def test_any_text_leads_to_a_name_of_its_own(opened: Open) -> None:
     states, texts = opened(), ["a/b", "a", "b", "~", "~a", "..", "", "a\\b", "\0", "\ud800", "x" * 300, "x" * 301]
     texts.append(state_name("lock", "a/b").removeprefix("lock."))

@@ -1,7 +1,7 @@
 """The cache: for how long, for which errors, and that it never prevents a result."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from protocol_robots import POLICIES, Workshop
@@ -117,6 +117,14 @@ def test_without_a_key_nothing_is_kept(clock: FakeClock) -> None:
     shop = Workshop("NR.NSI.2", states=(states := MemoryStateStore()), clock=clock)
     shop.robot.run(shop.failing(SLOW, times=0), correlation_id="one")
     assert states.names() == []
+
+
+def test_a_key_that_is_not_text_is_refused_before_any_call(clock: FakeClock) -> None:
+    """Noticed only after the work, it would lose the result."""
+    shop, number = Workshop("NR.NSI.2", clock=clock), cast(Any, 7)
+    with pytest.raises(ValueError, match="cache_key: 7 is not text"):
+        shop.robot.run(shop.failing(SLOW, times=0), correlation_id="document-7", cache_key=number)
+    assert shop.calls == []
 
 
 def test_a_robot_without_a_section_keeps_what_it_is_told_to_for_a_day(clock: FakeClock) -> None:
