@@ -7,7 +7,7 @@ unit.
     validate(3.2, lengths, rules).nearest    # Decimal("3.0")
 """
 
-from decimal import ROUND_HALF_DOWN, Decimal, InvalidOperation
+from decimal import ROUND_HALF_DOWN, Decimal, InvalidOperation, getcontext
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -86,7 +86,7 @@ def validate(value: Number, allowed: Grid, rules: Validation) -> StepVerdict:
 
     Strict: every violation is refused. Liberal: a value that is off by at most `tolerance_percent` of the step passes
     with a warning. Emergency: violations are only logged. With `auto_correct` the nearest allowed value replaces one
-    that would be refused. Raises ValueError for a value that is not a finite number.
+    that would be refused. Raises ValueError for a value that is not a finite number, or has over 999,999 digits.
     """
     given = _decimal(value)
     nearest = allowed.nearest(given)
@@ -108,6 +108,6 @@ def _decimal(value: Number) -> Decimal:
         number = value if isinstance(value, Decimal) else Decimal(str(value))
     except InvalidOperation:
         number = Decimal("NaN")
-    if not number.is_finite():
+    if not number.is_finite() or abs(number.adjusted()) > getcontext().Emax:  # it could not be calculated with
         raise ValueError(f"{value!s:.60} is not a number on any grid")
     return number

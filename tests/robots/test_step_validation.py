@@ -95,7 +95,13 @@ def test_what_is_not_a_grid_is_refused(low: float, high: float | Decimal, step: 
         grid(low, high, step)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), Decimal("-Infinity"), "12 mm", None, True])
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(float("nan"), float("inf"), Decimal("-Infinity"), "12 mm", None, True),
+        *(Decimal("1E+1000000"), "-1e9999999", Decimal("1E-1000000")),  # Decimal holds them, but cannot calculate
+    ],
+)
 def test_what_is_not_a_number_is_refused(value: Any) -> None:
     with pytest.raises(ValueError, match="is not a number on any grid"):
         validate(value, GRID, EMERGENCY)
