@@ -95,23 +95,22 @@ class JobIntake:
         job = _new(user_id, JobType.TEXT)._replace(text=asked, in_table=True)
         with bind(job_id=job.job_id):
             made = table.add(job, key)
-            if made != job.job_id:
+            ours = made == job.job_id
+            if not ours:
                 self._unfinished.attempt(f"refund {job.job_id}", lambda: self._store.refund(user_id))
-                return made
             try:
                 # While its row is locked: a job brought in, finished and cleaned up in the meantime is not made again.
-                brought = table.bring_in(job.job_id, self._store.bring_in)
-                counts = self._store.known(user_id, key) or made
+                brought = ours and table.bring_in(job.job_id, self._store.bring_in)
+                counts = self._store.counting(user_id, key, made)
             except (RedisAway, TableAway) as error:
                 _log.warning("the sweeper brings the job in: %s", error)
                 return made
-            if counts != made:  # the same key was used for POST /jobsRedis at the same time
+            if ours and counts != made:  # the same key was used for POST /jobsRedis at the same time
                 table.failed(made, f"already made as {counts}")
                 self._store.withdraw(job)
-                return counts
-            if brought:
+            elif brought:
                 self._send(job)
-            return made
+            return counts
 
     # --- jobs with pictures -----------------------------------------------------------------------------------------
 

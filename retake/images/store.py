@@ -141,6 +141,17 @@ class JobStore(JobSets):
         found = self.ask(lambda: self.client.get(_idempotency(user_id, key_hash(idempotency_key))))
         return found if isinstance(found, str) else None
 
+    def counting(self, user_id: str, idempotency_key: str, job_id: str) -> str:
+        """Return the id of the job that counts for this key of the user: another one that does already, or this one,
+        which counts from now on."""
+        self._take_key(user_id, key_hash(idempotency_key), job_id)
+        return self.known(user_id, idempotency_key) or job_id
+
+    def _take_key(self, user_id: str, hashed_key: str, job_id: str) -> None:
+        if hashed_key:
+            place = _idempotency(user_id, hashed_key)
+            self.ask(lambda: self.client.set(place, job_id, nx=True, ex=IDEMPOTENCY_S))
+
     def bring_in(self, job: ImageJob, hashed_key: str = "") -> bool:
         """Create the job of a row of jobs2; return whether it did not exist. Its idempotency key counts from now on.
 
@@ -148,9 +159,7 @@ class JobStore(JobSets):
         """
         if self.fields(job.job_id):
             return False
-        if hashed_key:
-            place = _idempotency(job.user_id, hashed_key)
-            self.ask(lambda: self.client.set(place, job.job_id, nx=True, ex=IDEMPOTENCY_S))
+        self._take_key(job.user_id, hashed_key, job.job_id)
         self.create(job, {**text_fields(job.text), "in_table": "1"})
         return True
 

@@ -9,8 +9,9 @@ from images_world import CALM, JPEG, PNG, WEBP, ImagesWorld, pictured
 from together import at_once
 from waiting import eventually
 
-from retake.images.jobs import is_job_id
+from retake.images.jobs import ImageJob, is_job_id
 from retake.images.messages import OUTFIT_QUEUE, TEXT_QUEUE
+from retake.images.table import JobTable
 
 
 def test_a_job_is_pending_in_redis_and_sent(api: ImagesWorld) -> None:
@@ -270,6 +271,23 @@ def test_a_key_counts_for_all_ways_of_making_a_job(table_api: ImagesWorld) -> No
     assert api.outfit(key="k").json()["jobId"] == first
     second = api.ask("/jobs", key="l").json()["jobId"]
     assert api.ask("/jobsRedis", key="l").json()["jobId"] == second
+
+
+def test_one_job_counts_for_a_key_that_comes_in_both_ways_at_once(
+    table_api: ImagesWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first request has its row, and its job is not in Redis yet, when the others come."""
+    api, ids, bring_in = table_api, list[str](), JobTable.bring_in
+
+    def others_come_first(table: JobTable, job_id: str, create: Callable[[ImageJob, str], bool]) -> bool:
+        monkeypatch.setattr(JobTable, "bring_in", bring_in)
+        ids.extend(api.ask(path, key="k").json()["jobId"] for path in ("/jobs", "/jobsRedis"))
+        return table.bring_in(job_id, create)
+
+    monkeypatch.setattr(JobTable, "bring_in", others_come_first)
+    ids.append(api.ask("/jobs", key="k").json()["jobId"])
+    assert {*ids} == api.members("pending")
+    assert len(ids) == 3
 
 
 def test_a_key_is_short_and_printable(api: ImagesWorld) -> None:
