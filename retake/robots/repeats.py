@@ -32,6 +32,9 @@ UNBOUNDED = "unbounded"
 UNKNOWN = "unknown"
 """The value of `timeout_code` for a call whose outcome is unknown after a timeout."""
 
+_FAR = 1_000_000
+"""The number of a retry that stands for all later ones: by then, delays that shrink are 0."""
+
 
 class Repeats(NamedTuple):
     """The retries of one kind of work."""
@@ -129,6 +132,8 @@ def contradictions(repeats: Repeats) -> Iterator[tuple[str, str]]:
     elif not all(isclose(policy.backoff.delay_s(n), it) for n, it in enumerate(intervals, 1)):
         due = [round(policy.backoff.delay_s(n), 3) for n in range(1, len(intervals) + 1)]
         yield "intervals_s", f"found {list(intervals)}, allowed: what {repeats.strategy} comes to: {due}"
+    elif policy.max_retries is None and not policy.backoff.delay_s(_FAR):
+        yield "intervals_s", f"found delays that end at 0, allowed: delays above 0, for retries that are {UNBOUNDED}"
     if policy.ceiling_s is None and policy.max_retries is None:
         yield "ceiling_s", f"found none, allowed: a number of seconds, for retries that are {UNBOUNDED}"
     if policy.ceiling_s is not None and max(intervals, default=0) > policy.ceiling_s:

@@ -223,6 +223,13 @@ def test_a_section_that_is_not_a_table_is_named(robot: str) -> None:
         ("NR.NSI.8", "retry", {"validate_before_repeat": 3}, "retry.validate_before_repeat: found 3, allowed: 1 to"),
         ("NR.NSI.9", "retry", {"ceiling_s": "none"}, "retry.ceiling_s: found none, allowed: a number of seconds"),
         ("NR.NSI.9", "retry", {"intervals_s": []}, "retry.max_retries: "),
+        ("NR.NSI.9", "retry", {"first_s": 0, "intervals_s": [0]}, "retry.intervals_s: found delays that end at 0"),
+        (
+            "NR.NSI.9",
+            "retry",
+            {"factor": 0.5, "intervals_s": [1, 0.5]},
+            "retry.intervals_s: found delays that end at 0",
+        ),
     ],
 )
 def test_what_cannot_be_true_at_once_is_named(robot: str, section: str, change: Document, fault: str) -> None:
