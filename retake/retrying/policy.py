@@ -63,7 +63,7 @@ class RetryPolicy(NamedTuple):
     retry_if: RetryIf = RetryIf()
     timeout_s: float | None = None  # a call that takes longer is abandoned (time_limit.py)
     timeout_code: str | None = None  # the error code of such a call; None: its outcome is unknown
-    deadline_s: float | None = None  # no further attempt once this many seconds have passed since the work began
+    deadline_s: float | None = None  # a failure later than this many seconds after the work began is not retried
     longest_asked_s: float = LONGEST_S  # longest delay requested by a server (Retry-After) that is obeyed
 
     def decide(
