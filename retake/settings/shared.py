@@ -137,7 +137,7 @@ class Workflow(NamedTuple):
     max_tasks_per_run: int = field(whole(1), "tasks that one tick may do", default=1)
     mj_timeout_seconds: float = field(
         PATIENCE,
-        "seconds after which a Midjourney task that is still running is given up and a mock is made",
+        "seconds after which a Midjourney task that is not ready is given up and a mock is made",
         default=18000,
     )
     runway_polling_timeout: float = field(PATIENCE, "seconds that one tick waits for a video", default=300)

@@ -365,18 +365,24 @@ class ScriptRun:
             self._settle(known(doc))
         if ended.stopped:
             return Tick(ExitCode.TRY_LATER, "stopped by a signal; the next tick continues")
-        if ended.exit_code == 0 and script == FETCH_SCRIPT and _same_task(doc, before.midjourney):
-            if action.act is Act.FETCH:
-                return Tick(ExitCode.OK, "waiting for Midjourney")
+        if action.act is Act.TIME_OUT and self._timed_out(ended, doc, before.midjourney):
             _log.error("Midjourney is given up on: %s", action.why)
             self._store.save_midjourney(transitions.mock_instead(doc))
             return None
+        if ended.exit_code == 0 and action.act is Act.FETCH and _same_task(doc, before.midjourney):
+            return Tick(ExitCode.OK, "waiting for Midjourney")
         if ended.exit_code == 0 and self._store.documents != before:
             return None
         told = ended.exit_code in _EXPLAINED_EXIT_CODES and not ended.timed_out
         if told and _nothing_failed(doc, before.midjourney) and action.act is not Act.MAKE_MOCK:
             return Tick(ended.exit_code, f"{script} ended with exit code {ended.exit_code}: see its message above")
         return self._failed(action, ended, doc, before)
+
+    def _timed_out(self, ended: ScriptResult, doc: MidjourneyDocument, before: MidjourneyDocument) -> bool:
+        """Return whether an overdue task is not ready after it was asked for once more. If the key was refused, nobody
+        knows."""
+        refused = ended.exit_code != 0 and held_until(doc, self._settings.workflow) is not None
+        return not refused and _same_task(doc, before)
 
     def _settle(self, reserved: "Known") -> None:
         """Settle a released reservation now, since others may spend the money. A billed one is settled with the tick's
