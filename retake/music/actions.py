@@ -30,20 +30,20 @@ class PipelineActions(PipelineStore):
         super().__init__(database, telling=telling)
         self._uploads_per_day = uploads_per_day
 
-    def approve(self, pipeline_id: int, step: str | None = None) -> PipelineRow:
-        """Start the step after the pending one.
+    def approve(self, pipeline_id: int, step: str | None = None, *, job: int | None = None) -> PipelineRow:
+        """Start the step after the pending one. `job` is as in `approving`.
 
         This and the other actions raise UnknownPipeline and Refusal; nothing is then changed.
         """
-        return self.act(pipeline_id, self.approving(step))
+        return self.act(pipeline_id, self.approving(step, job=job))
 
-    def feedback(self, pipeline_id: int, note: str, step: str | None = None) -> PipelineRow:
+    def feedback(self, pipeline_id: int, note: str, step: str | None = None, *, job: int | None = None) -> PipelineRow:
         """Redo the pending step with a person's note."""
-        return self.act(pipeline_id, self.sending_back(note, step))
+        return self.act(pipeline_id, self.sending_back(note, step, job=job))
 
-    def publish(self, pipeline_id: int) -> PipelineRow:
+    def publish(self, pipeline_id: int, *, job: int | None = None) -> PipelineRow:
         """Start publishing after the review."""
-        return self.act(pipeline_id, self._starting(states.publishable))
+        return self.act(pipeline_id, self._starting(states.publishable, job=job))
 
     def retry(self, pipeline_id: int, *, again: bool = False) -> PipelineRow:
         """Redo the failed step, keeping everything before it.

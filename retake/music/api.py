@@ -187,17 +187,18 @@ def _add_actions(router: APIRouter, store: PipelineActions, wake: Callable[[], N
     @router.post("/{pipeline_id}/approve", response_model=schema.ActionAnswer, responses=_REFUSED)
     def approve(pipeline_id: schema.Id, body: schema.StepBody | None = None) -> Response:
         """Approve the pending step: the next one starts."""
-        return begun(store.approve(_number(pipeline_id), body.step if body else None))
+        asked = body or schema.StepBody()
+        return begun(store.approve(_number(pipeline_id), asked.step, job=asked.job))
 
     @router.post("/{pipeline_id}/feedback", response_model=schema.ActionAnswer, responses=_REFUSED)
     def feedback(pipeline_id: schema.Id, body: schema.FeedbackBody) -> Response:
         """Redo the pending step with a note on what to change."""
-        return begun(store.feedback(_number(pipeline_id), body.feedback, body.step))
+        return begun(store.feedback(_number(pipeline_id), body.feedback, body.step, job=body.job))
 
     @router.post("/{pipeline_id}/publish", response_model=schema.ActionAnswer, responses=_REFUSED)
-    def publish(pipeline_id: schema.Id) -> Response:
+    def publish(pipeline_id: schema.Id, body: schema.ResultBody | None = None) -> Response:
         """Publish a reviewed pipeline."""
-        return begun(store.publish(_number(pipeline_id)))
+        return begun(store.publish(_number(pipeline_id), job=body.job if body else None))
 
     @router.post("/{pipeline_id}/cancel", response_model=schema.ActionAnswer, responses=_REFUSED)
     def cancel(pipeline_id: schema.Id) -> Response:

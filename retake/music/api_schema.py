@@ -2,7 +2,16 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    WithJsonSchema,
+)
 
 from retake.foreign_text import storable
 from retake.music.states import STATES, MusicStep
@@ -69,7 +78,13 @@ class CreateBody(BaseModel):
     style: Style | None = None
 
 
-class StepBody(BaseModel):
+class ResultBody(BaseModel):
+    """The attempt whose result the caller has seen, by its id; it is refused if there has been another one since."""
+
+    job: Annotated[StrictInt, Field(ge=1)] | None = None
+
+
+class StepBody(ResultBody):
     """The step that the caller means; it is refused unless it is the pending one."""
 
     step: MusicStep | None = None

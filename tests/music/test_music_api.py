@@ -359,6 +359,19 @@ def test_what_does_not_fit_the_state_is_refused_and_changes_nothing(each_api: Ap
     assert each_api.woken == 0
 
 
+@pytest.mark.parametrize("action", ["approve", "feedback", "publish"])
+def test_an_answer_to_an_earlier_result_than_the_last_one_is_refused(each_api: ApiWorld, action: str) -> None:
+    number = each_api.put("review_pending")
+    seen, last = each_api.job(number, "review"), each_api.job(number, "review")
+    before = each_api.shown(number)
+    detail = refused(each_api.post(f"{number}/{action}", {"job": seen, "feedback": "x"}), 409)
+    assert "earlier result" in detail
+    refused(each_api.post(f"{number}/{action}", {"job": str(last), "feedback": "x"}), 422)
+    assert each_api.shown(number) == before
+    assert each_api.post(f"{number}/{action}", {"job": before["jobs"][-1]["id"], "feedback": "x"}).status_code == 200
+    assert (before["jobs"][-1]["id"], each_api.woken) == (last, 1)
+
+
 @pytest.mark.parametrize("action", ["approve", "feedback"])
 def test_another_step_than_the_pending_one_is_refused(api: ApiWorld, action: str) -> None:
     number = api.put("video_pending")
