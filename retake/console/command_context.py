@@ -10,7 +10,7 @@ from retake.clock import Clock, SystemClock
 from retake.errors import SettingsError
 from retake.keys import Keys
 from retake.operations.events import OPERATOR
-from retake.operations.pipelines import MUSIC, Operations
+from retake.operations.pipelines import MUSIC, STORY, Operations
 from retake.operations.port import OperatedPipeline
 from retake.story.operations import open_operations
 from retake.story.settings import CHANNEL_VARIABLE, SANDBOX_VARIABLE, Settings, part_of, settings_and_keys
@@ -85,15 +85,21 @@ class CommandContext:
         """Whether the command is about music only, or about one of the PIPELINES."""
         return self.music_alone or self.channel in self.settings.pipelines
 
+    @property
+    def story_alone(self) -> bool:
+        """Whether the command is about the only pipeline of the story, which is in no channel."""
+        return self.channel == STORY and not self.settings.channels
+
     @cached_property
     def operations(self) -> Operations:
         """The pipeline that `--channel` names. Without it, those of all CHANNELS (or the only one if there are none),
         that of music if it is in use, and the PIPELINES."""
         known, named, alone = self.settings.channels, self.channel is not None, self.without_story
-        if named and not alone and self.channel not in known and (own := self.settings.pipelines):
+        of_story = self.story_alone or self.channel in known
+        if named and not alone and not of_story and (own := self.settings.pipelines):
             names = ", ".join((*known, *own))
             raise SettingsError(f"{self.channel!r} is none of the CHANNELS and PIPELINES ({names})")
-        channel = None if alone else self.channel
+        channel = None if alone or self.story_alone else self.channel
         story = open_operations(
             self.settings, self.clock, channel=channel, named=named, bucket=self._given[0], actor=self._actor
         )

@@ -33,6 +33,9 @@ Listings = Sequence[tuple[OperatedPipeline, "RunListing"]]
 MUSIC = "music"
 """The name of the music pipelines, for `--channel` too. None of the CHANNELS and PIPELINES can have it."""
 
+STORY = "story"
+"""The name of the story's pipeline if there are no CHANNELS, for `--channel` too."""
+
 UNREADABLE = (SettingsError, StateError, StorageError)
 """The errors of a ledger that cannot be opened or read."""
 

@@ -124,11 +124,11 @@ class Verbs:
 
 
 def narrow(operations: Operations, channel: str | None) -> Operations:
-    """Return the operations on one of the CHANNELS or PIPELINES or on music, or all of them for None. Raises
-    Refusal."""
+    """Return the operations on one of the CHANNELS or PIPELINES, on music or the only story, or all of them for None.
+    Raises Refusal."""
     if channel is None:
         return operations
-    found = [it for it in operations.pipelines if channel == operations.named_as(it)]
+    found = [it for it in operations.pipelines if channel == (operations.named_as(it) or it.name)]
     if found:
         return operations.of(found[:1], named=True)
     own = operations.terms.own_pipelines

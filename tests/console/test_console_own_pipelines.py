@@ -50,6 +50,16 @@ def test_it_is_shown_beside_the_story_and_alone() -> None:
     assert shown(alone).startswith("poems: poem-1: rhyming\n")
 
 
+def test_the_story_is_named_story_if_there_are_no_channels() -> None:
+    world = World()
+    part(world).write("poem.json", b'{"stuck": true}', ANY)
+    alone = asked(world, status.command, "story")
+    assert [it["pipeline"] for it in alone.document["pipelines"]] == ["story"]
+    several = world.settings._replace(pipelines=NAMED, channels=("de", "fr"))
+    with pytest.raises(SettingsError, match=r"'story' is none of the CHANNELS and PIPELINES \(de, fr, poems\)"):
+        _ = CommandContext({}, channel="story", bucket=world.bucket, settings=several, keys=KEYS).operations
+
+
 def test_without_pipelines_nothing_is_told_of_them() -> None:
     world = World()
     named = CommandContext({}, clock=world.clock, bucket=world.bucket, settings=world.settings, keys=KEYS)
