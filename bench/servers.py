@@ -1,4 +1,4 @@
-"""python -m bench.servers b2|s3 [SECONDS]: run the stand-in of a store until its stdin is closed. Each request takes
+"""python -m bench.servers b2|s3 [SECONDS]: run the stand-in for a store until its stdin is closed. Each request takes
 that many seconds longer, as it would to a far store.
 
     with server("s3") as store:

@@ -32,7 +32,7 @@ def up(**options: Any) -> None:
     """Run the whole image-job service on this machine, until Ctrl-C: no account, no Docker.
 
     Starts, on free ports of 127.0.0.1, each of Redis, RabbitMQ and PostgreSQL whose URL is not set (REDIS_URL,
-    RABBITMQ_URL, DATABASE_URL, in the environment or .env), a stand-in of ComfyUI unless a setting names a real one,
+    RABBITMQ_URL, DATABASE_URL, in the environment or .env), a stand-in for ComfyUI unless a setting names a real one,
     the API and the workers. A part that ends is started again. With the same DIR it continues where it stopped.
 
     \b

@@ -39,7 +39,7 @@ class ServiceOptions(NamedTuple):
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option("--sandbox", is_flag=True, help="Use stand-ins of the vendors on this machine: no account, no cost.")
+@click.option("--sandbox", is_flag=True, help="Use stand-ins for the vendors on this machine: no account, no cost.")
 @click.option("--host", metavar="HOST", help="Where to listen [MUSIC.host].")
 @click.option(
     "--port", type=click.IntRange(0, 65535), metavar="N", help="The port to listen on; 0 is any free one [MUSIC.port]."

@@ -152,7 +152,7 @@ def _file_of(request: Request) -> str:
 @click.option("--order", "orders", multiple=True, help="Order a fault, such as b2-upload#1=cut-after; repeatable.")
 @click.option("--seed", type=int, help="Determines the order in which versions of the same second are listed.")
 def main(port: int, buckets: tuple[str, ...], orders: tuple[str, ...], seed: int | None) -> None:
-    """Run a stand-in of Backblaze B2 on 127.0.0.1 until Ctrl-C. It keeps nothing when it stops."""
+    """Run a stand-in for Backblaze B2 on 127.0.0.1 until Ctrl-C. It keeps nothing when it stops."""
     try:
         sandbox = B2Sandbox(port, buckets=buckets, seed=seed, on_call=_show)
         for order in orders:

@@ -77,7 +77,7 @@ Faults:
 def main(context: click.Context, /, port: int, state: str | None, orders: tuple[str, ...], **more: Any) -> None:
     """Run stand-ins (PiAPI, LegNext, Runway, a chat API, Telegram, YouTube) on 127.0.0.1 until Ctrl-C.
 
-    The stand-in of ComfyUI is a separate command.
+    The stand-in for ComfyUI is a separate command.
     """
     if context.invoked_subcommand is None:
         _run(port, state, orders, **more)
@@ -105,9 +105,9 @@ def _run(port: int, state: str | None, orders: tuple[str, ...], pace: str, seed:
 @click.option("--order", "orders", multiple=True, help="Order a fault, such as comfy.prompt#1=500; repeatable.")
 @click.option("--pace", type=Seconds(0, 86400), default=1.0, show_default=True, help="Seconds per execution.")
 def comfyui(host: str, port: int, orders: tuple[str, ...], pace: float) -> None:
-    """Run a stand-in of ComfyUI until Ctrl-C. It keeps nothing when it stops."""
+    """Run a stand-in for ComfyUI until Ctrl-C. It keeps nothing when it stops."""
     try:
-        require("images", "The stand-in of ComfyUI")
+        require("images", "The stand-in for ComfyUI")
         parsed = [str(comfyui_orders.parse_order(order)) for order in orders]
     except ValueError as error:
         raise click.BadParameter(str(error), param_hint="--order") from error

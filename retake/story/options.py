@@ -18,7 +18,7 @@ CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_w
 @click.option("--interval", type=Seconds(min=0), metavar="SECONDS", help="Between ticks [30; in the sandbox 1].")
 @click.option("--dry-run", is_flag=True, help="Say what a tick would do, and change nothing.")
 @click.option("--diagnose", is_flag=True, help="Log requests, bucket operations and decisions too, without secrets.")
-@click.option("--sandbox", is_flag=True, help="Use stand-ins of the vendors on this machine: no account, no cost.")
+@click.option("--sandbox", is_flag=True, help="Use stand-ins for the vendors on this machine: no account, no cost.")
 @click.option(
     "--order",
     "sandbox_orders",
