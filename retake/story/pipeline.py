@@ -365,6 +365,9 @@ class ScriptRun:
             self._settle(known(doc))
         if ended.stopped:
             return Tick(ExitCode.TRY_LATER, "stopped by a signal; the next tick continues")
+        told = ended.exit_code in _EXPLAINED_EXIT_CODES and not ended.timed_out
+        if told and _nothing_failed(doc, before.midjourney) and action.act is not Act.MAKE_MOCK:
+            return Tick(ended.exit_code, f"{script} ended with exit code {ended.exit_code}: see its message above")
         if action.act is Act.TIME_OUT and self._timed_out(ended, doc, before.midjourney):
             _log.error("Midjourney is given up on: %s", action.why)
             self._store.save_midjourney(transitions.mock_instead(doc))
@@ -373,9 +376,6 @@ class ScriptRun:
             return Tick(ExitCode.OK, "waiting for Midjourney")
         if ended.exit_code == 0 and self._store.documents != before:
             return None
-        told = ended.exit_code in _EXPLAINED_EXIT_CODES and not ended.timed_out
-        if told and _nothing_failed(doc, before.midjourney) and action.act is not Act.MAKE_MOCK:
-            return Tick(ended.exit_code, f"{script} ended with exit code {ended.exit_code}: see its message above")
         return self._failed(action, ended, doc, before)
 
     def _timed_out(self, ended: ScriptResult, doc: MidjourneyDocument, before: MidjourneyDocument) -> bool:
