@@ -56,7 +56,7 @@ def target(operations: Operations, text: str) -> Target:
             raise unknown from None
         return Target(pipeline, text, None)
     run = found.runs[-1]
-    if run.pipeline != found.pipeline.name and (run.pipeline or not _has_evidence(found)):
+    if not is_of_item(found):
         if operations.named and _kind(run) in (*_OF_ITEMS, *operations.terms.own_pipelines):
             named = found.pipeline.channel or found.pipeline.name
             raise Refusal(f"{run.run_id} is a run of {run.pipeline}, but the channel named is {named}")
@@ -166,9 +166,15 @@ def _name(run: Run) -> str:
     return run.pipeline or "no pipeline"
 
 
-def _has_evidence(found: Found) -> bool:
-    """Return whether the pipeline keeps anything about a run that names no pipeline. Such runs are from old versions of
-    the pipeline, or belong to workers that take runs of any pipeline."""
+def is_of_item(found: Found) -> bool:
+    """Return whether the last of the runs is about an item of the pipeline, rather than a worker's on the same ledger.
+
+    A run that names no pipeline is about an item if the pipeline keeps anything about it: then it is from an old
+    version of the pipeline. Otherwise it belongs to a worker that takes runs of any pipeline.
+    """
+    name = found.runs[-1].pipeline
+    if name:
+        return name == found.pipeline.name
     kept = found.pipeline.evidence(found.item_id)
     return bool(kept.files or kept.calls or kept.step)
 

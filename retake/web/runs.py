@@ -14,7 +14,7 @@ from retake.bucket import NotFound
 from retake.errors import RetakeError, RunError, in_words
 from retake.operations.attempts import StepAttempt
 from retake.operations.bills import UNSURE
-from retake.operations.orders import Target, plan_order
+from retake.operations.orders import Target, is_of_item, plan_order
 from retake.operations.port import Verb
 from retake.operations.report import History, history
 from retake.operations.run_pages import MAX_SEARCHED, RunsPage, runs_page
@@ -152,8 +152,7 @@ def run_view(past: History, verbs: Sequence[tuple[str, str, str]], place: str) -
 def possible(past: History) -> list[tuple[str, str, str]]:
     """Return the buttons for the orders that the console would accept now: verb, label, kind."""
     found, last = past.found, past.found.runs[-1]
-    own = last.pipeline in ("", found.pipeline.name)
-    meant = Target(found.pipeline, found.item_id if own else None, last)
+    meant = Target(found.pipeline, found.item_id if is_of_item(found) else None, last)
     shown = []
     for verb, label, kind in _VERBS:
         with suppress(RetakeError):

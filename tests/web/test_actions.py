@@ -4,7 +4,7 @@ import json
 import re
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -318,6 +318,16 @@ def test_a_generation_of_one_of_several_channels_is_found_from_the_overview_and_
         links = [found for page in pages for found in re.findall(rf'href="(/runs/[^"]*{ID})"', page)]
         assert [it.split("/")[2] for it in links] == ["cats", "dogs", "dogs"]
         assert [site.browser.get(it, headers=PAGE).status_code for it in links] == [200] * 3
+
+
+@pytest.mark.parametrize("channels", [(), ("cats", "dogs")], ids=["one pipeline", "at the root beside channels"])
+def test_the_run_of_a_worker_that_names_no_pipeline_has_the_button_that_cancels_it(channels: Sequence[str]) -> None:
+    world = with_channels(*channels) if channels else World()
+    run = BucketLedger(world.bucket, world.clock).create_for_task("cover-7", "cover-7#1", actor="worker")
+    with dashboard(world, channels=channels) as site:
+        page = site.browser.get(f"/runs/{run.run_id}", headers=PAGE).text
+        assert re.findall(r'action="/actions/(\w+)"', page.partition("<main")[2]) == ["cancel"]
+        assert "is cancelled" in done(site.press("cancel", id=run.run_id, agreed="yes"))
 
 
 # --- two taps -----------------------------------------------------------------------------------------------------
