@@ -12,6 +12,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 from reading_world import CHECKOUT, World, context_of
+from waiting import eventually
 
 from retake.console import invocation as frame
 from retake.console.answer import Answer, Sentence
@@ -22,7 +23,7 @@ from retake.errors import LeaseHeld, RunError, SettingsError, StateError, Storag
 from retake.images.api_command import api
 from retake.images.worker_command import worker
 from retake.music.command import main as music
-from retake.retrying.time_limit import OutOfTime, within
+from retake.retrying.time_limit import OutOfTime, abandoned, within
 from retake.sandbox.__main__ import comfyui
 from retake.sandbox.__main__ import main as sandbox
 from retake.story.options import content, fetch, media
@@ -236,5 +237,6 @@ def test_what_a_pipeline_that_hangs_prints_later_is_no_part_of_it_either(
         click.echo("it is still trying")
     finally:
         go_on.set()
+        eventually(lambda: abandoned() == 0)  # it would affect the next test, too
     found = capsys.readouterr()
     assert (json.loads(found.out), "it is still trying" in found.err) == ({"pipelines": 1}, True)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from hanging_calls import Hanging
 from own_poems import POEM, Poems
-from waiting import eventually
+from waiting import LONG_S
 
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
@@ -27,13 +28,12 @@ from retake.retrying.time_limit import abandoned
 from retake.settings.shared import BreakerSettings
 
 RETRY = ItemOrder(Verb.RETRY, POEM)
-LONG_S = 60.0  # only reached when something is broken
 
-go_on = threading.Event()
+hanging = Hanging()
 
 
 def hangs(*_: object) -> Any:
-    assert go_on.wait(LONG_S)
+    hanging.here()
     raise KeyError("late")
 
 
@@ -46,16 +46,9 @@ class DeadDatabase(Poems):
 
 @pytest.fixture(autouse=True)
 def nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(read_limit, "READ_S", 0.05)
-    go_on.clear()
+    hanging.begin(monkeypatch)
     yield
-    it_ends()
-
-
-def it_ends() -> None:
-    """Let what hangs go on, and wait until it has ended."""
-    go_on.set()
-    eventually(lambda: abandoned() == 0)
+    hanging.end()
 
 
 def poems(**methods: Any) -> GuardedPipeline:
@@ -74,7 +67,7 @@ def test_a_state_that_hangs_is_told_with_its_place_and_the_others_are_still_show
     wrong, right = status.statuses(operations, breaker_states(operations))
     assert (right.state.words, right.needs) == ("rhyming", ())
     assert (wrong.state.words, wrong.state.readable) == ("its state cannot be told", False)
-    with pytest.raises(PipelineFault, match=r"^Poems.state has not returned within 0.05 s \(line \d+ of .*lines.py\)$"):
+    with pytest.raises(PipelineFault, match=r"^Poems.state has not returned within 0.05 s \(line \d+ of .*_calls.py\)"):
         raise PipelineFault(wrong.needs[0])
 
 
@@ -105,7 +98,7 @@ def test_while_a_call_hangs_no_other_is_made_and_then_it_is_asked_again() -> Non
         with pytest.raises(PipelineFault, match=r"^Poems.plan was not called: an earlier call has not returned yet \("):
             again.plan(RETRY)
     assert abandoned() == 1
-    it_ends()
+    hanging.end()
     with pytest.raises(PipelineFault, match=r"^Poems.present failed: KeyError: 'late'"):
         it.present()
 

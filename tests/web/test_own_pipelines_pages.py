@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from threading import Event
 
 import pytest
 from acting import Site, done, serving, told
 from dashboard import World  # type: ignore[attr-defined]
+from hanging_calls import Hanging
 from own_poems import NAMED, POEM, Poems
-from waiting import eventually
 
 from retake.bucket import ANY
 from retake.errors import StateError
-from retake.operations import read_limit
 from retake.operations.attempts import StepAttempt
 from retake.operations.port import (
     Evidence,
@@ -190,20 +188,19 @@ def test_whatever_its_texts_hold_each_page_is_shown_and_each_order_is_carried_ou
 
 
 class DeadDatabase(Poems):
-    """One whose database does not answer until `go_on` is set."""
+    """One whose database does not answer for a while."""
 
-    go_on = Event()
+    hanging = Hanging()
 
     def describe(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:
-        assert self.go_on.wait(60)
+        self.hanging.here()
         return super().describe(today, vendor_off)
 
 
 def test_one_that_hangs_holds_up_one_thread_and_the_others_are_shown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(read_limit, "READ_S", 0.05)
-    DeadDatabase.go_on.clear()
+    DeadDatabase.hanging.begin(monkeypatch)
     settings = world.settings._replace(pipelines={"poems": f"{__name__}:DeadDatabase"})
     try:
         with serving(world.bucket, settings, world.clock) as site:
@@ -214,8 +211,7 @@ def test_one_that_hangs_holds_up_one_thread_and_the_others_are_shown(
                 assert '<th scope="row">story<' in overview
             assert "DeadDatabase.plan was not called" in told(site.press("retry", id=POEM, channel="poems"))
             assert abandoned() == 1
-            DeadDatabase.go_on.set()
-            eventually(lambda: abandoned() == 0)
+            DeadDatabase.hanging.end()
             assert "the muse is silent: retry poem-1" in page(site, "/")
     finally:
-        DeadDatabase.go_on.set()
+        DeadDatabase.hanging.end()
