@@ -86,9 +86,9 @@ class StepContext:
 
     def check_under_way(self, generation_id: str) -> None:
         """Raise StateError unless this generation is the one under way, and has not failed for good."""
-        if generation_id != self.generation_id:
+        if not generation_id or generation_id != self.generation_id:
             raise StateError(
-                f"generation {generation_id} is not under way: {self.store.paths.config_gen} names "
+                f"generation {generation_id or repr('')} is not under way: {self.store.paths.config_gen} names "
                 f"{self.generation_id or 'none'}. Nothing was changed"
             )
         if self.store.documents.midjourney.status is Status.TASK_FAILED_MAX_RETRIES:
