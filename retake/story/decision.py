@@ -4,7 +4,7 @@ row  what the documents say                                        action
 ───  ────────────────────────────────────────────────────────────  ──────────────────────────────────────────────
      no generation under way (`generation_id` null)
  1     `generation: true`                                           LOWER_FLAG
- 2     the last `max_failed_in_a_row` generations all failed        WAIT, exit 69, until the operator resumes
+ 2     the last `max_failed_in_a_row` generations all failed        WAIT, exit 69, until the operator resumes; tidy up
  3     else                                                         BEGIN (tidy up; new content if 666/ has room)
      a generation under way
  4     `task_failed_max_retries`                                    DEAD_LETTER (keep everything, clear the id)
@@ -91,6 +91,7 @@ class Action(NamedTuple):
     why: str
     exit_code: int = ExitCode.OK  # of a WAIT
     until: datetime | None = None  # when the failed step is due again: of a RETRY, and of a WAIT that time ends
+    tidies: bool = False  # whether the tick tidies up first: of a WAIT; a BEGIN always does
 
 
 COUNTED_AFTER = timedelta(minutes=3)
@@ -212,7 +213,7 @@ def under_mode(action: Action, mode: Mode, *, video_mock: bool) -> Action:
     The RETRY of a step that pays is held back too, since it would use up an attempt without a call.
     """
     if not holds_back(action, mode.mode):
-        return action
+        return action._replace(tidies=action.tidies and mode.mode != EMERGENCY)
     if mode.mode == REDUCED and video_mock:
         return Action(Act.MOCK_VIDEO, Step.RUNWAY, mode.title)
     return Action(Act.WAIT, action.step, f"{mode.title} holds it back: {action.act}")
@@ -239,7 +240,7 @@ def _without_generation(gen: GenDocument, doc: MidjourneyDocument, limits: Workf
         return Action(Act.LOWER_FLAG, Step.IMAGINE, "`generation` is true, but no generation is under way")
     if stopped(gen, limits):
         why = f"the last {gen.failed_in_a_row} generations all failed; fix the cause, then run with --resume"
-        return Action(Act.WAIT, Step.CONTENT, why, ExitCode.FAILED)
+        return Action(Act.WAIT, Step.CONTENT, why, ExitCode.FAILED, tidies=True)
     return Action(Act.BEGIN, Step.CONTENT, "no generation is under way")
 
 

@@ -26,7 +26,7 @@ from retake.story.operator_rules import why
 from retake.story.settings import Settings, prefix_of
 from retake.story.spending import known, price_of
 from retake.story.store import DocumentStore
-from retake.story.tidy import tidy_plan
+from retake.story.tidy import TidyPlan, tidy_plan
 
 OPERATOR = "the operator"
 
@@ -200,7 +200,8 @@ def next_tick(store: DocumentStore, action: Action, held: str, vendor_off: Calla
         return vendor_off(vendor) if vendor else ""
 
     if action.act is Act.WAIT:
-        return f"waits: {why(action)}"
+        moved = _moved(tidy_plan(store)) if action.tidies else 0
+        return f"{f'moves {moved} files and ' if moved else ''}waits: {why(action)}"
     if action.act is Act.BEGIN:
         return _beginning(store, held, off(Action(Act.WRITE, Step.CONTENT, "")))
     if alone := off(action):
@@ -208,10 +209,13 @@ def next_tick(store: DocumentStore, action: Action, held: str, vendor_off: Calla
     return f"{action.act} ({why(action)})"
 
 
+def _moved(plan: TidyPlan) -> int:
+    return sum(map(len, plan.moves))
+
+
 def _beginning(store: DocumentStore, held: str, off: str) -> str:
     plan = tidy_plan(store)
-    moved = sum(map(len, plan.moves))
-    tidying = f"move {moved} files, then " if moved else ""
+    tidying = f"move {moved} files, then " if (moved := _moved(plan)) else ""
     if not plan.room:
         return f"{tidying}begin nothing: {store.paths.folder_666} holds a ready group"
     if held:

@@ -153,6 +153,8 @@ class StoryPipeline:
         self._sync(self._due)  # a mode that holds back a step does not change the state of its run
         if action.act is not Act.WAIT:
             return None
+        if action.tidies:
+            self.worked = bool(tidy(self._store, self._flag, tidy_plan(self._store)).moves) or self.worked
         return _until_given_up(_waiting(action), action, self._store.documents.midjourney, self._settings.workflow)
 
     vendor = staticmethod(vendor_of)

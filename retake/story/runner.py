@@ -170,9 +170,10 @@ class StoryRunner:
             action = Action(Act.WAIT, action.step, off)
         about = documents.gen.generation_id or "no generation"
         lines = [f"{about}: would {action.act} ({action.why})"]
-        if action.act is Act.BEGIN:
+        if action.act is Act.BEGIN or action.tidies:
             plan = tidy_plan(store)
             lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
+        if action.act is Act.BEGIN:
             why = (begin_held(self._confirmed_mode(), video_mock=mock) or over(Step.CONTENT)) if plan.room else ""
             first = f"would begin {new_id(self._clock.now(), TakenIds(store, plan.staged))}"
             off = self._vendor_off(vendor_of_step(Step.CONTENT))

@@ -73,6 +73,12 @@ def test_who_begins(mode: int, video_mock: bool) -> None:
     assert bool(held) == (mode >= MINIMAL or (mode == REDUCED and not video_mock))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_wait_for_the_operator_tidies_up_unless_nothing_runs(mode: int) -> None:
+    stop = Action(Act.WAIT, Step.CONTENT, "too many failed", ExitCode.FAILED, tidies=True)
+    assert under_mode(stop, Mode(mode), video_mock=False).tidies == (mode != EMERGENCY)
+
+
 # --- a world in each mode ---------------------------------------------------------------------------------------------
 
 

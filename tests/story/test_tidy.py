@@ -5,13 +5,16 @@ from collections.abc import Callable, Iterable, Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from story_ticks import PUBLIC, Scripted, group
+from story_ticks import GEN, PUBLIC, Scripted, group
 from story_world import Heard
 
 from retake.bucket import ANY, Bucket
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.errors import StorageError
+from retake.operations.breakers import breaker_states
+from retake.operations.status import statuses
+from retake.story.operations import open_operations
 from retake.story.settings import Folders
 from retake.story.tidy import FileMove, TidyPlan, carry_out, groups, plan
 
@@ -373,3 +376,28 @@ def test_no_file_is_replaced_by_another_one_of_its_name(published: list[str]) ->
     assert any("a.json" in line and "not the same" in line for line in heard.warnings)
     assert world.bucket.read(f"{upper}/a.json")[0] == b"mended"
     assert "555/a.json" in world.keys_of()
+
+
+# --- while no generation is begun -------------------------------------------------------------------------------------
+
+
+def stopped_with_groups() -> Scripted:
+    world = Scripted()
+    world.put(GEN, {"failed_in_a_row": 3})
+    for folder, name in (("444", "a"), ("555", "b"), ("666", "c")):
+        group(world, folder, name)
+    world.put(PUBLIC, {"generation_id": ["a"]})
+    return world
+
+
+def test_ready_groups_still_go_up_after_too_many_failed_generations() -> None:
+    world = stopped_with_groups()
+    assert "would move 555/b.png to 444/b.png" in world.manager().dry_run()
+    operations = open_operations(world.settings, world.clock, bucket=world.bucket)
+    [status] = statuses(operations, breaker_states(operations))
+    assert status.next_tick.startswith("moves 9 files and waits: the last 3 generations all failed")
+    tick = world.tick()
+    assert (tick.exit_code, world.vendors.asked.total()) == (69, 0)
+    assert planned(world.bucket).moves == ()
+    assert {"archive/a.mp4", "444/b.mp4", "555/c.mp4"} <= set(keys(world.bucket))
+    assert (world.documents.public.published, world.documents.public.empty) == ([], ["666/"])
