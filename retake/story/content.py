@@ -77,7 +77,7 @@ def write_content(context: StepContext, generation_id: str, prompts: list[Prompt
 def _check_generation(context: StepContext, generation_id: str) -> None:
     if not safe_id(generation_id):
         raise StateError(f"{generation_id!r} is not a generation id; one looks like 20260131-0930")
-    doc, paths = context.store.documents.midjourney, context.store.paths
+    doc, files, paths = context.store.documents.midjourney, context.store.documents.files, context.store.paths
     if not context.generation_id:
         if context.store.files(generation_id):
             raise StateError(f"{generation_id} has files in {paths.folder_666} already. Nothing was changed")
@@ -91,6 +91,8 @@ def _check_generation(context: StepContext, generation_id: str) -> None:
     context.check_under_way(generation_id)
     if doc.task or doc.results or doc.runway_task:
         raise StateError(f"pictures of {generation_id} are ordered; another text would not fit. Nothing was changed")
+    if "json" in files and len(files) > 1 and not doc.pending:
+        raise StateError(f"{generation_id} has a picture or video, which fits only its text. Nothing was changed")
 
 
 def _ask_all(context: StepContext, generation_id: str, missing: list[Prompt], topics: dict[str, Any]) -> None:

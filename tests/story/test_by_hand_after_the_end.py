@@ -42,3 +42,12 @@ def test_no_mock_takes_the_place_of_a_video_that_is_there(doc: dict[str, Any]) -
     with pytest.raises(StateError, match="a mock would replace it; the next tick finishes"):
         make(world, use_mock=True)
     assert world.everything() == before
+
+
+@pytest.mark.parametrize("files", ["json png mp4", "json png"])
+def test_no_text_takes_the_place_of_one_whose_picture_is_there(files: str) -> None:
+    world = at(files=files)
+    before = world.everything()
+    with pytest.raises(StateError, match="which fits only its text"):
+        world.by_hand(lambda context: write_content(context, ID, world.prompts))
+    assert (world.everything(), world.vendors.asked.total()) == (before, 0)
