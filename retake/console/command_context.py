@@ -94,18 +94,17 @@ class CommandContext:
     def operations(self) -> Operations:
         """The pipeline that `--channel` names. Without it, those of all CHANNELS (or the only one if there are none),
         that of music if it is in use, and the PIPELINES."""
-        known, named, alone = self.settings.channels, self.channel is not None, self.without_story
-        of_story = self.story_alone or self.channel in known
-        if named and not alone and not of_story and (own := self.settings.pipelines):
+        known, named = self.settings.channels, self.channel is not None
+        channel = None if self.without_story or self.story_alone else self.channel
+        if channel is not None and channel not in known and (own := self.settings.pipelines):
             names = ", ".join((*known, *own))
-            raise SettingsError(f"{self.channel!r} is none of the CHANNELS and PIPELINES ({names})")
-        channel = None if alone or self.story_alone else self.channel
+            raise SettingsError(f"{channel!r} is none of the CHANNELS and PIPELINES ({names})")
         story = open_operations(
             self.settings, self.clock, channel=channel, named=named, bucket=self._given[0], actor=self._actor
         )
         if self.music_alone and not self.music_in_use:
             raise SettingsError("music is named as the channel, but the settings have no section MUSIC: docs/music.md")
-        return story if named and not alone else self._joined(story)
+        return story if named and not self.without_story else self._joined(story)
 
     def _joined(self, story: Operations) -> Operations:
         """Return `story` with the pipelines of music and the PIPELINES added, or only the one that was named."""

@@ -19,8 +19,7 @@ from retake.kpi.sheet import RECENT_S
 from retake.kpi.snapshots import CountedRuns, KpiSnapshots
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.modes import ModePanel
-from retake.operations.pipelines import Operations
-from retake.operations.root_ledger import RootLedger
+from retake.operations.pipelines import ROOT, Operations
 from retake.paid.caps import CAPS
 from retake.paid.day_book import decoded
 from retake.retrying.dead_letters import DeadLetters
@@ -160,7 +159,7 @@ def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
             history = open_history(url, operations.bucket, operations.ledger_setting(pipeline))
             yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", history
         else:
-            name = "root" if isinstance(pipeline, RootLedger) else tag_of(pipeline.name)
+            name = "root" if pipeline.name == ROOT else tag_of(pipeline.name)
             yield name, open_history(None, pipeline.bucket)
 
 

@@ -36,6 +36,9 @@ MUSIC = "music"
 STORY = "story"
 """The name of the story's pipeline if there are no CHANNELS, for `--channel` too."""
 
+ROOT = "the bucket's root"
+"""The name of what stands for the ledger at the root of the bucket (`root_ledger.RootLedger`)."""
+
 UNREADABLE = (SettingsError, StateError, StorageError)
 """The errors of a ledger that cannot be opened or read."""
 

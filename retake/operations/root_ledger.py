@@ -6,6 +6,7 @@ from retake.bucket import Bucket
 from retake.clock import Clock
 from retake.errors import StateError
 from retake.operations.own_pipeline import OwnPipeline
+from retake.operations.pipelines import ROOT
 from retake.operations.port import PipelineState
 from retake.paid.caps import Today
 
@@ -15,7 +16,7 @@ class RootLedger(OwnPipeline):
     robots and workers do. It has no documents and no items."""
 
     def __init__(self, whole: Bucket, clock: Clock) -> None:
-        super().__init__("the bucket's root", whole, clock)
+        super().__init__(ROOT, whole, clock)
         self.prefix, self.bucket, self.lease_name = "", whole, None
 
     def describe(self, today: Today | StateError | None, vendor_off: Callable[[str], str]) -> PipelineState:

@@ -16,9 +16,8 @@ from retake.alerts.board import encoded
 from retake.alerts.store import BoardStore
 from retake.errors import RetakeError, StateError
 from retake.operations.modes import ModePanel
-from retake.operations.pipelines import Operations
+from retake.operations.pipelines import ROOT, Operations
 from retake.operations.port import OperatedPipeline
-from retake.operations.root_ledger import RootLedger
 from retake.operations.status import StatusReport
 from retake.web.shelf import REST_FACTOR
 
@@ -173,7 +172,7 @@ def _last_runs(operations: Operations) -> list[object]:
     return [
         _last_run(operations, it)
         for it in operations.writers()
-        if alone or operations.ledger_url(it) or isinstance(it, RootLedger)
+        if alone or operations.ledger_url(it) or it.name == ROOT
     ]
 
 

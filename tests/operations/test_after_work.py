@@ -1,9 +1,12 @@
 """The work after the ticks of a round: 10,000 ledgers are counted, and almost nothing is kept in memory."""
 
 import gc
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 
 from retake.bucket import ANY
@@ -71,3 +74,11 @@ def test_figures_of_10_000_channels_fit_beside_a_tick() -> None:
     most_memory(10)  # whatever is loaded or remembered once
     few, many = most_memory(100), most_memory(500)
     assert (many - few) / 400 <= MOST_A_CHANNEL
+
+
+def test_what_looks_at_the_pipelines_after_a_tick_loads_nothing_for_pipelines_of_ones_own() -> None:
+    code = "import sys, retake.operations.after_work; print('retake.operations.own_pipeline' in sys.modules)"
+    told = subprocess.run(
+        [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
+    )
+    assert told.stdout == "False\n"
