@@ -6,8 +6,7 @@ import click
 
 import retake
 from retake.console.group import AS_JSON, CHANNEL, RootGroup
-from retake.console.invocation import CONTEXT
-from retake.option_values import not_empty
+from retake.console.invocation import CONTEXT, with_channel
 
 READING = {
     "status": "How each pipeline stands, and what it waits for.",
@@ -91,9 +90,7 @@ class Console(RootGroup):
 @click.command(cls=Console, context_settings=CONTEXT)
 @click.version_option(retake.__version__, "--version", prog_name="retake", message="%(prog)s %(version)s")
 @click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document, whichever the command.")
-@click.option(
-    "--channel", metavar="NAME", callback=not_empty, help="Only this one of the CHANNELS or PIPELINES, or music."
-)
+@with_channel
 @click.pass_context
 def main(ctx: click.Context, as_json: bool, channel: str | None) -> None:
     """The operator's console: see how the pipelines stand, and act where a person is needed.

@@ -57,15 +57,15 @@ def command_of(
 
     own = list(getattr(invoked, "__click_params__", []))
     invoked.__click_params__ = []  # type: ignore[attr-defined]
-    for option in (*reversed(more), _WITH_CHANNEL, _WITH_JSON):
+    for option in (*reversed(more), with_channel, _WITH_JSON):
         option(invoked)
     invoked.__click_params__ += own  # type: ignore[attr-defined]
     return click.command(name, context_settings=CONTEXT)(invoked)
 
 
 _WITH_JSON = click.option("--json", "as_json", is_flag=True, help="Answer with one JSON document.")
-_WITH_CHANNEL = click.option(
-    "--channel", metavar="NAME", callback=not_empty, help="Only this one of the CHANNELS or PIPELINES, or music."
+with_channel = click.option(
+    "--channel", metavar="NAME", callback=not_empty, help="Only one of CHANNELS or PIPELINES, or music, or story."
 )
 
 
