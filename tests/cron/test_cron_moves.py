@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from b2sdk.v3 import B2Api, InMemoryAccountInfo, ScanPoliciesManager, Synchronizer, SyncReport, parse_folder
 from cron_buckets import BucketMachine, Clouds, Place, places_in_clouds
-from cron_machine import CHECKOUT, MIDJOURNEY, Vendors
+from cron_machine import CHECKOUT, MIDJOURNEY, Vendors, serving
 
 from retake.bucket import open_bucket
 from retake.bucket.b2.bucket import parse_url
@@ -56,12 +56,16 @@ def clouds() -> Iterator[Clouds]:
         yield place
 
 
+@pytest.fixture(scope="module")
+def slow_vendors() -> Iterator[Vendors]:
+    """Yield vendors whose tasks take an hour: on a busy machine, four moves take minutes."""
+    yield from serving(3600)
+
+
 @pytest.fixture
-def machine(tmp_path: Path, patient_vendors: Vendors) -> Iterator[MovingMachine]:
-    patient_vendors.as_new()
-    machine = MovingMachine(tmp_path, patient_vendors, directory(tmp_path / "first"))
+def machine(tmp_path: Path, slow_vendors: Vendors) -> Iterator[MovingMachine]:
+    machine = MovingMachine(tmp_path, slow_vendors, directory(tmp_path / "first"))
     yield machine
-    patient_vendors.as_new()
     machine.end()
 
 
