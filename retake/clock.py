@@ -5,6 +5,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+CLOCKS_DIFFER = timedelta(minutes=5)
+"""The maximum difference between the clocks of machines that share a bucket or a ledger, unless one is wrong."""
+
 
 class Clock(Protocol):
     """Tells the time, and waits."""

@@ -24,7 +24,7 @@ from retake.attempts import attempts, countdown, repeating
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, Lease, NotFound, this_process
 from retake.bucket.contract import Unreadable, write_unsynced
 from retake.bucket.wrappers import LeasedBucket
-from retake.clock import Clock
+from retake.clock import CLOCKS_DIFFER, Clock
 from retake.errors import LeaseHeld, StateError
 from retake.runs import Ledger
 from retake.runs.bucket_index import (
@@ -214,8 +214,13 @@ def claimable(runs: Iterable[Run], now: datetime) -> list[Run]:
     """Return the `runs` that wait for a worker now, in the order in which workers claim them."""
     order = list(TAKEN_UP)
     waiting = (run for run in runs if run.status in order)
-    due = [run for run in waiting if run.next_retry_at is None or run.next_retry_at <= now]
-    return sorted(due, key=lambda it: (order.index(it.status), it.next_retry_at or it.updated_at, it.run_id))
+    found = []
+    for run in waiting:
+        due = run.next_retry_at
+        if due is None or due <= now or run.updated_at > now + CLOCKS_DIFFER:
+            since = due if due and due <= now else run.updated_at
+            found.append((order.index(run.status), since, run.run_id, run))
+    return [run for *_, run in sorted(found)]
 
 
 LEASE = "runs"

@@ -174,6 +174,9 @@ class Ledger(LedgerStore):
         Interrupted runs come first, then those whose retry is due (from the exact moment of `next_retry_at`), then
         queued ones. Within each kind the one that has waited longest (since `updated_at`, or since the retry was due)
         comes first, then the lowest run_id. However many workers claim at once, each run goes to one of them.
+
+        A retry that was scheduled by a clock ahead of ours by more than `retake.clock.CLOCKS_DIFFER` is claimed after
+        those that are due: its time may be years away.
         """
         worker, actor = validation.name("worker", worker), validation.name("actor", actor)
         return self._claim(worker, actor=actor, pipeline=pipeline) if _may_have_runs(pipeline) else None

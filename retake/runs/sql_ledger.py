@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from retake.clock import Clock
+from retake.clock import CLOCKS_DIFFER, Clock
 from retake.errors import RunError, StorageError
 from retake.runs import Ledger
 from retake.runs.database import AttemptTaken, Database
@@ -131,7 +131,7 @@ class SqlLedger(Ledger):
             now = self._clock.now()
             try:
                 with self._database.transaction() as cursor:
-                    asked = {"now": now, "pipeline": pipeline}
+                    asked = {"now": now, "ahead": now + CLOCKS_DIFFER, "pipeline": pipeline}
                     rows = self._updates.next_to_claim(cursor, asked, self._database.unreadable)
                     if not rows:
                         return None

@@ -370,18 +370,19 @@ def _claim(*, of_pipeline: bool, number: int = 1) -> CompoundSelect[Any]:
     task = task_runs.alias("of_the_task")
     following = select(func.max(task.c.attempt) + literal_column("1")).where(task.c.task_id == task_runs.c.task_id)
     kinds = []
+    due, changed = task_runs.c.next_retry_at, task_runs.c.updated_at
     for status in TAKEN_UP:
-        query = select(*RUN, following.scalar_subquery().label("next"))
+        found = [("", changed, _has_status(status))]
         if status is RunStatus.RETRY_SCHEDULED:  # a constraint guarantees that only these have a next_retry_at
-            since = task_runs.c.next_retry_at
-            query = query.where(since <= bindparam("now"))
-        else:
-            since = task_runs.c.updated_at
-            query = query.where(_has_status(status))
-        if of_pipeline:
-            query = query.where(of_the_pipeline())
-        first = query.order_by(since, task_runs.c.run_id).limit(limit)
-        kinds.append(select(first.with_for_update(skip_locked=True, of=task_runs).subquery(status.value)))
+            ahead = _has_status(status) & (changed > bindparam("ahead"))
+            found = [("", due, due <= bindparam("now")), ("_ahead", changed, ahead)]
+        for name, since, condition in found:
+            query = select(*RUN, following.scalar_subquery().label("next")).where(condition)
+            if of_pipeline:
+                query = query.where(of_the_pipeline())
+            first = query.order_by(since, task_runs.c.run_id).limit(limit)
+            locked = first.with_for_update(skip_locked=True, of=task_runs)
+            kinds.append(select(locked.subquery(f"{status.value}{name}")))
     return union_all(*kinds).limit(limit)
 
 

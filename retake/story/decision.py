@@ -42,6 +42,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from retake.clock import CLOCKS_DIFFER
 from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Mode
 from retake.exit_codes import ExitCode
 from retake.settings.shared import Workflow
@@ -96,9 +97,6 @@ class Action(NamedTuple):
 
 COUNTED_AFTER = timedelta(minutes=3)
 """The time after a call from which the vendor's counts are assumed to include it."""
-
-_CLOCKS_DIFFER = timedelta(minutes=5)
-"""The maximum difference between the clocks of machines that share a bucket."""
 
 ASK_TO_RESOLVE = "say --resolve retry (it may be billed twice) or --resolve skip"
 """The request to an operator about a paid call that is held."""
@@ -280,7 +278,7 @@ def _is_overdue(task: Task, seconds: float, now: datetime) -> bool:
 
 def _ahead(doc: MidjourneyDocument, now: datetime) -> bool:
     """Return whether the last failure is dated in the future, by a wrong clock. Then nothing waits for it."""
-    return doc.error.at is not None and doc.error.at - now > _CLOCKS_DIFFER
+    return doc.error.at is not None and doc.error.at - now > CLOCKS_DIFFER
 
 
 def comparable(call: PendingCall, now: datetime) -> bool:

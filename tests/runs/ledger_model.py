@@ -4,7 +4,7 @@ it."""
 from datetime import datetime
 from threading import RLock
 
-from retake.clock import Clock
+from retake.clock import CLOCKS_DIFFER, Clock
 from retake.runs import Ledger
 from retake.runs.run import (
     Event,
@@ -76,10 +76,13 @@ class ModelLedger(Ledger):
 
     def _claim(self, worker: str, *, actor: str, pipeline: str | None) -> Run | None:
         with self._store.lock:
-            runs = [run for run in self._every() if pipeline in (None, run.pipeline)]
+            now, runs = self._clock.now(), [run for run in self._every() if pipeline in (None, run.pipeline)]
             interrupted = sorted((it.updated_at, it.run_id) for it in runs if it.status is RunStatus.INTERRUPTED)
             scheduled = ((it.next_retry_at, it.run_id) for it in runs if it.next_retry_at)
-            due = sorted(it for it in scheduled if it[0] <= self._clock.now())
+            due = sorted(it for it in scheduled if it[0] <= now)
+            far = now + CLOCKS_DIFFER
+            ahead = ((it.updated_at, it.run_id) for it in runs if it.next_retry_at and it.updated_at > far)
+            due += sorted(it for it in ahead if it not in due)
             queued = sorted((it.updated_at, it.run_id) for it in runs if it.status is RunStatus.QUEUED)
             for waiting, trigger in (
                 (interrupted, Trigger.RECOVERY_RESUME),

@@ -150,6 +150,7 @@ def asked(clock: FakeClock, run: Run) -> dict[str, Any]:
         "task": "t",
         "since": clock.now(),
         "now": clock.now(),
+        "ahead": clock.now(),
         "number": 50,
         "pipeline": "story",
         "heartbeat_at": clock.now(),

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from ledger_shapes import claimed, wait
 from together import at_once
 
 from retake.bucket.failing import Crash, FailingBucket, Fault
@@ -120,6 +121,29 @@ def test_whoever_lives_with_a_clock_far_ahead_is_left_alone(connect: Connect, cl
         run = ledger.heartbeat(run)
         clock.moment -= timedelta(days=364, hours=23)
         assert recovery.sweep() == ([], [])
+
+
+@pytest.mark.parametrize("pipeline", [None, "story"])
+def test_a_retry_that_a_clock_far_ahead_has_scheduled_is_made(
+    connect: Connect, clock: FakeClock, pipeline: str | None
+) -> None:
+    ledger, start = connect(), clock.now()
+    clock.sleep(365 * 86400)
+    for task, due_s in (("r1", 50), ("r2", 20)):
+        wait(ledger, clock, task, RunStatus.RETRY_SCHEDULED, due_s=due_s, pipeline="story")
+    clock.moment = start
+    wait(ledger, clock, "q", RunStatus.QUEUED, pipeline="story")
+    wait(ledger, clock, "r3", RunStatus.RETRY_SCHEDULED, due_s=1, pipeline="story")
+    clock.sleep(1)
+    assert claimed(ledger, pipeline) == ["r3", "r1", "r2", "q"]
+
+
+def test_a_retry_of_a_machine_whose_clock_is_a_little_ahead_waits(connect: Connect, clock: FakeClock) -> None:
+    ledger, start = connect(), clock.now()
+    clock.sleep(240)
+    wait(ledger, clock, "r", RunStatus.RETRY_SCHEDULED, due_s=10)
+    clock.moment = start
+    assert claimed(ledger) == []
 
 
 def test_runs_of_other_pipelines_are_left_alone(connect: Connect, clock: FakeClock) -> None:
