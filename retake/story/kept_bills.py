@@ -3,7 +3,7 @@ their sums, so that not all records have to be listed and read (`retake.retrying
 
 import json
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ from retake.operations.port import Bill, PaidMonth
 from retake.paid.bills import Call, calls_of, day_of, step_of
 from retake.paid.day_book import is_day
 from retake.retrying.kept_counts import CountedFolder, KeptCounts, Row
-from retake.story.generation import SPEND
+from retake.story.generation import NOBODYS, SPEND
 
 _CALL_KEYS = ("step", "price_usd", "requested_at_utc", "counted_on")
 
@@ -81,7 +81,7 @@ def ended_bills(
 
     A record is written when its generation ends, so older records have no calls of these days.
     """
-    counts, since = KeptCounts(bucket, clock, BillsKept()), start_of(day)
+    counts = KeptCounts(bucket, clock, BillsKept())
     counted = counts.read(overruled=not_summed)
     kept = _kept(bucket, counts, counted, day)
     if kept is None:
@@ -90,12 +90,23 @@ def ended_bills(
     bills, months = kept
     known: dict[str, Row | None] = {}
     for item_id, files in sorted(counted.fresh.items()):
-        if (entry := files[""]).modified >= since:
+        if may_count(item_id, (entry := files[""]).modified, day):
             record = read_bill(bucket, entry.key)
             known[item_id] = _row(entry, record)
             bills.append(Bill(item_id, _outcome(record), calls_of(record)))
     counts.count_settled(counted, known)
     return bills, months
+
+
+def may_count(item_id: str, modified: float, day: str) -> bool:
+    """Return whether a record that was written at `modified` may have calls that count on `day` or later.
+
+    One that seems older than the day in its id was written by a wrong clock, such as 1970 before NTP.
+    """
+    if modified >= start_of(day):
+        return True
+    begun = item_id.removeprefix(NOBODYS)[:8]
+    return begun.isdecimal() and datetime.fromtimestamp(modified, UTC).strftime("%Y%m%d") < begun
 
 
 def start_of(day: str) -> float:
@@ -131,7 +142,7 @@ def _kept(
         rows = counts.rows(counted, name)
         if rows is None:
             return None
-        bills += _bills(bucket, {item_id: row for item_id, row in rows.items() if row["modified"] >= since})
+        bills += _bills(bucket, {it: row for it, row in rows.items() if may_count(it, row["modified"], day)})
     return bills, months
 
 

@@ -35,7 +35,7 @@ from retake.runs.states import RunStatus
 from retake.story.decision import begin_held, decide_in, uncapped
 from retake.story.documents import Documents, Step, safe_id
 from retake.story.generation import DEAD_LETTERS, SPEND, after_requeue, nobodys_calls, recorded_calls
-from retake.story.kept_bills import ended_bills, read_bill, start_of
+from retake.story.kept_bills import ended_bills, may_count, read_bill
 from retake.story.operator_rules import why
 from retake.story.operator_view import held_call, next_tick, step_attempt, story_state
 from retake.story.settings import LEASE, SECTIONS, FilePaths, Settings, open_storage, part_of, pipeline_of, prefix_of
@@ -344,6 +344,6 @@ def _files(bucket: Bucket, paths: FilePaths, name: str) -> Iterator[Entry]:
 def _nobodys(bucket: Bucket, day: str) -> Iterator[Bill]:
     """Yield the bills of work that belonged to no generation."""
     for entry in sorted(scan(bucket, f"{DEAD_LETTERS}before-", f"{DEAD_LETTERS}before")):
-        if entry.modified >= start_of(day) and entry.key.endswith(".json"):
-            name = entry.key.removeprefix(DEAD_LETTERS).partition("/")[0]
+        name = entry.key.removeprefix(DEAD_LETTERS).partition("/")[0]
+        if may_count(name, entry.modified, day) and entry.key.endswith(".json"):
             yield Bill(name, "nobody's", calls_of(read_bill(bucket, entry.key)))

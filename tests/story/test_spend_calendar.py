@@ -12,8 +12,9 @@ from datetime import UTC, datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
 import pytest
-from test_kept_bills import PRICES, SEED, Call, call, put, told
+from test_kept_bills import NOW, PRICES, SEED, Call, call, filled, put, told
 
+from retake.bucket import ANY
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.errors import StateError
@@ -21,6 +22,7 @@ from retake.operations.examinations import check_bucket
 from retake.operations.spend import spend_report
 from retake.paid import day_book
 from retake.retrying.kept_counts import KEPT
+from retake.story.generation import DEAD_LETTERS
 from retake.story.operations import open_operations
 from retake.story.settings import Settings
 from retake.web.spend import spend_view
@@ -173,3 +175,19 @@ def test_sums_in_which_an_earlier_version_counted_a_call_on_no_such_day_are_made
 def invalid_calls(books: Books) -> list[str]:
     report = check_bucket(open_operations(Settings(), books.clock, bucket=books.bucket))
     return [it.where for it in report.findings if it.code == "paid-call-invalid"]
+
+
+@pytest.mark.parametrize("number", [0, 200])
+def test_a_record_that_a_clock_in_1970_has_dated_is_told(number: int) -> None:
+    clock = FakeClock(NOW)
+    bucket, begun = filled(clock, number), NOW - timedelta(days=20)
+    name = f"{begun:%Y%m%d}-0000"
+    clock.moment = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
+    put(bucket, clock.moment, [call(begun)], name)
+    letter = json.dumps({"paid_calls": [call(begun)]}).encode()
+    bucket.write(f"{DEAD_LETTERS}before-{name}/config_midjourney.json", letter, ANY)
+    clock.moment = NOW
+    told(bucket, clock, 3650)
+    for days, there in ((21, True), (20, False)):
+        names = {it["generation_id"] for it in told(bucket, clock, days)["by_generation"]}
+        assert names.issuperset({name, f"before-{name}"}) is there
