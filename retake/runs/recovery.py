@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from logging import getLogger
 from typing import Any, NamedTuple
 
+from retake.attempts import steady
 from retake.clock import Clock, stamp
 from retake.errors import Code, CodedError, StateError, error_record, escalate, retry_in
 from retake.runs import Ledger
@@ -29,6 +30,9 @@ PATIENCE_S = 60.0
 
 _FAR_FUTURE = timedelta(days=36_525)
 """Added to the current time: later than any heartbeat."""
+
+_STEP = timedelta(seconds=1)
+"""A clock that gains more than this on a steady one was set forward."""
 
 _log = getLogger(__name__)
 
@@ -66,6 +70,9 @@ class Recovery:
         self.patience_s = patience_s
         self._max_resumes, self._pipeline = max_resumes, pipeline
         self._ahead: dict[str, tuple[datetime, datetime]] = {}  # heartbeats in the future, and when first seen
+        self._steady = steady(clock)
+        self._gained = clock.now() - self._steady()
+        self._set_at: datetime | None = None  # when the clock was last set forward, in steady time
 
     def sweep(self) -> Swept:
         """Mark silent runs as interrupted, and give up those that were resumed too often. Raises StorageError.
@@ -78,11 +85,24 @@ class Recovery:
         return Swept([run for run in interrupted if run.run_id not in gone], given_up)
 
     def _interrupt(self) -> Iterator[Run]:
-        for run in self._silent(self._clock.now()):
+        now = self._clock.now()
+        for run in [] if self._was_set(now) else self._silent(now):
             if self._pipeline in (None, run.pipeline):
                 with _passing_over(run):
                     if self._ledger.get(run.run_id).heartbeat_at == run.heartbeat_at:  # otherwise its worker is alive
                         yield interrupt(self._ledger, run, self._clock.now())
+
+    def _was_set(self, now: datetime) -> bool:
+        """Return whether the clock was set forward less than `patience_s` ago.
+
+        The heartbeats of living workers seem old then. One that is taken for dead may be in the middle of a paid call,
+        which would be made again.
+        """
+        present = self._steady()
+        if now - present - self._gained > _STEP:
+            self._set_at = present
+        self._gained = now - present
+        return self._set_at is not None and present - self._set_at < timedelta(seconds=self.patience_s)
 
     def _silent(self, now: datetime) -> list[Run]:
         """Return the runs whose last heartbeat is older than `patience_s`.

@@ -9,9 +9,10 @@ import pytest
 from ledger_shapes import claimed, wait
 from together import at_once
 
+from retake import attempts
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
-from retake.clock import FakeClock, stamp
+from retake.clock import FakeClock, SystemClock, stamp
 from retake.errors import Code, LeaseHeld
 from retake.runs import Ledger
 from retake.runs.bucket_ledger import BucketLedger
@@ -144,6 +145,36 @@ def test_a_retry_of_a_machine_whose_clock_is_a_little_ahead_waits(connect: Conne
     wait(ledger, clock, "r", RunStatus.RETRY_SCHEDULED, due_s=10)
     clock.moment = start
     assert claimed(ledger) == []
+
+
+class MachineClock(SystemClock):
+    """A machine's clock, which can be set, and its monotonic clock, which cannot."""
+
+    def __init__(self) -> None:
+        self.moment, self.monotonic_s = FakeClock().moment, 0.0
+
+    def now(self) -> datetime:
+        return self.moment
+
+    def sleep(self, seconds: float) -> None:
+        self.moment += timedelta(seconds=seconds)
+        self.monotonic_s += seconds
+
+    def monotonic(self) -> float:
+        return self.monotonic_s
+
+
+def test_whoever_lives_while_the_clock_is_set_forward_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = MachineClock()
+    monkeypatch.setattr(attempts, "time", clock)
+    ledger = BucketLedger(MemoryBucket(MemoryStore(clock)), clock)
+    living, dead, recovery, found = begun(ledger, "a"), begun(ledger, "b"), Recovery(ledger, clock), []
+    clock.moment += timedelta(hours=1)
+    for _ in range(6):
+        found += recovery.sweep().interrupted
+        clock.sleep(PATIENCE_S / 4)
+        living = ledger.heartbeat(living)
+    assert [run.run_id for run in found] == [dead.run_id]
 
 
 def test_runs_of_other_pipelines_are_left_alone(connect: Connect, clock: FakeClock) -> None:
