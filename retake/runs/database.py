@@ -243,6 +243,7 @@ ADVICE = {
     "read-only": "Check the privileges of the user, or do not open it read-only",
     "unable to open": "Check the path in STORAGE.ledger and the permissions of the folder",
     "disk is full": "Free some space; nothing was changed",
+    "disk I/O error": "Free some space on its disk, which may be full, or check the disk",  # -shm cannot be extended
     "not a database": "The file is something else and was not changed. Name another one in STORAGE.ledger",
     "malformed": "The file is damaged: move it away, and restore a backup or start with a new one",
     "password": LOGIN_ADVICE,

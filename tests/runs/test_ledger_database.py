@@ -167,12 +167,17 @@ def test_a_write_waits_for_the_one_before_it(tmp_path: Path, opening: Open) -> N
     other.close()
 
 
-def test_an_error_in_the_middle_leaves_neither_transition_nor_event(tmp_path: Path, opening: Open) -> None:
+@pytest.mark.parametrize(
+    ("error", "advice"), [("disk is full", "Free some space"), ("disk I/O error", "Free some space on its disk")]
+)
+def test_an_error_in_the_middle_leaves_neither_transition_nor_event(
+    error: str, advice: str, tmp_path: Path, opening: Open
+) -> None:
     ledger = opening(f"sqlite:{tmp_path}/runs.db")
     run = in_state(ledger, RunStatus.RUNNING)
     other = sqlite3.connect(tmp_path / "runs.db", isolation_level=None)
-    other.execute("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
-    with pytest.raises(StorageError, match=r"disk is full\. Free some space"):
+    other.execute(f"CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, '{error}'); END")
+    with pytest.raises(StorageError, match=rf"{error}\. {advice}"):
         step(ledger, run, Trigger.COMPLETED)
     assert ledger.get(run.run_id) == run
     other.execute("DROP TRIGGER full")
