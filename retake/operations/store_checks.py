@@ -4,6 +4,7 @@ The bucket is tested with a scratch object and a lease of the doctor's own. Both
 """
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
@@ -21,7 +22,7 @@ from retake.operations.modes import ModePanel
 from retake.operations.pipelines import Operations
 from retake.operations.port import OperatedPipeline
 from retake.operations.timeline import step_of
-from retake.operations.words import ago, code_of, moment, span, usd
+from retake.operations.words import ago, code_of, moment, size, span, usd
 from retake.plural import count
 from retake.runs import Ledger
 from retake.runs.ledger import LEDGER_SETTING, OldTables
@@ -41,6 +42,7 @@ MAX_FAILED_SHARE = 0.2
 
 _MAX_RUNS = 50  # runs of a ledger; also the maximum number of ledgers
 _MAX_NAMED = 3
+_LEDGER_BYTES = 10**6  # a tick's rows and SQLite's files beside the database take less
 _SCRATCH = "doctor-"
 _LEASE = "doctor"
 
@@ -148,6 +150,7 @@ def ledger_checks(operations: Operations) -> Iterator[Finding]:
             continue
         try:
             if url is not None:
+                yield from _file(url)
                 yield _tables(url, operations.ledger_setting(pipeline))
             ledger = operations.ledger(pipeline)
             counts, left = ledger.counts(), _left_by_robots(ledger, operations.clock.now())
@@ -173,6 +176,21 @@ def _left_by_robots(ledger: Ledger, now: datetime) -> list[Run]:
     silent = ledger.silent(now - timedelta(seconds=PATIENCE_S))
     interrupted = ledger.runs(status=[RunStatus.INTERRUPTED], limit=_MAX_RUNS)
     return [run for run in (*silent, *interrupted) if run.pipeline.startswith(ROBOT)]
+
+
+def _file(url: str) -> Iterator[Finding]:
+    """Check whether the file of an SQLite database can be written, and the room on its disk."""
+    check, path = "ledger's file", url.removeprefix("sqlite:")
+    if path == url or not os.path.isfile(path):
+        return
+    free = shutil.disk_usage(path).free
+    if not os.access(path, os.W_OK):
+        yield fault(check, f"this user may not write to {path}", "let the user that runs this write there (chown)")
+    elif free < _LEDGER_BYTES:
+        do = "free some space: without a record of its runs nothing is paid for"
+        yield fault(check, f"{size(free)} free at {path}", do, free_bytes=free)
+    else:
+        yield ok(check, f"{path} can be written; {size(free)} free", free_bytes=free)
 
 
 def _tables(url: str, setting: str) -> Finding:

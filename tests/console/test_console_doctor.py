@@ -27,7 +27,7 @@ from retake.console.command_context import CommandContext
 from retake.console.doctor import command as doctor
 from retake.errors import StorageError
 from retake.keys import Keys
-from retake.operations import host_checks
+from retake.operations import host_checks, store_checks
 from retake.runs import open_ledger
 from retake.runs.recovery import interrupt
 from retake.sandbox import Pace, Sandbox
@@ -341,6 +341,21 @@ def test_a_database_tells_the_version_of_its_tables(tmp_path: Path, capsys: pyte
     answer = examined(on_disk(tmp_path / "bucket", ledger=url))
     assert found(answer, "ledger's tables")[1].endswith("the newest")
     assert found(answer, "ledger") == ("ok", "answers: 1 queued")
+
+
+def test_a_database_that_cannot_be_written_is_a_fault(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    context = on_disk(tmp_path / "bucket", ledger=f"sqlite:{path}")
+    ledger: Any = open_ledger(f"sqlite:{path}", context.bucket, context.clock)
+    ledger.close()
+    assert found(examined(context), "ledger's file")[0] == "ok"
+    monkeypatch.setattr(store_checks, "_LEDGER_BYTES", 10**18)
+    verdict, what = found(examined(context), "ledger's file")
+    assert (verdict, what.endswith(f" free at {path}")) == ("fault", True)
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # root may write everywhere
+    answer = examined(context)
+    assert found(answer, "ledger's file") == ("fault", f"this user may not write to {path}")
+    assert answer.exit_code == 69
 
 
 def test_a_database_that_is_away_is_a_fault(tmp_path: Path) -> None:
