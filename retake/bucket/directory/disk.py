@@ -17,6 +17,10 @@ LEFTOVER_S = 24 * 3600.0  # the writer of a draft this old is gone
 
 NOT_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO)  # nothing; a file above it; a link; a socket
 
+_NOT_ALLOWED = (
+    "give the user that runs this the right to read and write there; if it was once run as another user, such as root, "
+    "in the whole bucket (sudo chown -R USER FOLDER)"
+)
 _A_FOLDER = "a folder has that name, and a key cannot also be a folder: rename one of the two"
 
 _ADVICE = {
@@ -24,10 +28,11 @@ _ADVICE = {
     errno.EDQUOT: "the quota is used up: make room, or have it raised",
     errno.EFBIG: "the file is larger than this process may write: raise its limit (ulimit -f)",
     errno.EROFS: "the file system is read-only: mount it writable, or choose another STORAGE.url",
-    errno.EACCES: "give the user that runs this the right to read and write there",
-    errno.EPERM: "give the user that runs this the right to read and write there",
+    errno.EACCES: _NOT_ALLOWED,
+    errno.EPERM: _NOT_ALLOWED,
     errno.EIO: "the disk reports an error: check it before anything else",
-    errno.EXDEV: "a bucket must lie on one file system: have no mount inside it",
+    errno.EXDEV: "a bucket must lie on one file system: have no mount inside it (with STORAGE.follow_links, a folder "
+    "may be a link to another disk)",
     errno.EISDIR: _A_FOLDER,
     errno.ENOTEMPTY: _A_FOLDER,
     errno.ENOTDIR: "a file has the name of a folder that is needed: rename one of the two",
