@@ -222,9 +222,11 @@ def _start(start: ScriptStart, work: Work | None, lease: Lease) -> tuple[int, _S
     except OSError as error:
         if reading >= 0:
             os.close(reading)
+        advice = "Check this machine's limits on processes, open files and memory"
+        if error.filename:  # the program itself
+            advice = f"Let the user that runs this run {start.program[0]}, and see whether its installation is complete"
         raise NotStarted(
-            f"{start.script} could not be started: {error.strerror}; nothing was begun. Check this machine's limits on "
-            "processes, open files and memory"
+            f"{start.script} could not be started: {error.strerror}; nothing was begun. {advice}"
         ) from error
 
 

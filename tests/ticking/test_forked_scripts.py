@@ -233,6 +233,15 @@ os.fork = subprocess.Popen = full
     assert (error["code"], error["left"]) == (75, 0)
 
 
+def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
+    (tmp_path / "python").write_text("not executable")
+    told, _ = run(tmp_path, "sys.executable = './python'\nwork = None\n" + NOT_STARTED)
+    error = of(told, "error")
+    assert error["text"].startswith("fetch_media could not be started: Permission denied; nothing was begun. Let the")
+    assert "run ./python" in error["text"]
+    assert (error["code"], error["left"]) == (75, 0)
+
+
 def test_a_machine_without_a_temporary_folder_is_reported_in_plain_words(tmp_path: Path) -> None:
     """A container whose disk is read-only except for its bucket has none."""
     code = """
