@@ -332,7 +332,8 @@ def server(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, connect_
 
     try:
         parsed = make_url(url).set(drivername="postgresql+psycopg")
-        named = parsed.set(drivername="postgresql").render_as_string(hide_password=True)
+        public = parsed.set(drivername="postgresql").difference_update_query(["password", "sslpassword"])
+        named = public.render_as_string(hide_password=True)
         engine = create_engine(
             parsed,
             module=psycopg,

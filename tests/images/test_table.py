@@ -375,8 +375,9 @@ def test_a_row_that_somebody_locks_is_not_waited_for_for_long(table: JobTable, d
     table.failed(job_id, "x")
 
 
-def test_no_password_is_shown(clock: FakeClock) -> None:
-    table = JobTable("postgresql://ann:hunter2@127.0.0.1:1/x?connect_timeout=2", clock)
+@pytest.mark.parametrize("place", ["ann:hunter2@127.0.0.1:1/x?", "127.0.0.1:1/x?user=ann&password=hunter2&"])
+def test_no_password_is_shown(clock: FakeClock, place: str) -> None:
+    table = JobTable(f"postgresql://{place}connect_timeout=2", clock)
     with pytest.raises(TableAway) as raised:
         table.ping()
     assert "hunter2" not in str(raised.value)
