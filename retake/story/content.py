@@ -211,9 +211,16 @@ def _prompt(number: int, item: Any) -> Prompt:
     unknown = [key for key in keys if key not in KEYS]
     if unknown:
         raise ValueError(f"call {name!r} asks for {', '.join(map(str, unknown))}; there are {', '.join(KEYS)}")
-    texts = [item["system"], item["user"]]
-    system, user = ("\n".join(map(str, text)) if isinstance(text, list) else str(text) for text in texts)
+    system, user = _message(item, "system"), _message(item, "user")
     return Prompt(name, keys, system, user, _number(item, "temperature", 0.8), int(_number(item, "max_tokens", 1500)))
+
+
+def _message(item: Mapping[str, Any], key: str) -> str:
+    lines = item[key] if isinstance(item[key], list) else [item[key]]
+    if not all(isinstance(line, str) for line in lines):
+        what = f"{key} must be a text or a list of lines, and is {shown(item[key])}"
+        raise ValueError(f"call {item['name']!r}: {what}")
+    return "\n".join(lines)
 
 
 def _number(item: Mapping[str, Any], key: str, default: float) -> float:
