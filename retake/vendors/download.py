@@ -9,7 +9,7 @@ from typing import BinaryIO
 from urllib.parse import urljoin
 
 from retake.errors import Code, LinkExpired, PollFailed
-from retake.vendors.answers import NoReply, Reply, retry_after_s
+from retake.vendors.answers import NoReply, Reply, quote, retry_after_s
 from retake.vendors.http import IntoFile, bare, check_route, exchange
 from retake.vendors.route import ANYWHERE
 
@@ -52,7 +52,7 @@ class HttpDownloader:
         if not reply.body:
             raise _unusable(url, "is an empty file")
         if is_page(reply):
-            raise _unusable(url, f"is not media but {reply.headers.get('Content-Type', 'a page')}")
+            raise _unusable(url, f"is a page or a document, not media{_said_type(reply)}")
         return reply
 
     def _follow(self, url: str, limit: int | IntoFile) -> Reply:
@@ -105,6 +105,11 @@ def is_page(reply: Reply) -> bool:
     """Return whether a successful answer is really an error page or document."""
     kind = reply.headers.get("Content-Type", "").partition(";")[0].strip().lower()
     return kind in _PAGE_TYPES or reply.body[:256].lstrip().lower().startswith(_PAGE_STARTS)
+
+
+def _said_type(reply: Reply) -> str:
+    said = quote(reply.headers.get("Content-Type", ""), limit=100)
+    return f' (its Content-Type: "{said}")' if said else ""
 
 
 def _unusable(url: str, why: str) -> PollFailed:

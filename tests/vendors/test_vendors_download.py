@@ -95,6 +95,12 @@ def test_a_page_is_not_taken_for_media(act: Any, vendor: ScriptedVendor) -> None
     assert failure(vendor.url + SIGNED, HttpDownloader(5.0)).code is Code.BAD_ANSWER
 
 
+def test_a_page_that_calls_itself_a_picture_is_called_a_page(vendor: ScriptedVendor) -> None:
+    vendor.script = [says(200, b"<html>gone", Content_Type="image/png")]
+    told = str(failure(vendor.url + SIGNED, HttpDownloader(5.0)))
+    assert 'is a page or a document, not media (its Content-Type: "image/png")' in told
+
+
 def test_a_file_that_is_too_large_is_left(vendor: ScriptedVendor) -> None:
     vendor.script = [says(200, PNG)] * 2
     assert "larger than 1,000 bytes" in str(failure(vendor.url + SIGNED, HttpDownloader(5.0, max_bytes=1000)))
