@@ -58,7 +58,8 @@ class OpenAIChat:
         index = answer.get("index")
         if isinstance(index, int) and not isinstance(index, bool) and 1 <= index <= len(images):
             return index
-        raise self._unusable("choose a picture", f'"index" is {index!r}, not 1 … {len(images)}')
+        found = quote(repr(index), self._vendor.secret, limit=200)
+        raise self._unusable("choose a picture", f'"index" is {found}, not 1 … {len(images)}')
 
     def health(self) -> Health:
         """See `Healthy.health`. Lists the models, which a compatible server may not support."""

@@ -122,6 +122,13 @@ def test_a_choice_is_checked_strictly(content: str, vendor: ScriptedVendor) -> N
         client(vendor.url).choose("Which?", PICTURES)
 
 
+def test_a_choice_of_any_length_is_quoted_in_a_short_message(vendor: ScriptedVendor) -> None:
+    vendor.script = [says(200, completion(f'{{"index": "{"x" * 300_000}"}}'))]
+    with pytest.raises(TaskFailed) as raised:
+        client(vendor.url).choose("Which?", PICTURES)
+    assert len(str(raised.value)) < 400
+
+
 def test_there_must_be_something_to_choose(vendor: ScriptedVendor) -> None:
     with pytest.raises(ValueError, match="nothing to choose"):
         client(vendor.url).choose("Which?", [])
