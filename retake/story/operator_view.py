@@ -29,6 +29,7 @@ from retake.story.store import DocumentStore
 from retake.story.tidy import TidyPlan, tidy_plan
 
 OPERATOR = "the operator"
+WAITS = "waits: "
 
 WORDS: Mapping[Status | None, str] = {
     None: "it continues with the next tick",
@@ -130,8 +131,9 @@ class _View(NamedTuple):
         name = gen.generation_id
         waiting = self._waiting() if name else None
         failing = doc.status in FAILED_STEP
+        held_back = act is Act.WAIT or next_tick.startswith(WAITS)  # also by a degraded mode, or a breaker
         return PipelineState(
-            self._words(waiting) if name else "no generation is under way",
+            self._words(waiting, held_back=held_back) if name else "no generation is under way",
             item_id=name,
             step=step_attempt(doc, self.limits) if name else None,
             status=doc.status,
@@ -150,14 +152,14 @@ class _View(NamedTuple):
             notes=tuple(_incomplete_ids(gen.warned)),
         )
 
-    def _words(self, waiting: Waiting | None) -> str:
+    def _words(self, waiting: Waiting | None, *, held_back: bool) -> str:
         if self.doc.cancelled:
             return "it was cancelled; the next tick moves it to the dead letters"
         if self.held:
             return "a paid call of unknown outcome is held"
         if self.waits and waiting and waiting.party == OPERATOR:
             return "it waits until a person has fixed something"
-        return "it is waiting" if self.waits and self.doc.status is None else WORDS[self.doc.status]
+        return "it is waiting" if held_back and self.doc.status is None else WORDS[self.doc.status]
 
     def _waiting(self) -> Waiting | None:
         doc = self.doc
@@ -201,11 +203,11 @@ def next_tick(store: DocumentStore, action: Action, held: str, vendor_off: Calla
 
     if action.act is Act.WAIT:
         moved = _moved(tidy_plan(store)) if action.tidies else 0
-        return f"{f'moves {moved} files and ' if moved else ''}waits: {why(action)}"
+        return f"{f'moves {moved} files and ' if moved else ''}{WAITS}{why(action)}"
     if action.act is Act.BEGIN:
         return _beginning(store, held, off(Action(Act.WRITE, Step.CONTENT, "")))
     if alone := off(action):
-        return f"waits: {alone}; due then: {action.act} ({why(action)})"
+        return f"{WAITS}{alone}; due then: {action.act} ({why(action)})"
     return f"{action.act} ({why(action)})"
 
 

@@ -14,8 +14,10 @@ from retake.clock import FakeClock
 from retake.console.command_context import CommandContext
 from retake.degraded.mode import Mode
 from retake.operations.after_work import after_work
+from retake.operations.status import status_report
 from retake.retrying.breaker import Breaker, BreakerState, breakers_of
 from retake.settings.shared import BreakerSettings
+from retake.story.operations import open_operations
 from retake.ticking.tick import Orders, ScriptResult, Tick
 from retake.ticking.until_done import until_done
 from retake.ticking.vendor_breakers import VendorBreakers, vendor_policy
@@ -197,9 +199,11 @@ def test_ticks_one_after_another_wait_for_it() -> None:
     assert (world.clock.now() - before).total_seconds() > 400
 
 
-def test_a_dry_run_says_that_the_vendor_is_not_called() -> None:
+def test_status_and_dry_run_say_that_the_vendor_is_not_called() -> None:
     world, rested = opened()
     before = world.everything()
+    [seen] = status_report(open_operations(world.settings, world.clock, bucket=world.bucket), None).pipelines
+    assert seen.state.words == "it is waiting"
     [line] = world.manager().dry_run()
     assert "would wait (midjourney has failed too often: open until" in line
     assert world.everything() == before

@@ -13,8 +13,10 @@ from watched_world import WatchedWorld, run_to_end
 from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED, Mode
 from retake.errors import SettingsError
 from retake.exit_codes import ExitCode
+from retake.operations.status import status_report
 from retake.story.decision import Act, Action, begin_held, under_mode
 from retake.story.documents import Step
+from retake.story.operations import open_operations
 
 MODES = (FULL, REDUCED, MINIMAL, EMERGENCY)
 ALL, FREE, NOT_NONE = {0, 1, 2, 3}, {0, 1, 2}, {0, 1}
@@ -267,6 +269,16 @@ def test_it_is_an_alert_of_the_level_of_its_mode() -> None:
     world.panel.set(0, None, "")
     world.tick()
     assert "degraded" not in world.alerts()
+
+
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [(FULL, "it continues with the next tick"), (MINIMAL, "it is waiting"), (EMERGENCY, "it is waiting")],
+)
+def test_the_status_does_not_promise_what_it_holds_back(mode: int, words: str) -> None:
+    world = in_state("pictures next", mode)
+    [seen] = status_report(open_operations(world.settings, world.clock, bucket=world.bucket), None).pipelines
+    assert seen.state.words == words
 
 
 def test_a_dry_run_says_what_it_holds_back() -> None:
