@@ -339,7 +339,7 @@ def test_a_numbered_claim_that_somebody_else_had_first_is_held_by_that() -> None
 def test_a_machine_that_slept_has_lost_its_lease(world: World) -> None:
     lease = world.take()
     FakeClock.sleep(world.wall, 120)
-    with pytest.raises(LeaseLost):
+    with pytest.raises(LeaseLost, match="suspended, or its clock set forward"):
         lease.check()
 
 

@@ -129,7 +129,8 @@ class ClaimLease:
         if self.left() <= 0:
             raise LeaseLost(
                 f"the lease {self._stem.place} has expired: the store did not answer a renewal within "
-                f"{self._terms.ttl_s:.0f} s, or this machine was suspended; nothing more is written or paid for"
+                f"{self._terms.ttl_s:.0f} s, or this machine was suspended, or its clock set forward; nothing more is "
+                "written or paid for"
             )
 
     def handover(self) -> Handover:
