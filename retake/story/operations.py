@@ -32,8 +32,8 @@ from retake.paid.spending import Spending
 from retake.plural import count
 from retake.runs.run import Run
 from retake.runs.states import RunStatus
-from retake.story.decision import begin_held, decide_in, uncapped
-from retake.story.documents import Documents, Step, safe_id
+from retake.story.decision import PAYS, begin_held, decide_in, next_step, uncapped
+from retake.story.documents import UNKNOWN, Documents, Step, safe_id
 from retake.story.generation import DEAD_LETTERS, SPEND, after_requeue, nobodys_calls, recorded_calls
 from retake.story.kept_bills import ended_bills, may_count, read_bill
 from retake.story.operator_rules import why
@@ -262,7 +262,7 @@ class StoryOperations(_StoryPlace):
             return OrderResult(order, f"the dead letter {name} is dropped, {count(files, 'file')}")
         if verb is Verb.REQUEUE:
             after = self._actions.requeue(name)
-            what, warning = f"{name} is requeued from its dead letter", ""
+            what, warning = f"{name} is requeued from its dead letter", _paid_again(after)
         else:
             done, after = self._actions.carry_out(verb, name, agreed, step)
             what, warning = done.done, done.warning or (f"given up: {done.lost}" if done.lost else "")
@@ -307,6 +307,14 @@ class StoryOperations(_StoryPlace):
             return ModeStore(self._whole, self._clock).mode(self._settings.modes, self._settings.alerts.timezone)
         except RetakeError:
             return Mode()
+
+
+def _paid_again(documents: Documents) -> str:
+    """Return a warning if the next paid call of a requeued generation may have been carried out before, else ""."""
+    step, calls = PAYS.get(next_step(documents).act), documents.midjourney.paid_calls
+    if step is None or not calls or (calls[-1].get("step"), calls[-1].get("outcome")) != (step, UNKNOWN):
+        return ""
+    return f"the {step} call of unknown outcome is made again: if it was carried out, it is paid for twice"
 
 
 def _has_ended(order: ItemOrder, documents: Documents, *, letter: bool) -> Refusal:

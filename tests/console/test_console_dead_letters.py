@@ -179,6 +179,23 @@ def test_a_generation_is_resumed_at_its_failed_step_with_everything_before_it_ke
     assert world.vendors.billed == {"upscale": 1, "create": 1}
 
 
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [("text held", "content"), ("pictures held", "imagine"), ("upscale held", "upscale"), ("video held", "runway")],
+)
+def test_a_call_that_was_held_when_it_was_cancelled_is_made_again_with_a_warning(name: str, step: str) -> None:
+    answer = act(requeue_letter, cancelled(name), letter_id=ID)
+    again = f"the {step} call of unknown outcome is made again: if it was carried out, it is paid for twice"
+    assert answer.document["warning"] == again
+    assert again in papers(answer)
+
+
+@pytest.mark.parametrize("name", ["dead_lettered", "video awaited"])
+def test_a_requeue_that_makes_no_such_call_warns_of_nothing(name: str) -> None:
+    world = STATES[name]() if name == "dead_lettered" else cancelled(name)
+    assert not act(requeue_letter, world, letter_id=ID).document["warning"]
+
+
 REFUSED = {
     "before-20260101-0001": "belonged to no generation: there is nothing to continue with; look at it",
     "robot-1": "of kind robot item, which is not a generation; look at it",
