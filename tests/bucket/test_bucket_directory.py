@@ -310,7 +310,7 @@ def test_a_file_that_is_larger_than_allowed_is_reported_and_leaves_nothing(root:
 
 @pytest.mark.parametrize(
     ("code", "advice"),
-    [(13, "the right to read and write.* chown -R"), (30, "read-only"), (122, "quota"), (28, "make room")],
+    [(13, "the right to read and write.* chown -R"), (30, "read-only"), (122, "quota"), (28, r"\(df -i\): make room")],
 )
 def test_a_disk_that_refuses_is_reported_with_what_to_do(
     root: Path, bucket: DirectoryBucket, monkeypatch: pytest.MonkeyPatch, code: int, advice: str

@@ -24,7 +24,7 @@ _NOT_ALLOWED = (
 _A_FOLDER = "a folder has that name, and a key cannot also be a folder: rename one of the two"
 
 _ADVICE = {
-    errno.ENOSPC: "the disk is full: make room on it",
+    errno.ENOSPC: "the disk is full (df), or has as many files as it can hold (df -i): make room on it",
     errno.EDQUOT: "the quota is used up: make room, or have it raised",
     errno.EFBIG: "the file is larger than this process may write: raise its limit (ulimit -f)",
     errno.EROFS: "the file system is read-only: mount it writable, or choose another STORAGE.url",
