@@ -184,7 +184,7 @@ class KpiSnapshots:
             for segment in gone:
                 self._bucket.delete(f"{KPI}{ledger}.{segment}.json")
         except StorageError as error:
-            self._warn("the snapshot of the figures is kept in memory until it can be written: %s", error)
+            self._warn("the snapshot of the figures could not be written; they are right without it: %s", error)
         else:
             self._warned = False
 

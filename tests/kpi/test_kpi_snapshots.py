@@ -25,6 +25,7 @@ from retake.runs.history import UNFINISHED, open_history
 from retake.runs.run import STEP_DONE, Run
 from retake.runs.run_document import run_key
 from retake.runs.states import Trigger
+from retake.testing.logs import CapturedLogs
 
 SEEDS = range(max(8, int(os.environ.get("RETAKE_SEEDS", "0")) // 20))
 
@@ -301,15 +302,18 @@ class Unwritable(Wrapper):
 
 
 def test_while_nothing_can_be_written_figures_are_right_and_what_was_counted_is_kept(
-    place: Place, caplog: pytest.LogCaptureFixture
+    place: Place,
 ) -> None:
     memory = MemoryBucket()
     kpi = Unwritable(memory)
     snapshots = KpiSnapshots(kpi, place.clock)
-    for _ in range(3):
-        lived(place)
-        assert place.counted(snapshots).totals() == place.counted().totals()
+    with CapturedLogs() as log:
+        for _ in range(3):
+            lived(place)
+            assert place.counted(snapshots).totals() == place.counted().totals()
     assert memory.list(KPI) == []
+    [warning] = log.records
+    assert warning.getMessage().endswith("could not be written; they are right without it: the disk is full")
     kpi.away = False
     place.clock.sleep(1)  # not after another 300 s: at once
     place.counted(snapshots)
