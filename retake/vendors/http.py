@@ -372,7 +372,8 @@ def _saved(pieces: Iterable[bytes], into: IntoFile) -> bytes:
         try:
             into.file.write(piece)
         except OSError as error:
-            raise NoReply(Code.MEDIA, f"no room for the answer on this disk: {error.strerror}", sent=True) from None
+            what = f"no room for it in the temporary folder ({error.strerror}): make some, or set TMPDIR to another"
+            raise NoReply(Code.MEDIA, what, sent=True) from None
     return beginning
 
 
