@@ -30,7 +30,8 @@ After an error that only a person can fix (class C), an action that would run a 
 `critical_retry_minutes` have passed. Tasks in flight come before results in hand: while an upscale is in flight the
 results of the imagine are kept, and must not start a second one.
 
-A degraded mode holds back some actions, and mode 1 may replace a video by a mock (`under_mode`).
+A degraded mode holds back some actions, and mode 1 may replace a video by a mock (`under_mode`). While a mode, a cap or
+a breaker holds back ORDER_VIDEO, the tick saves the picture (`picture_unsaved`).
 
 This is the only place that decides what comes next. The tick carries out an Action itself, or runs the script that does
 (`script_of`). The script carries out what `next_step` returns: rows 6, 12, 13 and 15 to 20, without the waiting and
@@ -108,6 +109,9 @@ PAYS = {
     Act.ORDER_VIDEO: Step.RUNWAY,
 }
 """The actions that make a paid call, and its step."""
+
+PICTURE_ONLY = "--picture-only"
+"""The option of generate_media.py with which it saves the picture and orders nothing."""
 
 _ENDS = frozenset({Act.FINISH, Act.FAIL, Act.SUBSTITUTE, Act.DEAD_LETTER})
 """The actions that end a generation, or its calls to vendors."""
@@ -225,6 +229,13 @@ def holds_back(action: Action, mode: int) -> bool:
     if mode == REDUCED:
         return step is Step.RUNWAY
     return mode == EMERGENCY or step in PAYS.values()
+
+
+def picture_unsaved(documents: Documents, mode: int) -> bool:
+    """Return whether the picture of a video that cannot be ordered now is still to be saved: its link expires, and in
+    the end the vendor forgets the task. An emergency mode lets nothing be asked for."""
+    due = next_step(documents).act is Act.ORDER_VIDEO and documents.midjourney.status is None
+    return due and mode != EMERGENCY and "png" not in documents.files
 
 
 def begin_held(mode: Mode, *, video_mock: bool) -> str:

@@ -34,9 +34,10 @@ _log = getLogger(__name__)
 _QUESTION = "Which of these four pictures is the best first frame of a video?"
 
 
-def make_media(context: StepContext, generation_id: str, *, use_mock: bool = False) -> None:
-    """Carry out the next action for the generation under way, or make a mock. A failure is recorded in the document and
-    raised. Raises StateError if a mock would replace a video."""
+def make_media(context: StepContext, generation_id: str, *, use_mock: bool = False, picture_only: bool = False) -> None:
+    """Carry out the next action for the generation under way, or make a mock, or only save the picture that the vendor
+    has delivered. A failure is recorded in the document and raised. Raises StateError if a mock would replace a video.
+    """
     context.check_under_way(generation_id)
     action = next_step(context.store.documents)
     if use_mock and action.act is Act.FINISH:
@@ -46,6 +47,8 @@ def make_media(context: StepContext, generation_id: str, *, use_mock: bool = Fal
         )
     if use_mock:
         make_mock(context)
+    elif picture_only:
+        _save_picture(context)
     elif script_of(action) == MEDIA_SCRIPT:
         _CARRY_OUT[action.act](context)
     elif action.act is Act.WRITE and context.store.documents.midjourney.generation:
@@ -215,6 +218,15 @@ def _picture(context: StepContext, results: Results) -> bytes:
     return picture
 
 
+def _save_picture(context: StepContext) -> None:
+    """Save the picture if it is delivered and not saved yet. If it cannot be downloaded now, only log that."""
+    if "png" in context.store.files(context.generation_id):
+        _log.info("the picture is saved already")
+    elif picture := _paid_picture(context, "it is tried again before the video is ordered"):
+        context.store.save_file(context.store.file_key(context.generation_id, "png"), picture)
+        _log.info("the picture is saved; its video has to wait", extra={"step": Step.UPSCALE.value})
+
+
 def _resized_picture(context: StepContext, results: Results) -> bytes:
     """Return the picture of the results in the size of the settings, from a new link if theirs is known to have
     expired. Raises PollFailed, TaskFailed, MediaError."""
@@ -296,7 +308,7 @@ def make_mock(context: StepContext) -> None:
     if "png" in store.files(generation_id):
         picture = store.bucket.read(key)[0]
     else:
-        picture = _paid_picture(context) or _placeholder(context)
+        picture = _paid_picture(context, "a placeholder takes its place") or _placeholder(context)
         store.save_file(key, picture)
     store.save_file(store.file_key(generation_id, "mp4"), context.media.mock_video(picture))
     store.save_midjourney(transitions.video_delivered(store.documents.midjourney))
@@ -308,8 +320,9 @@ def _placeholder(context: StepContext) -> bytes:
     return context.media.placeholder(str(content.get("topic") or context.generation_id))
 
 
-def _paid_picture(context: StepContext) -> bytes | None:
-    """Return the picture that was paid for, or None if it cannot be downloaded now."""
+def _paid_picture(context: StepContext, otherwise: str) -> bytes | None:
+    """Return the picture that was paid for, or None if there is none or it cannot be downloaded now. The log then says
+    `otherwise`."""
     results = context.store.documents.midjourney.results
     if results is None or results.task_type != UPSCALE:
         return None
@@ -319,7 +332,7 @@ def _paid_picture(context: StepContext) -> bytes | None:
         except LinkExpired:
             return _resized_picture(context, _renewed(context, results))
     except (VendorError, SettingsError, MediaError) as error:  # SettingsError: no key
-        _log.warning("the picture cannot be downloaded (%s): a placeholder takes its place", error)
+        _log.warning("the picture cannot be downloaded (%s): %s", error, otherwise)
         return None
 
 

@@ -8,6 +8,7 @@ import click
 from retake.option_values import Seconds, not_empty
 from retake.story import script
 from retake.story.command import Options, manage
+from retake.story.decision import PICTURE_ONLY
 from retake.ticking.process import leave
 
 CONTEXT: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -84,14 +85,17 @@ def content(generation_id: str, channel: str | None) -> None:
 @click.command("media", context_settings=CONTEXT)
 @click.option("--generation_id", "--generation-id", required=True, metavar="ID", help="The generation under way.")
 @click.option("--use-mock", is_flag=True, help="Give up on the vendors: make a placeholder and a mock video here.")
+@click.option(PICTURE_ONLY, is_flag=True, help="Save the picture that is delivered, as 666/ID.png; order nothing.")
 @_channel
-def media(generation_id: str, use_mock: bool, channel: str | None) -> None:
+def media(generation_id: str, use_mock: bool, picture_only: bool, channel: str | None) -> None:
     """Do what is next for generation ID: order the pictures, order the upscale of one, or download it as 666/ID.png
     and make the video, 666/ID.mp4.
 
     Before each paid call what is asked is saved, and right after it the task's id: a call is never made twice unseen.
     """
-    sys.exit(script.make(generation_id, channel, use_mock=use_mock))
+    if use_mock and picture_only:
+        raise click.UsageError(f"--use-mock and {PICTURE_ONLY} exclude each other")
+    sys.exit(script.make(generation_id, channel, use_mock=use_mock, picture_only=picture_only))
 
 
 @click.command("fetch", context_settings=CONTEXT)

@@ -26,7 +26,9 @@ from retake.story import transitions
 from retake.story.decision import (
     ASK_TO_RESOLVE,
     FETCH_SCRIPT,
+    MEDIA_SCRIPT,
     PAYS,
+    PICTURE_ONLY,
     Act,
     Action,
     begin_held,
@@ -34,6 +36,7 @@ from retake.story.decision import (
     decide,
     decide_in,
     held_until,
+    picture_unsaved,
     script_of,
     under_mode,
     vendor_of,
@@ -155,11 +158,14 @@ class StoryPipeline:
             return None
         if action.tidies:
             self.worked = bool(tidy(self._store, self._flag, tidy_plan(self._store)).moves) or self.worked
+        if action.until is None:
+            self.worked = self._scripts.save_picture(self._mode, self._flag) or self.worked
         return _until_given_up(_waiting(action), action, self._store.documents.midjourney, self._settings.workflow)
 
     vendor = staticmethod(vendor_of)
 
     def off(self, action: Action, breaker: "VendorOff") -> Tick:
+        self.worked = self._scripts.save_picture(self._mode, self._flag) or self.worked
         return _waiting(Action(Act.WAIT, action.step, breaker.why, ExitCode.TRY_LATER, breaker.until))
 
     def act(self, action: Action) -> Tick | None:
@@ -379,6 +385,19 @@ class ScriptRun:
         if ended.exit_code == 0 and self._store.documents != before:
             return None
         return self._failed(action, ended, doc, before)
+
+    def save_picture(self, mode: Mode, flag: ProcessingFlag) -> bool:
+        """Save the picture whose video is held back, if it is still to be saved. Return whether it was.
+
+        If it cannot be saved, nothing has failed: a later tick tries again, and in the end the order of the video.
+        """
+        if not picture_unsaved(self._store.documents, mode.mode):
+            return False
+        flag.raise_()
+        generation_id = self._store.documents.gen.generation_id or ""
+        self._scripts.run(MEDIA_SCRIPT, ["--generation_id", generation_id, PICTURE_ONLY], self._lease)
+        self._lease.check()
+        return "png" in self._store.read().files
 
     def _timed_out(self, ended: ScriptResult, doc: MidjourneyDocument, before: MidjourneyDocument) -> bool:
         """Return whether an overdue task is not ready after it was asked for once more. If the key was refused, nobody

@@ -12,7 +12,17 @@ from retake.clock import Clock
 from retake.degraded.mode import Mode
 from retake.keys import Keys
 from retake.logs import diagnosing
-from retake.story.decision import PAYS, Act, Action, begin_held, decide_in, under_mode, vendor_of, vendor_of_step
+from retake.story.decision import (
+    PAYS,
+    Act,
+    Action,
+    begin_held,
+    decide_in,
+    picture_unsaved,
+    under_mode,
+    vendor_of,
+    vendor_of_step,
+)
 from retake.story.documents import Documents, Step
 from retake.story.generation import TakenIds, new_id
 from retake.story.pipeline import Observer, StoryPipeline
@@ -173,6 +183,8 @@ class StoryRunner:
         if action.act is Act.BEGIN or action.tidies:
             plan = tidy_plan(store)
             lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
+        if action.act is Act.WAIT and action.until is None and picture_unsaved(documents, mode.mode):
+            lines.append("would save the picture, before the link to it expires")
         if action.act is Act.BEGIN:
             why = (begin_held(self._confirmed_mode(), video_mock=mock) or over(Step.CONTENT)) if plan.room else ""
             first = f"would begin {new_id(self._clock.now(), TakenIds(store, plan.staged))}"

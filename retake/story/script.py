@@ -351,11 +351,14 @@ def write(generation_id: str, channel: str | None = None) -> int:
     )
 
 
-def make(generation_id: str, channel: str | None = None, *, use_mock: bool = False) -> int:
+def make(generation_id: str, channel: str | None = None, *, use_mock: bool = False, picture_only: bool = False) -> int:
     """Do the work of generate_media.py, and return the exit code."""
     from retake.story.media import make_media
 
-    return run_script(lambda context: make_media(context, generation_id, use_mock=use_mock), channel)
+    def work(context: StepContext) -> None:
+        make_media(context, generation_id, use_mock=use_mock, picture_only=picture_only)
+
+    return run_script(work, channel)
 
 
 def ask(channel: str | None = None) -> int:

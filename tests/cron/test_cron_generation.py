@@ -155,6 +155,15 @@ def test_published_generations_move_up_and_end_in_the_archive(machine: Machine) 
     assert machine.read(PUBLIC) == public
 
 
+def test_a_picture_whose_video_the_cap_holds_back_is_saved(machine: Machine) -> None:
+    machine.plant("download")
+    machine.set(WORKFLOW={"daily_cap_usd": 0.01})
+    for _ in range(2):
+        assert machine.tick().exit_code == 75
+    assert f"666/{ID}.png" in machine.files()
+    assert [call.kind for call in machine.calls()] == ["download"]
+
+
 def test_a_full_house_rests_without_a_vendor(machine: Machine) -> None:
     for folder in ("444", "555", "666"):
         for suffix in ("json", "png", "mp4"):
