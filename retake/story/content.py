@@ -227,7 +227,7 @@ def _number(item: Mapping[str, Any], key: str, default: float) -> float:
     value = item.get(key, default)
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise ValueError(f"call {item['name']!r}: {key} must be a number, and is {shown(value)}")

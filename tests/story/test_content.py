@@ -454,6 +454,7 @@ def test_prompts_are_read_with_their_defaults_and_lines_are_joined(tmp_path: Pat
         ({"calls": [{**CALL, "keys": ["topic"]}]}, "no call asks for .*text"),
         ({"calls": [{**CALL, "keys": [*KEYS, "poem"]}]}, "poem"),
         ({"calls": [{**CALL, "temperature": "hot"}]}, 'temperature must be a number, and is "hot"$'),
+        ({"calls": [{**CALL, "temperature": 10**309}]}, "temperature must be a number, and is …"),
         ({"calls": [{**CALL, "max_tokens": None}]}, "max_tokens must be a number, and is null$"),
         ({"calls": [{**CALL, "max_tokens": math.inf}]}, "max_tokens must be a number, and is Infinity$"),
     ],
