@@ -162,6 +162,7 @@ check: tools ## for each save, within a minute: lint, format, types, unit tests,
 test: tools servers ## lint, format, types, and every test
 	$(lint)
 	@echo "== pytest"
+	@$(VENV) -m pytest --collect-only -qq >/dev/null || true # compiles the tests once, not in each process
 	@$(VENV) -m pytest -q -n $(WORKERS) --dist worksteal
 
 cpu: tools servers ## how much CPU each file of the tests takes (TESTS=tests/cron: those of one folder)
