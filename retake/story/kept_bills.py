@@ -133,7 +133,7 @@ def _kept(
     bills, months, since = list[Bill](), list[PaidMonth](), start_of(day)
     for name, sums in counted.stored.months.items():
         (first, last), days, steps = sums["modified"], sums["days"], sums["steps"]
-        if last < since or (days is not None and max(days, default="") < day):
+        if (last < since) if days is None else (max(days, default="") < day):  # a clock that was behind may date all
             continue
         if days is not None and first >= since and min(days) >= day:
             read = partial(_read_month, bucket, counts, counted, name)

@@ -177,10 +177,11 @@ def invalid_calls(books: Books) -> list[str]:
     return [it.where for it in report.findings if it.code == "paid-call-invalid"]
 
 
+@pytest.mark.parametrize("ago", [20, 4], ids=["among others", "after all others"])
 @pytest.mark.parametrize("number", [0, 200])
-def test_a_record_that_a_clock_in_1970_has_dated_is_told(number: int) -> None:
+def test_a_record_that_a_clock_in_1970_has_dated_is_told(number: int, ago: int) -> None:
     clock = FakeClock(NOW)
-    bucket, begun = filled(clock, number), NOW - timedelta(days=20)
+    bucket, begun = filled(clock, number), NOW - timedelta(days=ago)
     name = f"{begun:%Y%m%d}-0000"
     clock.moment = datetime(1970, 1, 1, 0, 1, tzinfo=UTC)
     put(bucket, clock.moment, [call(begun)], name)
@@ -188,6 +189,6 @@ def test_a_record_that_a_clock_in_1970_has_dated_is_told(number: int) -> None:
     bucket.write(f"{DEAD_LETTERS}before-{name}/config_midjourney.json", letter, ANY)
     clock.moment = NOW
     told(bucket, clock, 3650)
-    for days, there in ((21, True), (20, False)):
+    for days, there in ((ago + 1, True), (ago, False)):
         names = {it["generation_id"] for it in told(bucket, clock, days)["by_generation"]}
         assert names.issuperset({name, f"before-{name}"}) is there
