@@ -220,8 +220,11 @@ def _picture(context: StepContext, results: Results) -> bytes:
 
 def _save_picture(context: StepContext) -> None:
     """Save the picture if it is delivered and not saved yet. If it cannot be downloaded now, only log that."""
+    results = context.store.documents.midjourney.results
     if "png" in context.store.files(context.generation_id):
         _log.info("the picture is saved already")
+    elif results is None or results.task_type != UPSCALE:
+        _log.info("the upscaled picture is not delivered yet: nothing to save")
     elif picture := _paid_picture(context, "it is tried again before the video is ordered"):
         context.store.save_file(context.store.file_key(context.generation_id, "png"), picture)
         _log.info("the picture is saved; its video has to wait", extra={"step": Step.UPSCALE.value})

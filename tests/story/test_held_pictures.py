@@ -18,6 +18,7 @@ from retake.testing.logs import CapturedLogs
 from retake.testing.world import World
 
 PICTURE = f"666/{ID}.png"
+NOTHING = "the upscaled picture is not delivered yet: nothing to save"
 
 
 def planted() -> MemoryBucket:
@@ -117,5 +118,7 @@ def test_by_hand_nothing_is_ordered() -> None:
 
 def test_four_pictures_are_none_yet() -> None:
     world = at(midjourney_results=PICTURES)
-    world.by_hand(lambda context: make_media(context, ID, picture_only=True))
+    with CapturedLogs() as logs:
+        world.by_hand(lambda context: make_media(context, ID, picture_only=True))
     assert (world.vendors.asked, PICTURE in world.keys_of()) == ({}, False)
+    assert [record.getMessage() for record in logs.records] == [NOTHING]
