@@ -31,7 +31,7 @@ After an error that only a person can fix (class C), an action that would run a 
 results of the imagine are kept, and must not start a second one.
 
 A degraded mode holds back some actions, and mode 1 may replace a video by a mock (`under_mode`). While a mode, a cap or
-a breaker holds back ORDER_VIDEO, the tick saves the picture (`picture_unsaved`).
+a breaker holds back ORDER_VIDEO, or its RETRY, the tick saves the picture (`picture_unsaved`).
 
 This is the only place that decides what comes next. The tick carries out an Action itself, or runs the script that does
 (`script_of`). The script carries out what `next_step` returns: rows 6, 12, 13 and 15 to 20, without the waiting and
@@ -234,7 +234,7 @@ def holds_back(action: Action, mode: int) -> bool:
 def picture_unsaved(documents: Documents, mode: int) -> bool:
     """Return whether the picture of a video that cannot be ordered now is still to be saved: its link expires, and in
     the end the vendor forgets the task. An emergency mode lets nothing be asked for."""
-    due = next_step(documents).act is Act.ORDER_VIDEO and documents.midjourney.status is None
+    due = next_step(documents).act is Act.ORDER_VIDEO and documents.gen.generation_id is not None
     return due and mode != EMERGENCY and "png" not in documents.files
 
 

@@ -13,6 +13,7 @@ from watched_world import WatchedWorld, run_to_end
 from retake.bucket.memory import MemoryBucket
 from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED
 from retake.errors import Code, PollFailed
+from retake.story.documents import Status
 from retake.story.media import make_media
 from retake.testing.logs import CapturedLogs
 from retake.testing.world import World
@@ -90,6 +91,18 @@ def test_a_link_that_has_expired_is_renewed_at_once(world: World) -> None:
     world.tick()
     assert world.everything()[PICTURE] == b"PNG bytes of https://cdn/grid.png"
     assert world.vendors.asked == {"download": 2, "fetch": 1}
+
+
+@pytest.mark.parametrize("mode", [REDUCED, MINIMAL])
+def test_it_is_saved_too_where_its_download_has_failed_before(mode: int) -> None:
+    world = WatchedWorld(bucket=planted())
+    world.vendors.plan("download", "error")
+    world.tick()
+    world.panel.set(mode, None, "a test")
+    before = world.doc
+    world.ticks(2)
+    assert (before.status, world.doc) == (Status.RUNWAY_TRIGGER_FAILED, before)
+    assert (PICTURE in world.keys_of(), world.vendors.asked) == (True, {"download": 2})
 
 
 def test_a_mode_in_which_nothing_runs_asks_for_nothing() -> None:
