@@ -387,15 +387,15 @@ class ScriptRun:
         return self._failed(action, ended, doc, before)
 
     def save_picture(self, mode: Mode, flag: ProcessingFlag) -> bool:
-        """Save the picture whose video is held back, if it is still to be saved. Return whether it was.
-
-        If it cannot be saved, nothing has failed: a later tick tries again, and in the end the order of the video.
-        """
+        """Save the picture whose video is held back, if it is still to be saved. Return whether it was. If that fails,
+        a later tick tries again, and in the end the order of the video."""
         if not picture_unsaved(self._store.documents, mode.mode):
             return False
         flag.raise_()
         generation_id = self._store.documents.gen.generation_id or ""
-        self._scripts.run(MEDIA_SCRIPT, ["--generation_id", generation_id, PICTURE_ONLY], self._lease)
+        ended = self._scripts.run(MEDIA_SCRIPT, ["--generation_id", generation_id, PICTURE_ONLY], self._lease)
+        if ended.exit_code not in (0, *_EXPLAINED_EXIT_CODES):
+            _log.warning("the picture is not saved: the script ended with exit code %s", ended.exit_code)
         self._lease.check()
         return "png" in self._store.read().files
 

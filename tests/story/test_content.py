@@ -19,8 +19,7 @@ from retake.story.script import StepContext
 from retake.story.settings import FilePaths, Settings
 from retake.story.spending import prices
 
-ID = "20260101-0000"
-FILE = f"666/{ID}.json"
+ID, FILE = "20260101-0000", "666/20260101-0000.json"
 DOCUMENT = "config/config_midjourney.json"
 PRICE = prices(Settings())[Step.CONTENT]
 

@@ -4,6 +4,7 @@ Links expire within hours, and in the end the vendor forgets the task: the upsca
 """
 
 from collections.abc import Callable
+from typing import NoReturn
 
 import pytest
 from story_ticks import ID, PICTURES, UPSCALED, at
@@ -16,6 +17,7 @@ from retake.errors import Code, PollFailed
 from retake.story.documents import Status
 from retake.story.media import make_media
 from retake.testing.logs import CapturedLogs
+from retake.testing.vendors import Died
 from retake.testing.world import World
 
 PICTURE = f"666/{ID}.png"
@@ -82,6 +84,19 @@ def test_a_download_that_fails_uses_up_no_attempt_and_is_tried_again(world: Worl
         world.ticks(2)
     assert (world.doc, PICTURE in world.keys_of()) == (before, False)
     assert sum("it is tried again before the video is ordered" in line for line in logs.warnings) == 2
+    world.tick()
+    assert PICTURE in world.keys_of()
+
+
+def test_a_script_that_dies_is_told(world: World) -> None:
+    def die(lease: object) -> NoReturn:
+        raise Died
+
+    context, world.context = world.context, die  # type: ignore[method-assign]
+    with CapturedLogs() as logs:
+        world.tick()
+    assert "the picture is not saved: the script ended with exit code -9" in logs.warnings
+    world.context = context  # type: ignore[method-assign]
     world.tick()
     assert PICTURE in world.keys_of()
 
