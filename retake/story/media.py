@@ -219,15 +219,23 @@ def _picture(context: StepContext, results: Results) -> bytes:
 
 
 def _save_picture(context: StepContext) -> None:
-    """Save the picture if it is delivered and not saved yet. If it cannot be downloaded now, only log that."""
-    results = context.store.documents.midjourney.results
+    """Save the picture if it is delivered and not saved yet.
+
+    Raises VendorError and SettingsError if it cannot be downloaded now. That is not recorded, since the order of the
+    video tries again.
+    """
     if "png" in context.store.files(context.generation_id):
         _log.info("the picture is saved already")
-    elif results is None or results.task_type != UPSCALE:
+        return
+    try:
+        picture = _paid_picture(context)
+    except MediaError as error:
+        raise _as_vendor_error(error) from error
+    if picture is None:
         _log.info("the upscaled picture is not delivered yet: nothing to save")
-    elif picture := _paid_picture(context, "it is tried again before the video is ordered"):
-        context.store.save_file(context.store.file_key(context.generation_id, "png"), picture)
-        _log.info("the picture is saved; its video has to wait", extra={"step": Step.UPSCALE.value})
+        return
+    context.store.save_file(context.store.file_key(context.generation_id, "png"), picture)
+    _log.info("the picture is saved; its video has to wait", extra={"step": Step.UPSCALE.value})
 
 
 def _resized_picture(context: StepContext, results: Results) -> bytes:
@@ -311,11 +319,19 @@ def make_mock(context: StepContext) -> None:
     if "png" in store.files(generation_id):
         picture = store.bucket.read(key)[0]
     else:
-        picture = _paid_picture(context, "a placeholder takes its place") or _placeholder(context)
+        picture = _picture_for_mock(context)
         store.save_file(key, picture)
     store.save_file(store.file_key(generation_id, "mp4"), context.media.mock_video(picture))
     store.save_midjourney(transitions.video_delivered(store.documents.midjourney))
     _log.info("the mock is saved", extra={"step": Step.MOCK.value})
+
+
+def _picture_for_mock(context: StepContext) -> bytes:
+    try:
+        return _paid_picture(context) or _placeholder(context)
+    except (VendorError, SettingsError, MediaError) as error:  # SettingsError: no key
+        _log.warning("the picture cannot be downloaded (%s): a placeholder takes its place", error)
+        return _placeholder(context)
 
 
 def _placeholder(context: StepContext) -> bytes:
@@ -323,20 +339,16 @@ def _placeholder(context: StepContext) -> bytes:
     return context.media.placeholder(str(content.get("topic") or context.generation_id))
 
 
-def _paid_picture(context: StepContext, otherwise: str) -> bytes | None:
-    """Return the picture that was paid for, or None if there is none or it cannot be downloaded now. The log then says
-    `otherwise`."""
+def _paid_picture(context: StepContext) -> bytes | None:
+    """Return the upscaled picture, or None if none is delivered yet. Raises VendorError, MediaError, and SettingsError
+    if a key is missing to renew its link."""
     results = context.store.documents.midjourney.results
     if results is None or results.task_type != UPSCALE:
         return None
     try:
-        try:
-            return _resized_picture(context, results)
-        except LinkExpired:
-            return _resized_picture(context, _renewed(context, results))
-    except (VendorError, SettingsError, MediaError) as error:  # SettingsError: no key
-        _log.warning("the picture cannot be downloaded (%s): %s", error, otherwise)
-        return None
+        return _resized_picture(context, results)
+    except LinkExpired:
+        return _resized_picture(context, _renewed(context, results))
 
 
 def _content(context: StepContext, status: Status, field: str) -> dict[str, Any]:

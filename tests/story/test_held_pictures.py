@@ -14,6 +14,7 @@ from watched_world import WatchedWorld, run_to_end
 from retake.bucket.memory import MemoryBucket
 from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED
 from retake.errors import Code, PollFailed
+from retake.media import MediaError
 from retake.story.documents import Status
 from retake.story.media import make_media
 from retake.testing.logs import CapturedLogs
@@ -83,7 +84,7 @@ def test_a_download_that_fails_uses_up_no_attempt_and_is_tried_again(world: Worl
     with CapturedLogs() as logs:
         world.ticks(2)
     assert (world.doc, PICTURE in world.keys_of()) == (before, False)
-    assert sum("it is tried again before the video is ordered" in line for line in logs.warnings) == 2
+    assert [record.getMessage() for record in logs.records].count("download: cut") == 2
     world.tick()
     assert PICTURE in world.keys_of()
 
@@ -142,6 +143,22 @@ def test_by_hand_nothing_is_ordered() -> None:
         world.by_hand(lambda context: make_media(context, ID, picture_only=True))
     assert world.vendors.asked == {"download": 1}
     assert PICTURE in world.keys_of()
+
+
+def test_by_hand_a_failure_is_an_error_and_changes_nothing() -> None:
+    world = World(planted())
+    before = world.doc
+    world.vendors.plan("download", "error")
+    with pytest.raises(PollFailed, match="cut"):
+        world.by_hand(lambda context: make_media(context, ID, picture_only=True))
+    world.media.sized = unreadable  # type: ignore[method-assign]
+    with pytest.raises(PollFailed, match="not a picture"):
+        world.by_hand(lambda context: make_media(context, ID, picture_only=True))
+    assert (world.doc, PICTURE in world.keys_of()) == (before, False)
+
+
+def unreadable(picture: bytes) -> NoReturn:
+    raise MediaError("not a picture")
 
 
 def test_four_pictures_are_none_yet() -> None:
