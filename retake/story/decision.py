@@ -231,11 +231,12 @@ def holds_back(action: Action, mode: int) -> bool:
     return mode == EMERGENCY or step in PAYS.values()
 
 
-def picture_unsaved(documents: Documents, mode: int) -> bool:
-    """Return whether the picture of a video that cannot be ordered now is still to be saved: its link expires, and in
-    the end the vendor forgets the task. An emergency mode lets nothing be asked for."""
+def picture_unsaved(action: Action, documents: Documents, mode: int) -> bool:
+    """Return whether the picture of a video is still to be saved, while `action` is not carried out now: its link
+    expires, and in the end the vendor forgets the task. An emergency mode lets nothing be asked for; what waits for
+    its time, or for a key, does so first."""
     due = next_step(documents).act is Act.ORDER_VIDEO and documents.gen.generation_id is not None
-    return due and mode != EMERGENCY and "png" not in documents.files
+    return due and action.until is None and mode != EMERGENCY and "png" not in documents.files
 
 
 def begin_held(mode: Mode, *, video_mock: bool) -> str:

@@ -7,7 +7,7 @@ from retake.bucket import Lease
 from retake.errors import RetakeError
 from retake.story.content import Prompt, write_content
 from retake.story.decision import PICTURE_ONLY
-from retake.story.media import fetch, make_media
+from retake.story.media import fetch, make_media, save_picture
 from retake.story.script import StepContext
 from retake.ticking.tick import ScriptResult
 
@@ -35,13 +35,10 @@ class InProcessScripts:
         match script:
             case "generate_content":
                 write_content(context, arguments[1], self._prompts)
+            case "generate_media" if PICTURE_ONLY in arguments:
+                save_picture(context, arguments[1])
             case "generate_media":
-                make_media(
-                    context,
-                    arguments[1],
-                    use_mock="--use-mock" in arguments,
-                    picture_only=PICTURE_ONLY in arguments,
-                )
+                make_media(context, arguments[1], use_mock="--use-mock" in arguments)
             case "fetch_media":
                 fetch(context)
             case _:

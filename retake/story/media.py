@@ -34,10 +34,9 @@ _log = getLogger(__name__)
 _QUESTION = "Which of these four pictures is the best first frame of a video?"
 
 
-def make_media(context: StepContext, generation_id: str, *, use_mock: bool = False, picture_only: bool = False) -> None:
-    """Carry out the next action for the generation under way, or make a mock, or only save the picture that the vendor
-    has delivered. A failure is recorded in the document and raised. Raises StateError if a mock would replace a video.
-    """
+def make_media(context: StepContext, generation_id: str, *, use_mock: bool = False) -> None:
+    """Carry out the next action for the generation under way, or make a mock. A failure is recorded in the document and
+    raised. Raises StateError if a mock would replace a video."""
     context.check_under_way(generation_id)
     action = next_step(context.store.documents)
     if use_mock and action.act is Act.FINISH:
@@ -47,8 +46,6 @@ def make_media(context: StepContext, generation_id: str, *, use_mock: bool = Fal
         )
     if use_mock:
         make_mock(context)
-    elif picture_only:
-        _save_picture(context)
     elif script_of(action) == MEDIA_SCRIPT:
         _CARRY_OUT[action.act](context)
     elif action.act is Act.WRITE and context.store.documents.midjourney.generation:
@@ -218,13 +215,14 @@ def _picture(context: StepContext, results: Results) -> bytes:
     return picture
 
 
-def _save_picture(context: StepContext) -> None:
-    """Save the picture if it is delivered and not saved yet.
+def save_picture(context: StepContext, generation_id: str) -> None:
+    """Save the picture of the generation under way if it is delivered and not saved yet.
 
     Raises VendorError and SettingsError if it cannot be downloaded now. That is not recorded, since the order of the
     video tries again.
     """
-    if "png" in context.store.files(context.generation_id):
+    context.check_under_way(generation_id)
+    if "png" in context.store.files(generation_id):
         _log.info("the picture is saved already")
         return
     try:
@@ -234,7 +232,7 @@ def _save_picture(context: StepContext) -> None:
     if picture is None:
         _log.info("the upscaled picture is not delivered yet: nothing to save")
         return
-    context.store.save_file(context.store.file_key(context.generation_id, "png"), picture)
+    context.store.save_file(context.store.file_key(generation_id, "png"), picture)
     _log.info("the picture is saved; its video has to wait", extra={"step": Step.UPSCALE.value})
 
 

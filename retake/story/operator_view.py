@@ -29,7 +29,6 @@ from retake.story.store import DocumentStore
 from retake.story.tidy import TidyPlan, tidy_plan
 
 OPERATOR = "the operator"
-WAITS = "waits: "
 
 WORDS: Mapping[Status | None, str] = {
     None: "it continues with the next tick",
@@ -98,7 +97,8 @@ def story_state(
     action, coming = decide_in(mode, documents, settings.workflow, store.clock.now(), over, video_mock=mock)
     held = begin_held(mode, video_mock=mock) or over(Step.CONTENT)
     to_fix = awaits_fix(documents, settings.workflow, store.clock.now())
-    view = _View(documents, action, settings.workflow, name.partition("/")[2], to_fix)
+    held_back = coming.act is Act.WAIT or bool(_off(coming, vendor_off))
+    view = _View(documents, action, settings.workflow, name.partition("/")[2], to_fix, held_back)
     return view.state(seen, coming, next_tick(store, coming, held, vendor_off))
 
 
@@ -110,6 +110,7 @@ class _View(NamedTuple):
     limits: Workflow
     channel: str  # "" without channels
     to_fix: bool  # whether a person has to fix the cause of the last failure
+    held_back: bool  # whether the next tick waits, also for a degraded mode or a breaker
 
     @property
     def doc(self) -> MidjourneyDocument:
@@ -131,9 +132,8 @@ class _View(NamedTuple):
         name = gen.generation_id
         waiting = self._waiting() if name else None
         failing = doc.status in FAILED_STEP
-        held_back = act is Act.WAIT or next_tick.startswith(WAITS)  # also by a degraded mode, or a breaker
         return PipelineState(
-            self._words(waiting, held_back=held_back) if name else "no generation is under way",
+            self._words(waiting) if name else "no generation is under way",
             item_id=name,
             step=step_attempt(doc, self.limits) if name else None,
             status=doc.status,
@@ -152,14 +152,14 @@ class _View(NamedTuple):
             notes=tuple(_incomplete_ids(gen.warned)),
         )
 
-    def _words(self, waiting: Waiting | None, *, held_back: bool) -> str:
+    def _words(self, waiting: Waiting | None) -> str:
         if self.doc.cancelled:
             return "it was cancelled; the next tick moves it to the dead letters"
         if self.held:
             return "a paid call of unknown outcome is held"
         if self.waits and waiting and waiting.party == OPERATOR:
             return "it waits until a person has fixed something"
-        return "it is waiting" if held_back and self.doc.status is None else WORDS[self.doc.status]
+        return "it is waiting" if self.held_back and self.doc.status is None else WORDS[self.doc.status]
 
     def _waiting(self) -> Waiting | None:
         doc = self.doc
@@ -196,19 +196,20 @@ def _incomplete_ids(warned: list[str]) -> list[str]:
 def next_tick(store: DocumentStore, action: Action, held: str, vendor_off: Callable[[str], str]) -> str:
     """Return what the next tick does, in words. `held` says why no generation is begun, or "". `vendor_off(vendor)`
     returns why a vendor is not called, or "". Raises StorageError."""
-
-    def off(action: Action) -> str:
-        vendor = vendor_of(action)
-        return vendor_off(vendor) if vendor else ""
-
     if action.act is Act.WAIT:
         moved = _moved(tidy_plan(store)) if action.tidies else 0
-        return f"{f'moves {moved} files and ' if moved else ''}{WAITS}{why(action)}"
+        return f"{f'moves {moved} files and ' if moved else ''}waits: {why(action)}"
     if action.act is Act.BEGIN:
-        return _beginning(store, held, off(Action(Act.WRITE, Step.CONTENT, "")))
-    if alone := off(action):
-        return f"{WAITS}{alone}; due then: {action.act} ({why(action)})"
+        return _beginning(store, held, _off(Action(Act.WRITE, Step.CONTENT, ""), vendor_off))
+    if alone := _off(action, vendor_off):
+        return f"waits: {alone}; due then: {action.act} ({why(action)})"
     return f"{action.act} ({why(action)})"
+
+
+def _off(action: Action, vendor_off: Callable[[str], str]) -> str:
+    """Return why the vendor of the action is not called, or ""."""
+    vendor = vendor_of(action)
+    return vendor_off(vendor) if vendor else ""
 
 
 def _moved(plan: TidyPlan) -> int:

@@ -95,7 +95,9 @@ def media(generation_id: str, use_mock: bool, picture_only: bool, channel: str |
     """
     if use_mock and picture_only:
         raise click.UsageError(f"--use-mock and {PICTURE_ONLY} exclude each other")
-    sys.exit(script.make(generation_id, channel, use_mock=use_mock, picture_only=picture_only))
+    if picture_only:
+        sys.exit(script.save(generation_id, channel))
+    sys.exit(script.make(generation_id, channel, use_mock=use_mock))
 
 
 @click.command("fetch", context_settings=CONTEXT)

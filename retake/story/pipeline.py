@@ -158,14 +158,13 @@ class StoryPipeline:
             return None
         if action.tidies:
             self.worked = bool(tidy(self._store, self._flag, tidy_plan(self._store)).moves) or self.worked
-        if action.until is None:
-            self.worked = self._scripts.save_picture(self._mode, self._flag) or self.worked
+        self.worked = self._scripts.save_picture(action, self._mode, self._flag) or self.worked
         return _until_given_up(_waiting(action), action, self._store.documents.midjourney, self._settings.workflow)
 
     vendor = staticmethod(vendor_of)
 
     def off(self, action: Action, breaker: "VendorOff") -> Tick:
-        self.worked = self._scripts.save_picture(self._mode, self._flag) or self.worked
+        self.worked = self._scripts.save_picture(action, self._mode, self._flag) or self.worked
         return _waiting(Action(Act.WAIT, action.step, breaker.why, ExitCode.TRY_LATER, breaker.until))
 
     def act(self, action: Action) -> Tick | None:
@@ -386,10 +385,10 @@ class ScriptRun:
             return None
         return self._failed(action, ended, doc, before)
 
-    def save_picture(self, mode: Mode, flag: ProcessingFlag) -> bool:
-        """Save the picture whose video is held back, if it is still to be saved. Return whether it was. If that fails,
-        a later tick tries again, and in the end the order of the video."""
-        if not picture_unsaved(self._store.documents, mode.mode):
+    def save_picture(self, action: Action, mode: Mode, flag: ProcessingFlag) -> bool:
+        """Save the picture, if it is still to be saved, while the action is held back. Return whether it was. If that
+        fails, a later tick tries again, and in the end the order of the video."""
+        if not picture_unsaved(action, self._store.documents, mode.mode):
             return False
         flag.raise_()
         generation_id = self._store.documents.gen.generation_id or ""

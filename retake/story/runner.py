@@ -183,7 +183,7 @@ class StoryRunner:
         if action.act is Act.BEGIN or action.tidies:
             plan = tidy_plan(store)
             lines += [f"would move {move.source} to {move.target}" for moves in plan.moves for move in moves]
-        if action.act is Act.WAIT and action.until is None and picture_unsaved(documents, mode.mode):
+        if action.act is Act.WAIT and picture_unsaved(action, documents, mode.mode):
             lines.append("would save the picture, before the link to it expires")
         if action.act is Act.BEGIN:
             why = (begin_held(self._confirmed_mode(), video_mock=mock) or over(Step.CONTENT)) if plan.room else ""

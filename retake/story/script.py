@@ -351,14 +351,18 @@ def write(generation_id: str, channel: str | None = None) -> int:
     )
 
 
-def make(generation_id: str, channel: str | None = None, *, use_mock: bool = False, picture_only: bool = False) -> int:
+def make(generation_id: str, channel: str | None = None, *, use_mock: bool = False) -> int:
     """Do the work of generate_media.py, and return the exit code."""
     from retake.story.media import make_media
 
-    def work(context: StepContext) -> None:
-        make_media(context, generation_id, use_mock=use_mock, picture_only=picture_only)
+    return run_script(lambda context: make_media(context, generation_id, use_mock=use_mock), channel)
 
-    return run_script(work, channel)
+
+def save(generation_id: str, channel: str | None = None) -> int:
+    """Do the work of generate_media.py --picture-only, and return the exit code."""
+    from retake.story.media import save_picture
+
+    return run_script(lambda context: save_picture(context, generation_id), channel)
 
 
 def ask(channel: str | None = None) -> int:

@@ -16,7 +16,7 @@ from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED
 from retake.errors import Code, PollFailed
 from retake.media import MediaError
 from retake.story.documents import Status
-from retake.story.media import make_media
+from retake.story.media import save_picture
 from retake.testing.logs import CapturedLogs
 from retake.testing.vendors import Died
 from retake.testing.world import World
@@ -140,7 +140,7 @@ def test_the_video_is_made_from_it_although_the_vendor_has_lost_it() -> None:
 def test_by_hand_nothing_is_ordered() -> None:
     world = World(planted())
     for _ in range(2):
-        world.by_hand(lambda context: make_media(context, ID, picture_only=True))
+        world.by_hand(lambda context: save_picture(context, ID))
     assert world.vendors.asked == {"download": 1}
     assert PICTURE in world.keys_of()
 
@@ -150,10 +150,10 @@ def test_by_hand_a_failure_is_an_error_and_changes_nothing() -> None:
     before = world.doc
     world.vendors.plan("download", "error")
     with pytest.raises(PollFailed, match="cut"):
-        world.by_hand(lambda context: make_media(context, ID, picture_only=True))
+        world.by_hand(lambda context: save_picture(context, ID))
     world.media.sized = unreadable  # type: ignore[method-assign]
     with pytest.raises(PollFailed, match="not a picture"):
-        world.by_hand(lambda context: make_media(context, ID, picture_only=True))
+        world.by_hand(lambda context: save_picture(context, ID))
     assert (world.doc, PICTURE in world.keys_of()) == (before, False)
 
 
@@ -164,6 +164,6 @@ def unreadable(picture: bytes) -> NoReturn:
 def test_four_pictures_are_none_yet() -> None:
     world = at(midjourney_results=PICTURES)
     with CapturedLogs() as logs:
-        world.by_hand(lambda context: make_media(context, ID, picture_only=True))
+        world.by_hand(lambda context: save_picture(context, ID))
     assert (world.vendors.asked, PICTURE in world.keys_of()) == ({}, False)
     assert [record.getMessage() for record in logs.records] == [NOTHING]
