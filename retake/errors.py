@@ -238,6 +238,18 @@ def hide(values: Iterable[str]) -> None:
     _hidden.update(values)
 
 
+def written_forms(secret: str) -> set[str]:
+    """Return the ways in which others write a secret: as it is, and as quoted in Python, JSON or a URL."""
+    if secret.isascii() and secret.replace("_", "").replace("-", "").isalnum():
+        return {secret}
+    import json
+    from urllib.parse import quote, quote_plus
+
+    octets = secret.encode("utf-8", "surrogateescape")
+    quoted = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
+    return quoted | {secret, repr(octets)[2:-1], quote(octets, safe=""), quote(octets), quote_plus(octets)}
+
+
 def redact(text: str) -> str:
     """Return `text` without credentials and without the query part of URLs, which may hold signatures."""
     for secret in sorted(_hidden, key=len, reverse=True):  # one may be a prefix of another

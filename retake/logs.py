@@ -21,7 +21,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TextIO
 
 from retake.clock import parse_stamp
-from retake.errors import RetakeError, SettingsError, hide, redact
+from retake.errors import RetakeError, SettingsError, hide, redact, written_forms
 from retake.foreign_text import json_lines, one_line, several_lines
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def bind(**fields: Any) -> Iterator[None]:
 def mask(values: Iterable[str]) -> None:
     """Mask these secrets, whose variables' names do not mark them as such, in every record and error from now on."""
     _masked.update(value.strip() for value in values if len(value.strip()) >= _MIN_SECRET_LENGTH)
-    hide(form for value in _masked for form in _forms(value))  # vendors may quote them encoded
+    hide(form for value in _masked for form in written_forms(value))  # vendors may quote them encoded
     for handler in logging.getLogger().handlers:
         if isinstance(handler, _Handler):
             handler.remask()
@@ -340,22 +340,12 @@ def _secrets(environ: Mapping[str, str]) -> re.Pattern[str] | None:
     forms = set()
     for name, value in environ.items():
         if name.upper().endswith(_SECRET_VARIABLES) and len(value.strip()) >= _MIN_SECRET_LENGTH:
-            forms |= _forms(value) | _forms(value.strip())
+            forms |= written_forms(value) | written_forms(value.strip())
     for value in _masked:
-        forms |= _forms(value)
+        forms |= written_forms(value)
     if not forms:
         return None
     return re.compile("|".join(re.escape(form) for form in sorted(forms, key=len, reverse=True)))
-
-
-def _forms(value: str) -> set[str]:
-    if value.isascii() and value.replace("_", "").replace("-", "").isalnum():
-        return {value}
-    from urllib.parse import quote, quote_plus
-
-    octets = value.encode("utf-8", "surrogateescape")
-    quoted = {json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1], repr(value)[1:-1]}
-    return quoted | {value, repr(octets)[2:-1], quote(octets, safe=""), quote(octets), quote_plus(octets)}
 
 
 _COLOURS = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}

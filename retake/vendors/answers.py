@@ -16,7 +16,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple, TypeVar
 
-from retake.errors import Code, OutcomeUnknown, PollFailed, Refused, TaskFailed, VendorError, beginning, redact
+from retake.errors import (
+    Code,
+    OutcomeUnknown,
+    PollFailed,
+    Refused,
+    TaskFailed,
+    VendorError,
+    beginning,
+    redact,
+    written_forms,
+)
 from retake.foreign_text import one_line
 
 T = TypeVar("T")
@@ -191,10 +201,17 @@ def is_moderation(text: str) -> bool:
 def quote(text: str, secret: str = "", limit: int = QUOTE_LIMIT) -> str:
     """Return a vendor's text in a form fit for messages: on one line, short, without keys, signatures and control
     characters."""
-    if len(secret) >= SECRET_LENGTH:
-        text = text.replace(secret, "…")
-    text = redact(" ".join(one_line(beginning(text)).split()))
+    text = redact(" ".join(one_line(beginning(without_secrets(text, [secret]))).split()))
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def without_secrets(text: str, secrets: Iterable[str]) -> str:
+    """Return `text` with "…" in the place of each secret of at least `SECRET_LENGTH` characters, also where it is
+    quoted in Python, JSON or a URL."""
+    forms = {form for secret in secrets if len(secret) >= SECRET_LENGTH for form in written_forms(secret)}
+    for form in sorted(forms, key=len, reverse=True):
+        text = text.replace(form, "…")
+    return text
 
 
 def wait_asked_s(value: object) -> float | None:

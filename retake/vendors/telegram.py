@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from threading import Lock
 from typing import Any, NamedTuple
 
-from retake.errors import Code, PollFailed, SettingsError, VendorError, hide
+from retake.errors import Code, PollFailed, SettingsError, VendorError, hide, written_forms
 from retake.extras import require
 from retake.foreign_text import utf16_cut
 from retake.vendors import Health
@@ -100,7 +100,7 @@ class TelegramBot:
         require("music", "The Telegram bot")
         check_route(endpoint or ENDPOINT)
         self._token, self._timeout_s = token, timeout_s
-        hide([token] if len(token) >= SECRET_LENGTH else [])  # it is in every URL
+        hide(written_forms(token) if len(token) >= SECRET_LENGTH else [])  # it is in every URL
         with _importing:
             from retake.vendors import telegram_library
         base = f"{(endpoint or ENDPOINT).rstrip('/')}/bot"

@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from retake.errors import Code, PollFailed, VendorError, hide
-from retake.vendors.answers import SECRET_LENGTH, NoReply, Reply, as_dict, joined, parse, quote, retry_after_s
+from retake.vendors.answers import (
+    NoReply,
+    Reply,
+    as_dict,
+    joined,
+    parse,
+    quote,
+    retry_after_s,
+    without_secrets,
+)
 from retake.vendors.http import JSON_LIMIT, bare, exchange
 
 NAME = "YouTube"
@@ -150,10 +159,7 @@ class YouTubeAccount:
         secrets = {self._keys.client_secret, self._keys.refresh_token, self._credentials.token or ""}
         if uri:
             secrets |= _identifying(uri)
-        for secret in sorted(secrets, key=len, reverse=True):
-            if len(secret) >= SECRET_LENGTH:
-                text = text.replace(secret, "…")
-        return text
+        return without_secrets(text, secrets)
 
 
 def hide_session(uri: str) -> None:
