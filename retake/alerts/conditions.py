@@ -33,6 +33,7 @@ OF_A_PIPELINE = OF_A_TICK | {
     "outcome_unknown",
     "interrupted",
     "cap_reached",
+    "picture_unsaved",
 }
 """The codes of conditions that follow from the state of a pipeline."""
 
@@ -101,6 +102,7 @@ class PipelineFacts(NamedTuple):
     unknown: UnknownOutcome | None = None
     capped: str = ""  # why the cap holds back a call
     interrupted: str = ""  # when the tick found that the previous one had died; ISO 8601
+    picture_unsaved: bool = False  # whether the picture of a video that has to wait could not be saved
 
 
 class Findings(NamedTuple):
@@ -138,7 +140,7 @@ def _with_channel(it: Condition, channel: str) -> Condition:
     same id."""
     if not channel:
         return it
-    if it.code == "stopped":
+    if it.code in ("stopped", "picture_unsaved"):
         return it._replace(command=f"{it.command} --channel {channel}")
     own = it.generation_id
     return it._replace(command=it.command.replace(own, f"{channel}/{own}")) if own else it
@@ -197,6 +199,8 @@ def _fact_conditions(facts: PipelineFacts, failures_before_warning: int, now: st
             generation_id=facts.item_id,
             step=facts.step,
         )
+    if facts.picture_unsaved:
+        yield _picture_unsaved(facts)
 
 
 def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:
@@ -302,6 +306,20 @@ def _outcome_unknown(facts: PipelineFacts, call: UnknownOutcome) -> Condition:
         step=call.step,
     )
     return _with_error(facts.error, found)
+
+
+def _picture_unsaved(facts: PipelineFacts) -> Condition:
+    return Condition(
+        "picture_unsaved",
+        "warning",
+        "picture_unsaved",
+        "The picture of a video that has to wait cannot be saved",
+        f"{facts.item_id}",
+        follows="Each tick tries again. If the vendor no longer has it when the video is due, the generation fails.",
+        command=f"python -m retake media --generation_id {facts.item_id} --picture-only",
+        generation_id=facts.item_id,
+        step=facts.step,
+    )
 
 
 def interrupted(at: str, item_id: str | None = None, step: str | None = None) -> Condition:

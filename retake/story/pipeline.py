@@ -229,7 +229,8 @@ class StoryPipeline:
             return None
         documents, limits, now = self._store.documents, self._settings.workflow, self._clock.now()
         error = tellable(self._store, self._settings)
-        return story_facts(documents, limits, now, error, capped=self._over.said, interrupted=self._interrupted_at)
+        facts = story_facts(documents, limits, now, error, capped=self._over.said, interrupted=self._interrupted_at)
+        return facts._replace(picture_unsaved=self._scripts.picture_unsaved)
 
     def obey(self, orders: Orders) -> None:
         """Carry out the orders. From the first one on, the ledger names the operator as the actor of this tick."""
@@ -355,6 +356,7 @@ class ScriptRun:
         self._clock = clock
         self._spending = spending
         self._unsettled = False  # whether the day's book does not have the last billed call yet
+        self.picture_unsaved = False  # whether `save_picture` has failed; a later tick tries again
 
     def run(self, action: Action) -> Tick | None:
         """Run the script that carries out the action. Return the tick's result, or None to go on."""
@@ -386,14 +388,14 @@ class ScriptRun:
         return self._failed(action, ended, doc, before)
 
     def save_picture(self, action: Action, mode: Mode, flag: ProcessingFlag) -> bool:
-        """Save the picture, if it is still to be saved, while the action is held back. Return whether it was. If that
-        fails, a later tick tries again, and in the end the order of the video."""
+        """Save the picture, if it is still to be saved while the action is held back, and return whether it was."""
         if not picture_unsaved(action, self._store.documents, mode.mode):
             return False
         flag.raise_()
         generation_id = self._store.documents.gen.generation_id or ""
         ended = self._scripts.run(MEDIA_SCRIPT, ["--generation_id", generation_id, PICTURE_ONLY], self._lease)
-        if ended.exit_code not in (0, *_EXPLAINED_EXIT_CODES):
+        if ended.exit_code and not ended.stopped:
+            self.picture_unsaved = True
             _log.warning("the picture is not saved: the script ended with exit code %s", ended.exit_code)
         self._lease.check()
         return "png" in self._store.read().files

@@ -11,12 +11,15 @@ from story_ticks import ID, PICTURES, UPSCALED, at
 from test_breakers import breaker_of, protected
 from watched_world import WatchedWorld, run_to_end
 
+from retake.alerts.conditions import PipelineFacts, TickEnd, look
 from retake.bucket.memory import MemoryBucket
 from retake.degraded.mode import EMERGENCY, FULL, MINIMAL, REDUCED
 from retake.errors import Code, PollFailed
 from retake.media import MediaError
+from retake.operations.status import status_report
 from retake.story.documents import Status
 from retake.story.media import save_picture
+from retake.story.operations import open_operations
 from retake.testing.logs import CapturedLogs
 from retake.testing.vendors import Died
 from retake.testing.world import World
@@ -107,6 +110,24 @@ def test_a_link_that_has_expired_is_renewed_at_once(world: World) -> None:
     world.tick()
     assert world.everything()[PICTURE] == b"PNG bytes of https://cdn/grid.png"
     assert world.vendors.asked == {"download": 2, "fetch": 1}
+
+
+def test_a_picture_that_cannot_be_saved_is_told_once_until_it_is_saved() -> None:
+    world = in_mode(REDUCED)
+    world.vendors.plan("download", "expired", "expired", "expired")
+    world.vendors.plan("fetch", "failed", "error", "failed")
+    for _ in range(3):
+        world.tick()
+        alert = world.alerts()["picture_unsaved"]
+        assert (alert.level, alert.occurrences, alert.generation_id) == ("warning", 1, ID)
+        operations = open_operations(world.settings, world.clock, bucket=world.bucket)
+        [seen] = status_report(operations, None).pipelines
+        assert any(alert.title in note for note in seen.notes)
+    assert alert.command == f"python -m retake media --generation_id {ID} --picture-only"
+    [of_a_channel] = look("story/en", TickEnd(0, ""), PipelineFacts(ID, picture_unsaved=True), 2).found
+    assert of_a_channel.command == f"{alert.command} --channel en"
+    world.tick()
+    assert (PICTURE in world.keys_of(), "picture_unsaved" in world.alerts()) == (True, False)
 
 
 @pytest.mark.parametrize("mode", [REDUCED, MINIMAL])
