@@ -1,6 +1,7 @@
 """ALERTS and MODES: a mistake ends with 78, names the key, and shows no secret."""
 
 import json
+import zoneinfo
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,16 @@ FAULTS: list[tuple[dict[str, Any], str]] = [
 def test_a_channel_that_is_not_there_is_quoted_as_every_other_wrong_value(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r'ALERTS\.escalate: found "boss", allowed: one of'):
         load(tmp_path, ALERTS={"escalate": ["boss"]})
+
+
+def test_a_machine_without_time_zones_says_what_to_install(tmp_path: Path) -> None:
+    zoneinfo.reset_tzpath(to=())
+    zoneinfo.ZoneInfo.clear_cache()
+    try:
+        with pytest.raises(SettingsError, match=r'found "Europe/Berlin", .*where tzdata is installed'):
+            load(tmp_path, ALERTS={"timezone": "Europe/Berlin"})
+    finally:
+        zoneinfo.reset_tzpath()
 
 
 @pytest.mark.parametrize(("alerts", "where"), FAULTS, ids=[f"{n}-{where}" for n, (_, where) in enumerate(FAULTS)])

@@ -55,7 +55,10 @@ def zone_of(name: str) -> tzinfo:
 
 DAYS = Rule('days of the week, such as "mon-fri" or "mon,wed"; "" is none', _read_by(days_of))
 CLOCK_TIME = Rule('a time of day, "00:00" to "24:00"', _read_by(minutes_of))
-TIMEZONE = Rule('a name of the IANA time zone database, such as "UTC" or "Europe/Berlin"', _read_by(zone_of))
+TIMEZONE = Rule(
+    'a name of the IANA time zone database, such as "UTC" or, where tzdata is installed, "Europe/Berlin"',
+    _read_by(zone_of),
+)
 
 
 class WorkingHours(NamedTuple):
