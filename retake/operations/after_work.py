@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from retake.alerts.conditions import Findings, bad_rates, breaker_open
 from retake.degraded.mode import Mode, auto_after
 from retake.degraded.store import ModeStore
-from retake.kpi.figures import KpiLevel, PipelineFigures
+from retake.kpi.figures import POLLS, KpiLevel, PipelineFigures
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.kpi import KpiReader
 from retake.operations.pipelines import Operations
@@ -31,7 +31,9 @@ def after_work(operations: Operations, mode: Mode) -> AfterWork:
 def _change_mode(operations: Operations, pipelines: Iterable[PipelineFigures], store: ModeStore) -> None:
     terms, now, failed, tries = operations.terms.modes, operations.clock.now(), 0, 0
     for step in (step for it in pipelines for step in it.steps):
-        failed, tries = failed + step.failed_tries, tries + step.tries
+        # Answered polls leave no event, so their failures would be all that is seen of them.
+        lost = step.given_up if step.step in POLLS else step.failed_tries
+        failed, tries = failed + lost, tries + step.done + lost
     store.change(lambda state: state._replace(auto=auto_after(state.auto, failed, tries, terms, now)))
 
 

@@ -176,6 +176,23 @@ def test_failed_tries_raise_it_and_idle_ticks_bring_it_down_again() -> None:
     assert "done" in world.ended
 
 
+def test_videos_that_take_longer_than_a_tick_do_not_raise_it() -> None:
+    world = WatchedWorld(modes={"auto": True, "min_tries": 4, "hold_seconds": 1, "window_seconds": 86400})
+    world.vendors.plan("poll", *["running"] * 2)
+    world.vendors.plan("fetch", "error", "error", "ok", "error")
+    while not world.ended:
+        world.tick()
+        assert world.mode()["mode"] == 0
+    assert world.mode()["auto"] == {"mode": 0, "error_share": 0.0, "tries": 4}
+
+
+def test_a_video_that_is_given_up_counts_as_one_failed_try() -> None:
+    world = WatchedWorld(modes={"auto": True, "min_tries": 4})
+    world.vendors.plan("poll", *["error"] * 4)
+    run_to_end(world)
+    assert (world.ended, world.mode()["auto"]) == (["failed"], {"mode": 1, "error_share": 0.25, "tries": 4})
+
+
 def test_a_schedule_above_it_does_not_keep_it_up() -> None:
     """Above 0 every tick looks, whatever keeps the mode up."""
     always = {"days": "mon-sun", "from": "00:00", "to": "24:00", "mode": 2}
