@@ -17,6 +17,7 @@ from retake.alerts.outbox import has_waiting
 from retake.alerts.routing import queued, recipients
 from retake.alerts.settings import LEVELS, AlertSettings
 from retake.clock import is_ahead, parse_stamp, stamp
+from retake.errors import redact
 
 _CHANNEL_CODES = frozenset({"channel_refused"})
 
@@ -176,7 +177,7 @@ def _described(alert: Alert, condition: Condition, pipeline: str) -> Alert:
     return alert._replace(
         seen={**alert.seen, pipeline: condition.occurrence},
         title=condition.title,
-        message=condition.message,
+        message=redact(condition.message),  # a person may have pasted a link into the reason for a mode
         follows=condition.follows,
         command=condition.command,
         since=alert.since or condition.since,

@@ -11,6 +11,7 @@ from watched_world import WatchedWorld
 from retake.alerts.conditions import FailedGeneration, PipelineFacts, TickEnd, UnknownOutcome, look
 from retake.alerts.store import BoardStore
 from retake.bucket import ANY
+from retake.degraded.mode import REDUCED
 from retake.errors import Code, ErrorRecord, OutOfThreads, Refused, SettingsError
 from retake.story.content import load_prompts, prompts_file
 from retake.story.facts import _without as without
@@ -97,6 +98,13 @@ def test_a_document_that_quotes_a_prompt_is_named_without_it() -> None:
     alert = world.alerts()["state_unreadable"]
     assert "config_midjourney.json" in alert.message
     assert "lighthouse" not in kept(world)
+
+
+def test_the_reason_for_a_mode_is_told_without_secrets() -> None:
+    world = WatchedWorld()
+    world.panel.set(REDUCED, None, "no https://cdn.example/a.png?X-Signature=0123456789 for Bearer abcdef0123")
+    world.tick()
+    assert world.alerts()["degraded"].message == "no https://cdn.example/a.png?… for Bearer …"
 
 
 def test_settings_that_are_wrong_are_reported_until_they_are_right() -> None:
