@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from threading import Barrier, Semaphore
+from threading import Barrier, Event, Semaphore, Timer
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from test_images_console import dead, wait_for_dead
 
 from retake.images.dead_messages import DeadMessages
 from retake.images.messages import TOPOLOGY
-from retake.rabbit.broker import Broker
+from retake.rabbit.broker import Broker, BrokerAway
 from retake.rabbit.browsing import held
 
 
@@ -61,3 +61,26 @@ def test_the_dead_messages_stay_held_while_they_take_long_to_arrive(
     monkeypatch.setattr(world.store, "renew_lock", noted)
     monkeypatch.setattr("retake.rabbit.broker.held", slow)
     work(DeadMessages(world.store, world.broker, None))
+
+
+def test_no_renewal_is_left_behind_when_the_command_ends(
+    service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, renew, begun, answered = service_world, service_world.store.renew_lock, Event(), Event()
+    ends: list[bool] = []
+
+    def slow(what: str, seconds: float) -> None:
+        begun.set()
+        answered.wait(60)
+        ends.append(renew(what, seconds))
+
+    def refuse(*_: object) -> list[Any]:
+        assert begun.wait(60)
+        Timer(0.2, answered.set).start()
+        raise BrokerAway("RabbitMQ refuses the password")
+
+    monkeypatch.setattr(world.store, "renew_lock", slow)
+    monkeypatch.setattr(world.broker, "browse", refuse)
+    with pytest.raises(BrokerAway):
+        DeadMessages(world.store, world.broker, None).all()
+    assert ends == [True], "its Redis client is closed next"
