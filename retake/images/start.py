@@ -21,6 +21,7 @@ from retake.images.messages import TOPOLOGY
 from retake.images.objects import FOLDER
 from retake.images.redis_calls import RedisAway, open_redis, refusal
 from retake.images.redis_clock import RedisClock
+from retake.images.rows import TableAway
 from retake.images.settings import ImagesSettings, load_images_settings
 from retake.images.store import JobStore
 from retake.logs import mask
@@ -29,6 +30,14 @@ from retake.serving.environment import load_environment
 
 if TYPE_CHECKING:
     from retake.images.table import JobTable
+
+SERVICES: dict[type[RetakeError], str] = {
+    RedisAway: "Redis",
+    BrokerAway: "RabbitMQ",
+    TableAway: "PostgreSQL",
+    StorageError: "the bucket",
+}
+"""The error of each service when it is unreachable, and its name."""
 
 _POLL_S = 0.1  # between two checks for signals
 _PAUSE_S = 0.5  # between two attempts to reach a service

@@ -23,7 +23,7 @@ from retake.images.messages import publish, route_of
 from retake.images.objects import FOLDER
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import AHEAD_S, TableAway, TableRow
-from retake.images.start import ImageServices
+from retake.images.start import SERVICES, ImageServices
 from retake.images.store import JobSummary
 from retake.images.turns import Turns
 from retake.rabbit.broker import BrokerAway
@@ -260,25 +260,16 @@ class _Outages:
         """Record an error of an unreachable service. If nothing is raised, the `needed` services have answered."""
         try:
             yield
-        except tuple(_SERVICES) as error:
-            kind = next(it for it in _SERVICES if isinstance(error, it))
+        except tuple(SERVICES) as error:
+            kind = next(it for it in SERVICES if isinstance(error, it))
             self._away.add(kind)
             if kind not in self._logged:
                 self._logged.add(kind)
-                _log.warning("%s; the sweeper does what it can without %s", error, _SERVICES[kind])
+                _log.warning("%s; the sweeper does what it can without %s", error, SERVICES[kind])
         else:
             for kind in self._logged & set(needed) - self._away:
                 self._logged.discard(kind)
-                _log.info("%s answers again", _SERVICES[kind])
-
-
-_SERVICES: dict[type[RetakeError], str] = {
-    RedisAway: "Redis",
-    BrokerAway: "RabbitMQ",
-    TableAway: "PostgreSQL",
-    StorageError: "the bucket",
-}
-"""The error of each service when it is unreachable, and its name."""
+                _log.info("%s answers again", SERVICES[kind])
 
 
 def _folder(entry: Entry) -> str:

@@ -54,7 +54,7 @@ class ApiBucket(MemoryBucket):
     def look(self, key: str = "") -> None:
         self.running.wait(60)
         if self.away or (self.failing and self.failing in key):
-            raise StorageError("the bucket is away")
+            raise StorageError("the bucket is away: /srv/pictures is not there")
 
     def read(self, key: str) -> tuple[bytes, str]:
         self.look()

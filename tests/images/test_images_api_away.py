@@ -72,6 +72,8 @@ def test_the_shipped_wait_leaves_time_to_answer() -> None:
 def assert_away(answer: httpx.Response) -> None:
     assert (answer.status_code, [*answer.json()]) == (503, ["detail"]), answer.text
     assert int(answer.headers["retry-after"]) > 0
+    assert "/" not in answer.text, "where the service is stands in the log alone"
+    assert "127.0.0.1" not in answer.text
 
 
 @pytest.mark.parametrize("lost", LOSSES)
