@@ -8,7 +8,7 @@ from typing import Any
 from redis import Redis
 from redis.backoff import NoBackoff
 from redis.commands.core import Script
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
 from redis.retry import Retry
 
 from retake.clock import Clock
@@ -58,7 +58,7 @@ class RedisCalls:
     def __init__(self, client: Redis, clock: Clock) -> None:
         self.client, self.clock = client, clock
         self._scripts: dict[str, Script] = {}
-        self._cooldown_until = 0.0
+        self._cooldown_until, self._failure = 0.0, ""
 
     def now(self) -> str:
         """Return the current time as stored in hashes."""
@@ -78,14 +78,16 @@ class RedisCalls:
     def ask(self, work: Callable[[], Any]) -> Any:
         """Return the result of `work`, which calls Redis."""
         if time.monotonic() < self._cooldown_until:
-            raise RedisAway("Redis did not answer a moment ago: check that it runs, and REDIS_URL")
+            raise RedisAway(self._failure)
         try:
             return work()
         except RedisError as error:
             if not isinstance(error, ResponseError):
+                self._failure = f"Redis does not answer ({type(error).__name__}): check that it runs, and REDIS_URL"
+                if isinstance(error, AuthenticationError):
+                    self._failure = "Redis refuses the user or the password: correct REDIS_URL"
                 self._cooldown_until = time.monotonic() + COOLDOWN_S
-                why = f"Redis does not answer ({type(error).__name__}): check that it runs, and REDIS_URL"
-                raise RedisAway(why) from None
+                raise RedisAway(self._failure) from None
             if "WRONGTYPE" in str(error):
                 raise WrongType("Redis has a key of another type in this place: rename or delete it") from None
             raise RedisAway(f"Redis refuses: {refusal(error)}") from None

@@ -51,6 +51,19 @@ def test_a_redis_that_is_full_is_reported_in_its_own_words(store: JobStore) -> N
     assert str(raised.value) == told
 
 
+def test_a_changed_password_is_reported_by_each_call(store: JobStore, redis_url: str) -> None:
+    (known,) = store.client.config_get("requirepass").values()
+    store.client.config_set("requirepass", "changed")
+    try:
+        with open_redis(redis_url) as client:
+            late = JobStore(client, FakeClock())
+            for _ in ("refused", "a moment later"):
+                with pytest.raises(RedisAway, match="refuses the user or the password: correct REDIS_URL"):
+                    late.counts()
+    finally:
+        store.client.config_set("requirepass", known)
+
+
 def test_invalid_numbers_of_another_program_stop_nobody(store: JobStore) -> None:
     job_id = made(store)
     store.client.hset(job_id, mapping={"claim": "other", "claim_until": "soon", "deaths": "many"})
