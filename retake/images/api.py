@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from fastapi import APIRouter, Depends, FastAPI, Header, Path, Query, Request
 from fastapi.concurrency import run_in_threadpool
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from fastapi.security import HTTPBearer
 from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
@@ -31,6 +31,7 @@ from retake.images.uploads import Uploads
 from retake.logs import bind
 from retake.serving.answers import MAX_FAULTS, answer, fault, refused
 from retake.serving.application import described_app
+from retake.serving.streamed_answer import StreamedAnswer
 
 if TYPE_CHECKING:
     from retake.images.table import JobTable
@@ -236,7 +237,7 @@ def _add_images(router: APIRouter, parts: ApiParts) -> None:
         check_acts_for(acting, user_id)
         pieces = _images_answer(user_id, parts.uploads)
         first = next(pieces)  # raises if the bucket is unreachable, before the status is sent
-        return StreamingResponse(chain([first], pieces), media_type="application/json")
+        return StreamedAnswer(chain([first], pieces), media_type="application/json")
 
     raw: Responses = _UNKNOWN | {
         200: {"content": {"image/*": {}, "application/octet-stream": {}}, "description": "the file"}

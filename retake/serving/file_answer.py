@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 
 from fastapi import Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from retake.serving.answers import refused
+from retake.serving.streamed_answer import StreamedAnswer
 
 PIECE = 2 * 2**20
 """Bytes of a file held in memory at a time."""
@@ -44,7 +45,7 @@ def file_answer(
         return Response(status_code=status, headers=answer_headers, media_type=kind)
     pieces = _pieces(read, first, last)
     begun = next(pieces, b"")  # before the status is sent: the file may be gone
-    return StreamingResponse(chain([begun], pieces), status, answer_headers, kind)
+    return StreamedAnswer(chain([begun], pieces), status, answer_headers, kind)
 
 
 def _pieces(read: Callable[[int, int], bytes], first: int, last: int) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
+import httpx
 import pytest
 from images_world import CALM, JPEG, PNG, WEBP, ApiBucket, ImagesWorld
 from waiting import eventually
@@ -257,3 +258,20 @@ def test_the_answer_is_streamed_and_a_failure_before_it_is_503(api: ImagesWorld)
     with api.alice.stream("GET", "/images/alice") as answer:
         assert "content-length" not in answer.headers
         assert len(json.loads(answer.read())["images"]) == 30
+
+
+def test_an_answer_that_fails_in_the_middle_is_cut_off(api: ImagesWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = api.bucket.read
+
+    def broken(key: str) -> tuple[bytes, str]:
+        if key == "alice/2.png":
+            raise StorageError("the disk is broken")
+        return read(key)
+
+    for number in range(3):
+        api.bucket.write(f"alice/{number}.png", PNG, ANY)
+    monkeypatch.setattr(api.bucket, "read", broken)
+    with CapturedLogs() as log, pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
+        api.alice.get("/images/alice")
+    assert log.warnings == ["an answer was cut off: the disk is broken"]
+    assert not noted(api)
