@@ -297,6 +297,12 @@ def _later(status: int, detail: str, seconds: float = RETRY_AFTER_S) -> Response
     return refusal
 
 
+def _fault_of(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a validation error. A body that is still bytes was not parsed, because its type is not JSON's."""
+    of_type = "the body is not sent as JSON: send it with the header Content-Type: application/json"
+    return fault({**found, "msg": of_type} if isinstance(found.get("input"), bytes) else found)
+
+
 def add_refusals(app: FastAPI) -> None:
     """Add the responses to requests that are refused, and to those that fail through no fault of their own."""
 
@@ -313,7 +319,7 @@ def add_refusals(app: FastAPI) -> None:
         found = error.errors()
         if any(it.get("type") == "json_invalid" for it in found):
             return refused(400, "the body is not JSON that can be read")
-        return answer({"detail": [fault(it) for it in found[:MAX_FAULTS]]}, 422)
+        return answer({"detail": [_fault_of(it) for it in found[:MAX_FAULTS]]}, 422)
 
     @app.exception_handler(HTTPException)
     async def turned_away(request: Request, error: HTTPException) -> Response:

@@ -79,6 +79,13 @@ def test_what_cannot_be_read_is_400(api: ImagesWorld) -> None:
         assert (answer.status_code, [*answer.json()]) == (400, ["detail"])
 
 
+def test_json_that_is_not_sent_as_json_says_which_header_is_missing(api: ImagesWorld) -> None:
+    for kind in ("application/x-www-form-urlencoded", "text/plain"):  # the first is curl's own choice
+        answer = api.alice.post("/jobsRedis", content=b'{"userId": "alice"}', headers={"Content-Type": kind})
+        assert answer.status_code == 422
+        assert "Content-Type: application/json" in answer.json()["detail"][0]["msg"]
+
+
 def test_the_bounds_themselves_are_allowed(api: ImagesWorld) -> None:
     for fields in (
         {"prompt": "x" * 4000},
