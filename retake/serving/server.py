@@ -1,5 +1,6 @@
 """The HTTP server of a service: uvicorn in the main thread, on a socket of its own."""
 
+import asyncio
 import errno
 import logging
 import socket
@@ -18,6 +19,8 @@ _log = logging.getLogger(__name__)
 
 BACKLOG = 512
 """Connections that the kernel queues until they are accepted."""
+COMPLAIN_S = 60.0
+"""Seconds between two log records about connections that cannot be accepted."""
 GRACE_S = 3
 """Seconds that requests in progress may take once the service stops."""
 
@@ -97,12 +100,14 @@ class ApiServer(uvicorn.Server):
         )
         super().__init__(config)
         self._listener, self._signals, self._on_start, self._on_stop = listener, signals, on_start, on_stop
+        self._complain_from = 0.0  # by the event loop's clock
 
     def serve_until_stopped(self) -> None:
         """Serve until stopped."""
         self.run([self._listener])
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        asyncio.get_running_loop().set_exception_handler(self._note)
         await super().startup(sockets)
         self._on_start()
 
@@ -114,6 +119,18 @@ class ApiServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._on_stop()
         await super().shutdown(sockets)
+
+    def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Log an error of the event loop, as it does by itself.
+
+        While no file can be opened, it reports the same error for each place in the backlog, every second.
+        """
+        if context["message"] != "socket.accept() out of system resource":
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._complain_from:
+            self._complain_from = loop.time() + COMPLAIN_S
+            why = context["exception"].strerror
+            _log.error("no further connection is accepted: %s; raise the limit on open files (ulimit -n)", why)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
