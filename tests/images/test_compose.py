@@ -12,6 +12,7 @@ import click
 import pytest
 from ruamel.yaml import YAML
 
+from retake.images.api_process import GRACE_S
 from retake.images.settings import ENVIRONMENT, load_images_settings
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +97,10 @@ def test_redis_keeps_what_it_accepted() -> None:
 def test_a_worker_has_the_time_to_finish_its_job(name: str, queue: str) -> None:
     assert parsed(name)["queue"] == queue
     assert int(SERVICES[name]["stop_grace_period"].removesuffix("s")) > parsed(name)["drain"]
+
+
+def test_the_api_has_the_time_to_finish_open_requests() -> None:
+    assert int(SERVICES["api"]["stop_grace_period"].removesuffix("s")) > GRACE_S
 
 
 def test_everything_waits_for_servers_that_are_healthy_and_comes_back() -> None:
