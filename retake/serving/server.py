@@ -14,6 +14,7 @@ from retake.errors import RetakeError, SettingsError
 from retake.exit_codes import ExitCode
 from retake.output import NotWritten, write
 from retake.serving.bounded_connection import BoundedConnection
+from retake.serving.last_requests import with_last_answers
 
 _log = logging.getLogger(__name__)
 
@@ -87,7 +88,7 @@ class ApiServer(uvicorn.Server):
         grace_s: int = GRACE_S,
     ) -> None:
         config = uvicorn.Config(
-            app,
+            with_last_answers(app),
             http=BoundedConnection,
             ws="none",
             loop="asyncio",

@@ -1,14 +1,16 @@
 """The server of the services, where the machine fails it."""
 
+import asyncio
 import errno
 import os
 import socket
-from threading import Semaphore
+from threading import Event, Semaphore
 
 import pytest
 from served_app import served_app
 from test_bounded_connection import WHOLE, app, status
 
+from retake.serving.body import Message, Receive, Send
 from retake.testing.logs import CapturedLogs
 
 
@@ -30,3 +32,21 @@ def test_that_no_file_can_be_opened_is_logged_once_and_outlived(monkeypatch: pyt
             assert status(client) == b"404"
     (error,) = [it.getMessage() for it in log.records]
     assert error == "no further connection is accepted: Too many open files; raise the limit on open files (ulimit -n)"
+
+
+def test_a_request_that_is_still_open_at_the_end_is_told_to_come_again() -> None:
+    arrived = Event()
+
+    async def endless(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await app(scope, receive, send)
+        else:
+            arrived.set()
+            await asyncio.Event().wait()
+
+    with served_app(endless) as url:
+        client = socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=60)
+        client.sendall(WHOLE)
+        assert arrived.wait(60)
+    with client:
+        assert status(client) == b"503"
