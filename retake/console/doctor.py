@@ -26,8 +26,9 @@ from retake.operations.store_checks import (
     ledger_checks,
     shared_checks,
 )
+from retake.operations.vendor_checks import vendor_checks
 from retake.plural import count
-from retake.story.operator_checks import ffmpeg_check, prompts_check, vendor_checks
+from retake.story.operator_checks import clients_of, ffmpeg_check, prompts_check
 from retake.story.settings import SANDBOX_VARIABLE
 
 _MARKS = {Verdict.OK: ("ok", Tone.GOOD), Verdict.WARN: ("warn", Tone.WARN), Verdict.FAULT: ("fault", Tone.BAD)}
@@ -72,7 +73,7 @@ def examine(context: CommandContext, *, offline: bool, test_request: bool) -> It
     if offline:
         yield ok("vendors", f"not asked (--offline{', and so without --test-request' if test_request else ''})")
     elif story:
-        yield from vendor_checks(settings, keys, test_request=test_request)
+        yield from vendor_checks(clients_of(settings, keys), test_request=test_request)
     if music and not unusable:
         yield from _music(context, offline=offline, test_request=test_request)
 
@@ -103,7 +104,7 @@ def _music(context: CommandContext, *, offline: bool, test_request: bool) -> Ite
     if not offline:
         keys = SANDBOX_KEYS if sandbox else checks.keys_set(environ)
         clients = checks.clients_of(settings, keys, context.clock.sleep)
-        yield from checks.vendor_checks(clients, test_request=test_request)
+        yield from vendor_checks(clients, test_request=test_request)
 
 
 def _store_findings(context: CommandContext) -> Iterator[Finding]:

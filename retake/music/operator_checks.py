@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from retake.clock import Clock
 from retake.errors import RetakeError
@@ -17,7 +16,7 @@ from retake.music.settings import MUSIC_KEYS, MusicKeys, MusicSettings
 from retake.music.store import NAME, PipelineStore
 from retake.music.tables import SCHEMA
 from retake.operations.finding import Finding, fault, of_error, ok, warn
-from retake.operations.vendor_checks import PATIENCE_S, health_check, tried_check
+from retake.operations.vendor_checks import VendorClient, patient
 from retake.plural import count
 from retake.runs.run import Run
 from retake.runs.schema import version
@@ -122,33 +121,17 @@ def keys_set(environ: Mapping[str, str]) -> MusicKeys:
     return MusicKeys(**{name: key for name, key in found.items() if key})
 
 
-class VendorClient(NamedTuple):
-    """A vendor whose health is to be checked."""
-
-    name: str
-    open: Callable[[], Any]  # Healthy
-
-
-def vendor_checks(clients: list[VendorClient], *, test_request: bool) -> Iterator[Finding]:
-    """Check all vendors concurrently."""
-    with ThreadPoolExecutor(max(1, len(clients))) as pool:
-        yield from pool.map(lambda it: health_check(it.name, it.open), clients)
-        if test_request:
-            yield from pool.map(lambda it: tried_check(it.name, it.open), clients)
-
-
 def clients_of(settings: MusicSettings, keys: MusicKeys, pause: Callable[[float], object]) -> list[VendorClient]:
-    """Return the vendors whose keys are set, with a shorter timeout than that of a step."""
+    """Return the vendors whose keys are set."""
     from retake.music.clients import RealMusicVendors
 
-    timeout_s = min(PATIENCE_S, settings.workflow.call_timeout_seconds)
-    quick = settings._replace(workflow=settings.workflow._replace(call_timeout_seconds=timeout_s))
-    vendors = RealMusicVendors(quick, keys, pause)
+    workflow = patient(settings.workflow)
+    vendors = RealMusicVendors(settings._replace(workflow=workflow), keys, pause)
 
     def telegram() -> Any:
         from retake.vendors.telegram import TelegramBot
 
-        return TelegramBot(keys.telegram or "", settings.telegram.endpoint, timeout_s)
+        return TelegramBot(keys.telegram or "", settings.telegram.endpoint, workflow.call_timeout_seconds)
 
     published = keys.youtube_client_id and keys.youtube_client_secret and keys.youtube_refresh_token
     found = [

@@ -1,15 +1,38 @@
 """The doctor's checks of vendors: a free request to each, by the client that the steps use."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 from retake.errors import ErrorClass, RetakeError, VendorError
 from retake.exit_codes import ExitCode
 from retake.operations.finding import Finding, fault, of_error, ok, warn
 from retake.operations.words import span
+from retake.settings.shared import Workflow
 from retake.vendors import Health, Healthy, Quota
 
 PATIENCE_S = 15.0
 """The time limit of these requests in seconds, whatever that of a step is."""
+
+
+class VendorClient(NamedTuple):
+    """A vendor to be checked. `open()` returns its client, a `retake.vendors.Healthy`."""
+
+    name: str
+    open: Callable[[], Any]
+
+
+def patient(workflow: Workflow) -> Workflow:
+    """Return the settings with the time limit of these requests, if that of a step is longer."""
+    return workflow._replace(call_timeout_seconds=min(PATIENCE_S, workflow.call_timeout_seconds))
+
+
+def vendor_checks(clients: Sequence[VendorClient], *, test_request: bool) -> Iterator[Finding]:
+    """Check all vendors concurrently."""
+    with ThreadPoolExecutor(max(1, len(clients))) as pool:
+        yield from pool.map(lambda it: health_check(*it), clients)
+        if test_request:
+            yield from pool.map(lambda it: tried_check(*it), clients)
 
 
 def health_check(name: str, client: Callable[[], Healthy]) -> Finding:

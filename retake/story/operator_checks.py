@@ -4,15 +4,13 @@ Each vendor gets a free request from the client that the steps use.
 """
 
 import json
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Iterator
 
 from retake.bucket import NotFound
 from retake.errors import RetakeError, SettingsError
 from retake.keys import Keys
 from retake.operations.finding import Finding, fault, named, of_error, ok, warn
-from retake.operations.vendor_checks import PATIENCE_S, health_check, tried_check
+from retake.operations.vendor_checks import VendorClient, patient
 from retake.plural import count
 from retake.settings.schema import PictureSize
 from retake.story.clients import LocalMedia, RealVendors
@@ -85,18 +83,12 @@ def _input(store: DocumentStore, documents: Documents, channel: str | None) -> F
     return ok(check, f"{key} has all that the pictures and the video need")
 
 
-def vendor_checks(settings: Settings, keys: Keys, *, test_request: bool) -> Iterator[Finding]:
-    """Check all vendors at the same time. One whose key is missing is left out: another check reports that."""
-    timeout_s = min(PATIENCE_S, settings.workflow.call_timeout_seconds)
-    quick = settings._replace(workflow=settings.workflow._replace(call_timeout_seconds=timeout_s))
-    vendors = RealVendors(quick, keys)
-    clients: dict[str, tuple[str, Callable[[], Any]]] = {
-        f"pictures ({settings.midjourney.provider})": ("midjourney", vendors.midjourney),
-        "videos (runway)": ("runway", vendors.video_generator),
-        "texts (chat API)": ("openai", vendors.writer),
-    }
-    asked = {name: client for name, (key, client) in clients.items() if getattr(keys, key)}
-    with ThreadPoolExecutor(len(clients)) as pool:
-        yield from pool.map(lambda name: health_check(name, asked[name]), asked)
-        if test_request:
-            yield from pool.map(lambda name: tried_check(name, asked[name]), asked)
+def clients_of(settings: Settings, keys: Keys) -> list[VendorClient]:
+    """Return the vendors whose keys are set: another check reports the missing ones."""
+    vendors = RealVendors(settings._replace(workflow=patient(settings.workflow)), keys)
+    found = [
+        (keys.midjourney, VendorClient(f"pictures ({settings.midjourney.provider})", vendors.midjourney)),
+        (keys.runway, VendorClient("videos (runway)", vendors.video_generator)),
+        (keys.openai, VendorClient("texts (chat API)", vendors.writer)),
+    ]
+    return [client for key, client in found if key]

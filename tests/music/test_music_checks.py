@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from retake.exit_codes import ExitCode
-from retake.music.operator_checks import clients_of, key_checks, keys_set, machine_checks, vendor_checks
+from retake.music.operator_checks import clients_of, key_checks, keys_set, machine_checks
 from retake.music.settings import MUSIC_KEYS, SANDBOX_KEYS, MusicKeys, MusicSettings, ServiceSettings, sandboxed
 from retake.operations.finding import Verdict
+from retake.operations.vendor_checks import vendor_checks
 from retake.sandbox import Pace, Sandbox
 
 
