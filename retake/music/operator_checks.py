@@ -12,10 +12,11 @@ from retake.extras import require
 from retake.music import states
 from retake.music.database import MusicDatabase, open_music_database
 from retake.music.rows import PipelineRow
-from retake.music.settings import MUSIC_KEYS, MusicKeys, MusicSettings
+from retake.music.settings import MUSIC_KEYS, MusicKeys, MusicSettings, is_needed
 from retake.music.store import NAME, PipelineStore
 from retake.music.tables import SCHEMA
 from retake.operations.finding import Finding, fault, of_error, ok, warn
+from retake.operations.host_checks import key_check
 from retake.operations.vendor_checks import VendorClient, patient
 from retake.plural import count
 from retake.runs.run import Run
@@ -32,14 +33,9 @@ def key_checks(environ: Mapping[str, str], music: str, checked: Collection[str] 
     `music` is MUSIC.telegram; `checked` are variables that the story's checks have already reported.
     """
     for name, (variable, purpose) in MUSIC_KEYS.items():
-        if variable in checked:
-            continue
-        needed = {"telegram": music != "off", "telegram_webhook": music == "webhook"}.get(name, True)
-        if environ.get(variable, "").strip():
-            yield ok(f"key {variable}", f"{variable} is set, {purpose}")
-        elif needed:
-            found = f"{variable} is not set; it is needed {purpose}"
-            yield fault(f"key {variable}", found, f"put {variable} in the environment", ExitCode.CONFIG)
+        is_set = bool(environ.get(variable, "").strip())
+        if variable not in checked and (is_set or is_needed(name, music)):
+            yield key_check(variable, variable, purpose, is_set=is_set)
 
 
 def machine_checks(settings: MusicSettings) -> Iterator[Finding]:

@@ -272,6 +272,11 @@ MUSIC_KEYS = {
 SANDBOX_KEYS = MusicKeys(*("sandbox" for _ in MusicKeys._fields))._replace(telegram="1:sandbox")
 
 
+def is_needed(name: str, telegram: str) -> bool:
+    """Return whether a key, a field of MusicKeys, is needed; `telegram` is MUSIC.telegram."""
+    return {"telegram": telegram != "off", "telegram_webhook": telegram == "webhook"}.get(name, True)
+
+
 def read_music_keys(environ: Mapping[str, str], telegram: str) -> MusicKeys:
     """Return the secrets; `telegram` is MUSIC.telegram.
 
@@ -280,7 +285,7 @@ def read_music_keys(environ: Mapping[str, str], telegram: str) -> MusicKeys:
     found, faults = {}, []
     for name, (variable, what_for) in MUSIC_KEYS.items():
         value = environ.get(variable, "").strip()
-        needed = {"telegram": telegram != "off", "telegram_webhook": telegram == "webhook"}.get(name, True)
+        needed = is_needed(name, telegram)
         if not value.isascii() or not value.isprintable() or " " in value:
             faults.append(f"{variable}: has characters that no key contains; copy the key again")
         elif name == "telegram_webhook" and needed and value and not _WEBHOOK_SECRET.fullmatch(value):

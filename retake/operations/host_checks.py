@@ -36,16 +36,15 @@ def key_checks(keys: Keys, environ: Mapping[str, str], sandbox_variable: str) ->
         yield ok("keys", f"{sandbox_variable} is set: the sandbox's keys are used, and no real key")
         return
     for name, (variables, purpose) in KEYS.items():
-        named = " or ".join(variables)
-        if getattr(keys, name):
-            yield ok(f"key {name}", f"{named} is set, {purpose}")
-        else:
-            yield fault(
-                f"key {name}",
-                f"{named} is not set; it is needed {purpose}",
-                f"put {named} in the environment",
-                ExitCode.CONFIG,
-            )
+        yield key_check(name, " or ".join(variables), purpose, is_set=bool(getattr(keys, name)))
+
+
+def key_check(name: str, variable: str, purpose: str, *, is_set: bool) -> Finding:
+    """Return a finding about whether a key is set, which is a fault if it is not."""
+    if is_set:
+        return ok(f"key {name}", f"{variable} is set, {purpose}")
+    found = f"{variable} is not set; it is needed {purpose}"
+    return fault(f"key {name}", found, f"put {variable} in the environment", ExitCode.CONFIG)
 
 
 def alert_checks(
