@@ -8,6 +8,7 @@
 ("open", pipeline, status)                the run has not ended, and is in this state
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, Protocol
@@ -85,6 +86,14 @@ class RunSource:
 def micros(moment: datetime) -> int:
     """Return `moment` in microseconds since the epoch."""
     return (moment - _EPOCH) // _MICROSECOND
+
+
+def added_up(counts: Iterable[Mapping[Cell, int]]) -> Counter[Cell]:
+    """Return the sum of several counts, cell by cell."""
+    total: Counter[Cell] = Counter()
+    for each in counts:
+        total.update(each)
+    return total
 
 
 def facts_of(run: RunRecord) -> list[Fact]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.bucket.contract import is_key
-from retake.kpi.facts import PARTS, Cell, Fact, Source
+from retake.kpi.facts import PARTS, Cell, Fact, Source, added_up
 from retake.runs.history import Fingerprint, fingerprint, together
 
 _MAX_NUMBER = 2**100  # in a valid document; much larger ones could not be converted to float
@@ -60,9 +60,7 @@ def summed(several: Iterable[SegmentSums]) -> SegmentSums:
     each = [*several]
     if len(each) == 1:
         return each[0]
-    totals: Counter[Cell] = Counter()
-    for it in each:
-        totals.update(it.totals)
+    totals = added_up(it.totals for it in each)
     first, last = ([getattr(it, name) for it in each if it.totals] for name in ("first", "last"))
     return SegmentSums(together(it.fingerprint for it in each), min(first, default=0), max(last, default=0), totals)
 

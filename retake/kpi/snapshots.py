@@ -20,7 +20,7 @@ from typing import TypeVar
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, NotFound
 from retake.clock import Clock
 from retake.errors import StorageError
-from retake.kpi.facts import Cell, Fact, Source, micros
+from retake.kpi.facts import Cell, Fact, Source, added_up, micros
 from retake.kpi.sheet import RECENT_S, Index, SegmentSums, Sheet, decode_index, decode_sheet, is_month, parts_of, summed
 from retake.runs.history import together
 
@@ -49,7 +49,7 @@ class CountedRuns:
 
     def totals(self) -> Counter[Cell]:
         """Return the sums of all facts since the ledger began."""
-        return _summed(it.totals for it in self._parts.values())
+        return added_up(it.totals for it in self._parts.values())
 
     def between(self, since: int, until: int) -> Counter[Cell]:
         """Return the sums of the facts from `since` to `until` (microseconds), both included. Raises StorageError."""
@@ -58,7 +58,7 @@ class CountedRuns:
             if since <= it.first and it.last <= until:
                 total.update(it.totals)
             elif it.first <= until and it.last >= since:
-                total.update(_summed(sheet.between(since, until) for sheet in self._of(name)))
+                total.update(added_up(sheet.between(since, until) for sheet in self._of(name)))
         return total
 
     def facts(self, since: int, until: int) -> Iterator[Fact]:
@@ -72,13 +72,6 @@ class CountedRuns:
         if part not in self._sheets:
             self._sheets[part] = self._load(part)
         return self._sheets[part]
-
-
-def _summed(counts: Iterable[Mapping[Cell, int]]) -> Counter[Cell]:
-    total: Counter[Cell] = Counter()
-    for each in counts:
-        total.update(each)
-    return total
 
 
 class KpiSnapshots:

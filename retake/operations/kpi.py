@@ -12,7 +12,7 @@ from retake.alerts.settings import LEVELS
 from retake.alerts.store import BoardStore
 from retake.bucket import Bucket, NotFound
 from retake.errors import StateError
-from retake.kpi.facts import Cell, CountedItem, Fact, RunSource, Source, micros
+from retake.kpi.facts import Cell, CountedItem, Fact, RunSource, Source, added_up, micros
 from retake.kpi.figures import Figures, PipelineFigures, each_pipeline, pipeline_figures
 from retake.kpi.metrics import Metrics, render, replace_file
 from retake.kpi.sheet import RECENT_S
@@ -21,7 +21,7 @@ from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.modes import ModePanel
 from retake.operations.pipelines import ROOT, Operations
 from retake.paid.caps import CAPS
-from retake.paid.day_book import decoded
+from retake.paid.day_book import decoded, is_day
 from retake.retrying.dead_letters import DeadLetters
 from retake.runs.bucket_index import tag_of
 from retake.runs.history import Fingerprint, RunHistory, fingerprint, open_history
@@ -113,7 +113,7 @@ class KpiReader:
         sums = sums or self.sums([window_s], totals=True)
         books = self._snapshots.counted("caps", DayBooks(self._operations.bucket))
         figures = Figures(sums.at, window_s, self._figures(sums.recent[window_s], _stopped(self._operations)))
-        return self._render(_total([sums.totals, books.totals()]), figures)
+        return self._render(added_up([sums.totals, books.totals()]), figures)
 
     def levels(self) -> str:
         """Return the metrics that need no count of runs: dead letters, alerts, breakers, the mode. Raises like
@@ -142,7 +142,7 @@ class KpiReader:
         self, counted: tuple[CountedRuns, ...], stopped: Collection[str], window_s: float, now: datetime
     ) -> KpiReport:
         since = _before(now, window_s)
-        counts = _total(it.between(micros(since), micros(now)) for it in counted)
+        counts = added_up(it.between(micros(since), micros(now)) for it in counted)
         return KpiReport(Figures(now, window_s, self._figures(counts, stopped)), since, counted)
 
     def _figures(self, counts: Mapping[Cell, int], stopped: Collection[str]) -> tuple[PipelineFigures, ...]:
@@ -203,13 +203,6 @@ def _before(now: datetime, window_s: float) -> datetime:
         return datetime.min.replace(tzinfo=UTC)
 
 
-def _total(counts: Iterable[Mapping[Cell, int]]) -> Counter[Cell]:
-    total: Counter[Cell] = Counter()
-    for each in counts:
-        total.update(each)
-    return total
-
-
 class DayBooks:
     """The spending in the day books (`retake.paid.caps`), as a source of facts whose segments are months. Only settled
     calls count, so the sums never fall."""
@@ -222,7 +215,7 @@ class DayBooks:
         self._listed = {}
         for entry in self._bucket.list(CAPS):
             day = entry.key.removeprefix(CAPS).removesuffix(".json")
-            if entry.key == f"{CAPS}{day}.json" and _is_day(day):
+            if entry.key == f"{CAPS}{day}.json" and is_day(day):
                 mark = crc32(f"{day} {entry.size} {entry.modified!r}".encode())
                 self._listed.setdefault(day[:7], {})[day] = mark
         return {month: fingerprint(marks.values()) for month, marks in self._listed.items()}
@@ -246,10 +239,3 @@ class DayBooks:
             sums = {} if book.moved else book.pipelines
             facts = [Fact(at, ("spent", name), round(it.settled * 1e6)) for name, it in sums.items()]
             yield CountedItem(day, self._listed[segment][day], segment, facts)
-
-
-def _is_day(text: str) -> bool:
-    try:
-        return datetime.fromisoformat(text).strftime("%Y-%m-%d") == text
-    except ValueError:
-        return False
