@@ -76,7 +76,7 @@ def command(
 
 
 def _blocks(figures: Figures) -> list[Block]:
-    told = [it for it in figures.pipelines if it.ended or it.steps or any(it.errors.values()) or it.stopped]
+    told = [it for it in figures.pipelines if not it.silent]
     length = window_length(figures.window_seconds)
     if not told:
         return [Sentence(f"No run ended and nothing was tried in the last {length}.")]
@@ -110,7 +110,7 @@ def _runs(it: PipelineFigures) -> str:
         f"retries {percent(it.retry_rate)}",
         f"mean {NONE if it.mean_seconds is None else _duration(it.mean_seconds)}",
     ]
-    errors = ", ".join(f"{number} {name}" for name, number in it.errors.items() if number)
+    errors = it.errors_in_words
     return "; ".join([*parts, *([f"errors by class: {errors}"] if errors else [])]) + "."
 
 

@@ -94,8 +94,17 @@ class PipelineFigures(NamedTuple):
 
     @property
     def retry_rate(self) -> float | None:
-        steps = [step for step in self.steps if step.step not in POLLS]
-        return ratio(sum(step.retried for step in steps), sum(step.tries for step in steps))
+        return retry_rate_of(self.steps)
+
+    @property
+    def silent(self) -> bool:
+        """Whether there is nothing to tell: no run ended, nothing was tried, and it has not stopped."""
+        return not (self.ended or self.steps or any(self.errors.values()) or self.stopped)
+
+    @property
+    def errors_in_words(self) -> str:
+        """The errors by class, as "3 A, 1 C"; "" if there are none."""
+        return ", ".join(f"{number} {name}" for name, number in self.errors.items() if number)
 
     @property
     def mean_seconds(self) -> float | None:
@@ -173,6 +182,12 @@ class Figures(NamedTuple):
 def worst(levels: Iterable[KpiLevel]) -> KpiLevel:
     """Return the worst of the levels, or OK if there are none."""
     return max(levels, key=lambda level: level.rank, default=KpiLevel.OK)
+
+
+def retry_rate_of(steps: Iterable[StepFigures]) -> float | None:
+    """Return the retry rate of several steps together, without polls; None if nothing was tried."""
+    counted = [step for step in steps if step.step not in POLLS]
+    return ratio(sum(step.retried for step in counted), sum(step.tries for step in counted))
 
 
 def ratio(part: float, whole: float) -> float | None:

@@ -12,7 +12,7 @@ from retake.alerts.settings import AlertSettings
 from retake.alerts.store import BoardStore
 from retake.clock import parse_stamp, stamp
 from retake.errors import StateError
-from retake.kpi.figures import POLLS, Figures, ratio
+from retake.kpi.figures import Figures, ratio, retry_rate_of
 from retake.operations.bills import total_usd
 from retake.operations.kpi import KpiReader
 from retake.operations.pipelines import Operations
@@ -131,8 +131,7 @@ def _period_figures(
 ) -> PeriodFigures:
     made = sum(it.runs[RunStatus.SUCCEEDED] for it in figures.pipelines)
     failed = sum(it.runs[RunStatus.FAILED] for it in figures.pipelines)
-    steps = [step for it in figures.pipelines for step in it.steps if step.step not in POLLS]
-    retry_rate = ratio(sum(it.retried for it in steps), sum(it.tries for it in steps))
+    retry_rate = retry_rate_of(step for it in figures.pipelines for step in it.steps)
     raised = {it.id for it in alerts if since <= parse_stamp(it.first_at) < until}
     return PeriodFigures(since, until, made, failed, ratio(made, made + failed), retry_rate, spend_usd, len(raised))
 

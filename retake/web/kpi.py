@@ -151,7 +151,7 @@ def kpi_routes(desk: Desk) -> APIRouter:
 def kpi_view(report: KpiReport, ended: Iterable[Fact]) -> dict[str, Any]:
     """Return the values of the page's template. `ended` are the facts about how runs ended."""
     figures = report.figures
-    told = [it for it in figures.pipelines if it.ended or it.steps or any(it.errors.values()) or it.stopped]
+    told = [it for it in figures.pipelines if not it.silent]
     worst_first = sorted(told, key=lambda it: (-it.level.rank, -it.ended, it.pipeline))
     return {
         "windows": [(it, read_window(it) == figures.window_seconds) for it in WINDOWS],
@@ -175,7 +175,7 @@ def _row(it: PipelineFigures) -> dict[str, Any]:
         "success": percent(it.success_rate, ""),
         "retries": percent(it.retry_rate, ""),
         "mean": "" if it.mean_seconds is None else span(it.mean_seconds),
-        "errors": ", ".join(f"{number} {name}" for name, number in it.errors.items() if number),
+        "errors": it.errors_in_words,
         "missed": ", ".join(name.replace("_", " ") for name in it.targets_missed),
         "steps": [_step(step) for step in it.steps[:30]],
     }
