@@ -124,7 +124,7 @@ class AttemptStore:
         """Fail a pipeline whose run has failed without it, because its workers kept dying."""
         with self._store.database.transaction() as cursor:
             now = read_pipeline(cursor, row.id, for_update=True)
-            if (now.state, now.run_number) != (row.state, row.run_number):
+            if not now.is_at(row):
                 return
             ended = {"error": shown_reason(error), "error_code": code}
             if not end_jobs(cursor, row.id, "failed", self.clock.now(), **ended):  # each worker died before it began

@@ -50,6 +50,10 @@ class PipelineRow(NamedTuple):
         """The idempotency key of the current run: "music/7/3"."""
         return f"music/{self.id}/{self.run_number}"
 
+    def is_at(self, other: "PipelineRow") -> bool:
+        """Return whether it is in the same run of the same step as `other`, an earlier reading of the row."""
+        return (self.state, self.run_number) == (other.state, other.run_number)
+
     def standing(self, failed_step: str | None = None) -> Standing:
         """Return the input of the rules; `failed_step` is the step of the last failed attempt."""
         return Standing(self.state, self.youtube_video_id, failed_step, self.failed_reason)

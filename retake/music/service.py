@@ -28,8 +28,9 @@ from retake.music.background import (
 from retake.music.calls import CallBook
 from retake.music.clients import RealMusicVendors
 from retake.music.context import SharedContext
-from retake.music.database import MusicDatabase, open_music_database
+from retake.music.database import MusicDatabase
 from retake.music.leases import release_leases
+from retake.music.operations import open_actions
 from retake.music.outbox import TelegramOutbox
 from retake.music.settings import MusicKeys, MusicSettings
 from retake.music.telegram import TelegramInbox
@@ -92,11 +93,9 @@ class ServiceWork(NamedTuple):
 
 def open_parts(settings: MusicSettings, keys: MusicKeys, stopping: Callable[[], bool]) -> ServiceParts:
     """Open the database and the bucket. Raises SettingsError, StateError, StorageError."""
-    clock, music = SystemClock(), settings.music
-    database = open_music_database(music.database, clock)
-    store = PipelineActions(database, uploads_per_day=music.uploads_per_day, telling=music.telegram != "off")
+    store = open_actions(settings, SystemClock())
     bucket = open_configured(settings.storage, settings.workflow)
-    return ServiceParts(settings, keys, database, store, bucket, clock, stopping)
+    return ServiceParts(settings, keys, store.database, store, bucket, store.clock, stopping)
 
 
 def work_of(parts: ServiceParts) -> ServiceWork:

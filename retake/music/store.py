@@ -106,23 +106,22 @@ class PipelineStore:
     def counts(self) -> dict[str, int]:
         """Return the number of pipelines in each state that occurs."""
         with self.database.reading() as cursor:
-            return dict(cursor.readable(_COUNTS, name="counts"))
+            return counts_of(cursor)
 
     # --- changes ------------------------------------------------------------------------------------------------
 
     def create(self, new: NewPipeline) -> Started:
         """Create a pipeline and start its cover, or return the one with the same idempotency key."""
         with self.database.transaction() as cursor:
-            if new.idempotency_key is not None:
-                known = cursor.row(select(*PIPELINE).where(pipelines.c.idempotency_key == new.idempotency_key))
-                if known:
-                    return Started(PipelineRow(*known), new=False)
+            same_key = select(*PIPELINE).where(pipelines.c.idempotency_key == new.idempotency_key)
+            if new.idempotency_key is not None and (known := cursor.row(same_key)):
+                return Started(PipelineRow(*known), new=False)
             now = self.clock.now()
             first = {"state": states.running(MusicStep.COVER), "run_number": 1, "take": 1}
             values = {**new._asdict(), **first, "created_at": now, "updated_at": now}
             row = cursor.add(pipelines, values, *PIPELINE)
             if row is None:  # another process was faster, and has just committed
-                known = cursor.row(select(*PIPELINE).where(pipelines.c.idempotency_key == new.idempotency_key))
+                known = cursor.row(same_key)
                 assert known, "only this key can conflict"
                 return Started(PipelineRow(*known), new=False)
             started = PipelineRow(*row)
@@ -147,7 +146,7 @@ class PipelineStore:
         """Cancel a pipeline whose current run was cancelled on the ledger, unless it has moved on."""
 
         def change(cursor: Cursor, now: PipelineRow) -> Mapping[str, Any]:
-            if (now.state, now.run_number) != (row.state, row.run_number):
+            if not now.is_at(row):
                 return {}
             end_jobs(cursor, row.id, "cancelled", self.clock.now())
             return {"state": states.CANCELLED, "current_job": 0}
@@ -158,8 +157,7 @@ class PipelineStore:
         """Give a running step a new run, since its current one has ended, unless it has moved on."""
 
         def change(cursor: Cursor, now: PipelineRow) -> Mapping[str, Any]:
-            moved_on = (now.state, now.run_number) != (row.state, row.run_number)
-            return {} if moved_on else {"run_number": now.run_number + 1}
+            return {"run_number": now.run_number + 1} if now.is_at(row) else {}
 
         begin_run(self.database, self.change(row.id, change), "recovery")
 
@@ -181,6 +179,11 @@ class PipelineStore:
 _JOBS = select(*JOB).where(pipeline_jobs.c.pipeline_id == bindparam("of_pipeline")).order_by(pipeline_jobs.c.id)
 _COUNTS = select(pipelines.c.state, func.count()).group_by(pipelines.c.state)
 _ONE = select(*PIPELINE).where(pipelines.c.id == bindparam("of_pipeline"))
+
+
+def counts_of(cursor: Cursor) -> dict[str, int]:
+    """Return the number of pipelines in each state that occurs."""
+    return {str(state): int(number) for state, number in cursor.readable(_COUNTS, name="counts")}
 
 
 def _any_of(wanted: Collection[str]) -> ColumnElement[bool]:

@@ -11,6 +11,7 @@ from retake.music.attempts import CAP_REACHED
 from retake.music.database import Cursor
 from retake.music.rows import PaidCall, task_of
 from retake.music.states import STEPS, MusicStep
+from retake.music.store import counts_of
 from retake.music.tables import messages, paid_calls, pipeline_jobs, pipelines
 from retake.operations.attempts import StepAttempt
 from retake.operations.port import Present
@@ -65,7 +66,7 @@ class Survey(NamedTuple):
 
 def survey(cursor: Cursor) -> Survey:
     """Return the state of all pipelines. Raises StorageError."""
-    counts = {str(state): int(number) for state, number in cursor.readable(_COUNTS, name="survey counts")}
+    counts = counts_of(cursor)
 
     def at(state: str) -> tuple[Trouble, ...]:
         if not counts.get(state):
@@ -130,8 +131,6 @@ def messages_of(cursor: Cursor, pipeline_id: int) -> list[TelegramMessage]:
 
 
 # --- queries ----------------------------------------------------------------------------------------------------------
-
-_COUNTS = select(pipelines.c.state, func.count()).group_by(pipelines.c.state)
 
 _FAILED = pipeline_jobs.alias("failed_jobs")
 _LAST = (
