@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from retake.alerts.board import ACKNOWLEDGED, Alert, Board, QueuedMessage
-from retake.alerts.delivery import Send, Sender
+from retake.alerts.delivery import Sender
 from retake.alerts.evaluation import acknowledged, closed, evaluated
 from retake.alerts.message import AlertEvent, Ending, Message, Sent
 from retake.alerts.outbox import tested
@@ -36,13 +36,13 @@ class ChannelTest(NamedTuple):
 
 
 class AlertPanel:
-    """The alerts of a bucket. `environ` holds the channels' secrets; `send` replaces the function that sends. Every
-    method may raise StateError and StorageError."""
+    """The alerts of a bucket. `environ` holds the channels' secrets. Every method may raise StateError and
+    StorageError."""
 
-    def __init__(self, operations: Operations, environ: Mapping[str, str], send: Send | None = None) -> None:
+    def __init__(self, operations: Operations, environ: Mapping[str, str]) -> None:
         self._settings = operations.terms.alerts
         self._clock = operations.clock
-        self.environ, self._send = environ, send
+        self.environ = environ
         self._store = BoardStore(operations.bucket, operations.clock)
 
     def alerts(self, *, ended: bool = False, tolerant: bool = False) -> list[Alert]:
@@ -96,7 +96,7 @@ class AlertPanel:
 
     def deliver(self) -> list[str]:
         """Queue what is due and send what waits. Return the names of the channels that did not take a message."""
-        sender = Sender(self._store, self._settings, self.environ, self._clock, self._send)
+        sender = Sender(self._store, self._settings, self.environ, self._clock)
         tried: set[str] = set()
         for _ in range(_MAX_ROUNDS):
             self._store.change(lambda board: (evaluated(board, (), self._settings, self._clock.now()), None))
@@ -150,7 +150,7 @@ class AlertPanel:
         return found
 
     def _try(self, channel: AlertChannel) -> Sent:
-        sender = Sender(self._store, self._settings, self.environ, self._clock, self._send)
+        sender = Sender(self._store, self._settings, self.environ, self._clock)
         at = stamp(self._clock.now())
         alert = Alert(
             f"test-{at}",
@@ -181,9 +181,9 @@ class AlertPanel:
         more = {"told": list(alert.told), "closed_at": alert.closed_at} if whole else {}
         return {**fields(alert, self._settings.web_url), **more}
 
-    def list_document(self, *, ended: bool = False) -> dict[str, Any]:
-        """Return the JSON document of the alerts and channels."""
-        return {"alerts": [self.document(it) for it in self.alerts(ended=ended)], "channels": self.channels()}
+    def list_document(self) -> dict[str, Any]:
+        """Return the JSON document of the active alerts and the channels."""
+        return {"alerts": [self.document(it) for it in self.alerts()], "channels": self.channels()}
 
 
 def change_alert(panel: AlertPanel, verb: str, alert_id: str, by: str) -> OrderDone:

@@ -21,11 +21,9 @@ def check_bucket(
     *,
     media: bool = False,
     repair: bool = False,
-    more: Sequence[Examination] = (),
     progress: Progress = lambda title, number: None,
 ) -> CheckReport:
-    """Check the bucket of `operations`: all of it, or only the part of the pipeline that the operator named. `more` are
-    the examinations of pipelines that do not implement `OperatedPipeline`.
+    """Check the bucket of `operations`: all of it, or only the part of the pipeline that the operator named.
 
     Raises StorageError if the bucket does not exist or cannot be listed, SettingsError if the client of a ledger's
     database is not installed.
@@ -37,7 +35,7 @@ def check_bucket(
             require("postgres", f"the ledger at {redact(url)}")
     prefix = operations.pipelines[0].prefix if operations.named else ""
     scope = Scope(operations.bucket, operations.clock, media=media, prefix=prefix)
-    return Check([*examinations(operations), *more], scope, progress).run(repair=repair)
+    return Check(examinations(operations), scope, progress).run(repair=repair)
 
 
 def examinations(operations: Operations) -> list[Examination]:

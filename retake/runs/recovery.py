@@ -139,9 +139,7 @@ def _passing_over(run: Run) -> Iterator[None]:
         _log.warning("%s is not recovered: %s", run.run_id, error)
 
 
-def take_over(
-    ledger: Ledger, run: Run, clock: Clock, *, worker: str, max_resumes: int = MAX_RESUMES, actor: str = ACTOR
-) -> Run:
+def take_over(ledger: Ledger, run: Run, clock: Clock, *, worker: str, actor: str = ACTOR) -> Run:
     """Resume a run that the former holder of the lease left running or interrupted. Only for the current holder.
 
     Return the run, resumed by `worker`, or failed if it was resumed too often. Raises StaleRun, IllegalTransition,
@@ -150,7 +148,7 @@ def take_over(
     now, trace_id = clock.now(), new_trace_id(run.run_id)
     if run.status is RunStatus.RUNNING:
         run = interrupt(ledger, run, now, actor=actor, trace_id=trace_id)
-    if exhausted(run, max_resumes):
+    if exhausted(run, MAX_RESUMES):
         return give_up(ledger, run, now, actor=actor, trace_id=trace_id)
     return ledger.move(run, Trigger.RECOVERY_RESUME, actor=actor, worker=worker, trace_id=trace_id)
 

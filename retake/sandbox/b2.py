@@ -44,7 +44,7 @@ class B2Sandbox:
 
     `part_size` is the size in bytes above which clients are told to upload a file in parts.
     `meanwhile(call, file)` is called before each call is carried out, so that a test can act in between.
-    `now` is B2's clock, in seconds since the epoch; `pause` waits in real time, for slow answers.
+    `now` is B2's clock, in seconds since the epoch.
     """
 
     def __init__(
@@ -55,7 +55,6 @@ class B2Sandbox:
         seed: int | None = None,
         part_size: int = 100_000_000,
         now: Callable[[], float] = time.time,
-        pause: Callable[[float], object] | None = None,
         meanwhile: Callable[[str, str], object] = lambda call, file: None,
         on_call: Callable[[RecordedB2Call], object] = lambda call: None,
     ) -> None:
@@ -63,7 +62,7 @@ class B2Sandbox:
         self._server = Server(port, self._receive, closing, now)
         self.url = f"http://127.0.0.1:{self._server.port}"
         self.store = SimulatedAccount(now, Random(seed), part_size)
-        self.meanwhile, self._pause, self._on_call = meanwhile, pause or closing.wait, on_call
+        self.meanwhile, self._pause, self._on_call = meanwhile, closing.wait, on_call
         self._api = B2NativeApi(self.store, self.url)
         self._lock = threading.RLock()
         self._calls: list[RecordedB2Call] = []

@@ -13,6 +13,7 @@ from retake.clock import Clock
 from retake.document_schema import InvalidDocument
 from retake.media.structure import mp4_fault, png_fault
 from retake.story.documents import (
+    GROUP,
     Documents,
     GenDocument,
     MidjourneyDocument,
@@ -123,10 +124,10 @@ class CheckedPart:
                 yield found("media-broken", part.where(entry.key), f"{fault} ({entry.size} bytes)")
 
 
-def group_ids(part: CheckView, folder: str, endings: tuple[str, ...]) -> Iterator[str]:
+def group_ids(part: CheckView, folder: str) -> Iterator[str]:
     """Yield each id that has a file in a folder, once. To hold only one id in memory, it is yielded for the first file
     of its group."""
-    order, last = sorted(endings), ""
+    order, last = sorted(GROUP), ""
     for entry in part.entries(folder):
         name, dot, ending = entry.key.removeprefix(folder).rpartition(".")
         if not dot or ending not in order or name == last or not safe_id(name):

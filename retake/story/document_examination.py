@@ -160,7 +160,7 @@ class StoryDocuments(CheckedPart):
         return [it for it in self.folders.staged if not self._has_ready(part, it)]
 
     def _has_ready(self, part: CheckView, folder: str) -> bool:
-        return any(len(self.files(part, folder, name, GROUP)) == len(GROUP) for name in group_ids(part, folder, GROUP))
+        return any(len(self.files(part, folder, name, GROUP)) == len(GROUP) for name in group_ids(part, folder))
 
     # --- the generation under way ---------------------------------------------------------------------------------
 

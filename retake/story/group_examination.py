@@ -27,7 +27,7 @@ class StoryGroups(CheckedPart):
     def subjects(self, view: CheckView) -> Iterator[str]:
         part = view.below(self.prefix)
         for folder in self.folders:
-            for name in group_ids(part, folder, GROUP):
+            for name in group_ids(part, folder):
                 yield f"{self.prefix}{folder}{name}"
 
     def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
