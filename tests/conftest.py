@@ -15,7 +15,10 @@ import pytest
 from hypothesis import settings
 from kinds import LONG, PROCESS_FOLDERS, PROCESSES, SEARCHES
 
+from retake.clock import FakeClock
+
 if TYPE_CHECKING:
+    from cron_buckets import Clouds
     from rabbit_server import RabbitServer
 
 os.environ["XDG_CACHE_HOME"] = os.devnull
@@ -83,6 +86,20 @@ def s3_endpoint() -> Iterator[str]:
 
     with moto_server() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def clouds() -> Iterator["Clouds"]:
+    """Yield what creates places on B2 and S3 for all tests of this process."""
+    from cron_buckets import places_in_clouds  # few tests need it
+
+    with places_in_clouds() as place:
+        yield place
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture

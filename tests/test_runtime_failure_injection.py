@@ -46,11 +46,6 @@ def postgres() -> Iterator[str]:
         pytest.skip(str(error))
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 @pytest.fixture(params=["memory", "directory", "sqlite", "postgresql"])
 def connect(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path) -> Iterator[Connect]:
     """Yield a function that opens another client of the same store, as another process would."""

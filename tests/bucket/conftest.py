@@ -1,17 +1,12 @@
-import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from retake.bucket.directory import DirectoryBucket
+from retake.sandbox.b2 import B2Sandbox
 
 pytest.register_assert_rewrite("contract", "file_contract")
-
-
-@pytest.fixture
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The effect of fsync shows only after a power cut, and thousands of calls are slow on a busy disk."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)
 
 
 @pytest.fixture
@@ -22,3 +17,9 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def bucket(root: Path) -> DirectoryBucket:
     return DirectoryBucket(str(root))
+
+
+@pytest.fixture
+def sandbox() -> Iterator[B2Sandbox]:
+    with B2Sandbox() as running:
+        yield running

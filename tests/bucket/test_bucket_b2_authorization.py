@@ -3,7 +3,6 @@
 import gc
 import json
 import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,17 +16,6 @@ from retake.errors import StorageError, StorageKeyRefused
 from retake.sandbox.b2 import B2Sandbox
 
 SIGNING_IN = ["b2_authorize_account", "b2_list_buckets"]
-
-
-@pytest.fixture
-def sandbox() -> Iterator[B2Sandbox]:
-    with B2Sandbox() as running:
-        yield running
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 class Processes:

@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -16,17 +15,6 @@ from retake.clock import FakeClock, SystemClock
 from retake.errors import StorageError
 from retake.sandbox.b2 import B2Sandbox
 from retake.sandbox.b2_orders import KINDS
-
-
-@pytest.fixture
-def sandbox() -> Iterator[B2Sandbox]:
-    with B2Sandbox() as running:
-        yield running
-
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
 
 
 @pytest.fixture(autouse=True)

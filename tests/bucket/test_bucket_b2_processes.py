@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -17,12 +16,6 @@ from retake.sandbox.b2 import B2Sandbox
 
 WORLD = Path(__file__).with_name("b2_world.py")
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[B2Sandbox]:
-    with B2Sandbox() as running:
-        yield running
 
 
 @pytest.fixture

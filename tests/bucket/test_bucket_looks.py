@@ -1,7 +1,5 @@
 """Looks at several objects at once: they find the same as one request each, with few calls on B2."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from retake.bucket import ANY, Bucket, NotFound
@@ -14,12 +12,6 @@ from retake.sandbox.b2 import B2Sandbox
 KEYS = ("config/a.json", "config/b.json", "config/none.json")
 PREFIXES = ("config/a.json.aside-", "444/", "555/", "666/")
 THERE = ("444/1.json", "555/2.json", "666/3.json", "666/3.png", "archive/1.json", "config/a.json", "config/b.json")
-
-
-@pytest.fixture(scope="module")
-def sandbox() -> Iterator[B2Sandbox]:
-    with B2Sandbox() as running:
-        yield running
 
 
 @pytest.fixture

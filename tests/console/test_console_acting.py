@@ -18,7 +18,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parent.parent / "cron"))
 
-from cron_buckets import CLOUDS, KINDS, BucketMachine, Clouds, bucket_machine, places_in_clouds
+from cron_buckets import CLOUDS, KINDS, BucketMachine, Clouds, bucket_machine
 from cron_machine import CHECKOUT, ID, MANAGER, PUBLIC, Vendors, serving
 from schemas import check_answer, named_in
 from waiting import eventually
@@ -62,12 +62,6 @@ def console(machine: BucketMachine, *arguments: str) -> Said:
 @pytest.fixture(scope="session")
 def vendors() -> Iterator[Vendors]:
     yield from serving(0)
-
-
-@pytest.fixture(scope="session")
-def clouds() -> Iterator[Clouds]:
-    with places_in_clouds() as place:
-        yield place
 
 
 @pytest.fixture

@@ -21,7 +21,6 @@ from cron_buckets import (
     BucketMachine,
     Clouds,
     bucket_machine,
-    places_in_clouds,
 )
 from cron_machine import LONG_S, MANAGER, PUBLIC, Vendors
 from PIL import Image
@@ -34,12 +33,6 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks at proces
 
 PAID = {"chat": 3, "imagine": 1, "upscale": 1, "runway": 1}
 OVER = {-signal.SIGALRM, 75}  # the exit codes of a manager whose lease has expired
-
-
-@pytest.fixture(scope="session")
-def clouds() -> Iterator[Clouds]:
-    with places_in_clouds() as place:
-        yield place
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 import pytest
-from cron_buckets import CLOUDS, BucketMachine, Clouds, bucket_machine, places_in_clouds
+from cron_buckets import CLOUDS, BucketMachine, Clouds, bucket_machine
 from cron_machine import GEN, MIDJOURNEY, PUBLIC, Run, Vendors
 from waiting import eventually
 
@@ -13,12 +13,6 @@ from retake.bucket.b2.price import by_class
 from retake.ticking.rest import LookFile, look_file
 
 RESTS = "nothing has changed since the full look"
-
-
-@pytest.fixture(scope="module")
-def clouds() -> Iterator[Clouds]:
-    with places_in_clouds() as place:
-        yield place
 
 
 @pytest.fixture(params=CLOUDS)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from b2sdk.v3 import B2Api, InMemoryAccountInfo, ScanPoliciesManager, Synchronizer, SyncReport, parse_folder
-from cron_buckets import BucketMachine, Clouds, Place, places_in_clouds
+from cron_buckets import BucketMachine, Clouds, Place
 from cron_machine import CHECKOUT, MIDJOURNEY, Vendors, serving
 
 from retake.bucket import open_bucket
@@ -48,12 +48,6 @@ class MovingMachine(BucketMachine):
     @property
     def bills(self) -> dict[str, int]:
         return {kind: self.billed(kind) for kind in ONLY}
-
-
-@pytest.fixture(scope="module")
-def clouds() -> Iterator[Clouds]:
-    with places_in_clouds() as place:
-        yield place
 
 
 @pytest.fixture(scope="module")

@@ -35,11 +35,6 @@ ASKED = TextRequest("a red fox", "blurry", ("ink", "à la carte"), 640, 832, 7, 
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def table(database_url: str, clock: FakeClock) -> Iterator[JobTable]:
     made = JobTable(database_url, clock)
     made.prepare()

@@ -22,11 +22,6 @@ def postgres() -> Iterator[str]:
         yield base
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 @pytest.fixture(params=["bucket", "sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> Iterator[Place]:
     """Yield an empty ledger of each kind, with its bucket."""

@@ -18,11 +18,6 @@ settings.load_profile("robots")
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def logged() -> Iterator[list[str]]:
     """Yield the lines that the robots log during the test."""
     lines: list[str] = []

@@ -24,11 +24,6 @@ from retake.runs.states import RunStatus, Trigger
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def bucket() -> MemoryBucket:
     return MemoryBucket()
 

@@ -24,12 +24,6 @@ from retake.runs.database import in_words
 from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
 from retake.runs.states import RunStatus, Trigger
 
-
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 Open = Callable[..., SqlLedger]
 
 

@@ -136,11 +136,6 @@ class TestPostgresTables(TablesContract):
 # --- indexes -------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 def asked(clock: FakeClock, run: Run) -> dict[str, Any]:
     """Return a value for each parameter of any statement."""
     return {

@@ -51,11 +51,6 @@ def upgrade() -> None:
 Url = Callable[[], str]
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the URL of a database without tables."""

@@ -24,11 +24,6 @@ from retake.runs.states import IllegalTransition, RunStatus, Trigger
 Connect = Callable[[], Ledger]
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 @pytest.fixture(params=["bucket", "sqlite", "postgresql"])
 def connect(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path, opened: list[SqlLedger]) -> Connect:
     if request.param == "bucket":

@@ -66,11 +66,6 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
 
 
 @pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
-@pytest.fixture
 def ledger(place: Place, clock: FakeClock, opened: list[SqlLedger]) -> SqlLedger:
     opened.append(open_sql_ledger(place.url, clock))
     return opened[-1]

@@ -15,11 +15,6 @@ from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.states import RunStatus, Trigger
 
 
-@pytest.fixture
-def clock() -> FakeClock:
-    return FakeClock()
-
-
 def on_a_disk(path: Path) -> DirectoryBucket:
     return DirectoryBucket(str(path / "bucket"))
 
