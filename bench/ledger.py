@@ -39,7 +39,7 @@ def ledger_table(folder: Path) -> str:
 def servers(folder: Path) -> Iterator[dict[str, list[str]]]:
     """Yield the URLs of four empty databases of each kind. PostgreSQL runs with its default settings, so what it has
     committed is on disk."""
-    sys.path.append(str(ROOT / "tests" / "runs"))
+    sys.path.append(str(ROOT / "tests"))
     from postgres import NoServer, new_database, server
 
     places = {"SQLite": [f"sqlite:{folder}/{name}.db" for name in ("ours", "recorded", "bare", "grown")]}

@@ -91,7 +91,7 @@ def peer_commands(stack: ExitStack, folder: Path) -> Commands:
 @contextmanager
 def postgres(folder: Path) -> Iterator[Mapping[str, str]]:
     """Run a PostgreSQL with procrastinate's tables."""
-    sys.path.append(str(ROOT / "tests" / "runs"))
+    sys.path.append(str(ROOT / "tests"))
     from postgres import new_database, server
 
     with server() as base:

@@ -80,6 +80,27 @@ def shared_rabbit() -> Iterator["RabbitServer"]:
 
 
 @pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Start the PostgreSQL that all tests of this process share; yield the URL of its databases, without a name.
+
+    If there is none, skip the tests with installation advice; on a build machine, fail.
+    """
+    from local_servers import or_skipped  # few tests need it
+    from postgres import FAST, server
+
+    with or_skipped(), server(*FAST) as base:
+        yield base
+
+
+@pytest.fixture
+def database_url(postgres: str) -> str:
+    """Create a database for the test, without tables; return its URL."""
+    from postgres import new_database
+
+    return new_database(postgres)
+
+
+@pytest.fixture(scope="session")
 def s3_endpoint() -> Iterator[str]:
     """Start the S3 server that all tests of this process share, and yield its URL."""
     from s3_server import moto_server  # few tests need it

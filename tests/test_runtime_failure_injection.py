@@ -4,7 +4,6 @@ The payments in these tests go to a vendor that counts them; the job checks whet
 """
 
 import doctest
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -12,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from runs.postgres import FAST, NoServer, new_database, server
 
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import Crash
@@ -35,17 +33,6 @@ Connect = Callable[[], Ledger]
 POLICY = RetryPolicy(max_retries=3, backoff=Exponential(2.0, 4.0))
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    try:
-        with server(*FAST) as base:
-            yield base
-    except NoServer as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
-
-
 @pytest.fixture(params=["memory", "directory", "sqlite", "postgresql"])
 def connect(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path) -> Iterator[Connect]:
     """Yield a function that opens another client of the same store, as another process would."""
@@ -56,7 +43,7 @@ def connect(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path) ->
         yield lambda: BucketLedger(DirectoryBucket(str(tmp_path / "bucket")), clock)
     else:
         sqlite = request.param == "sqlite"
-        url = f"sqlite:{tmp_path}/runs.db" if sqlite else new_database(request.getfixturevalue("postgres"))
+        url = f"sqlite:{tmp_path}/runs.db" if sqlite else request.getfixturevalue("database_url")
         opened = [open_sql_ledger(url, clock)]
         yield lambda: opened.append(open_sql_ledger(url, clock)) or opened[-1]  # type: ignore[func-returns-value]
         for ledger in opened:

@@ -18,7 +18,8 @@ TESTS = Path(__file__).parent.parent
 sys.path += [str(TESTS / room) for room in ("runs", "cron") if str(TESTS / room) not in sys.path]
 
 from cron_machine import ID, Machine, serving  # noqa: E402
-from postgres import Server, new_database, or_skipped, running  # noqa: E402
+from local_servers import or_skipped  # noqa: E402
+from postgres import Server, new_database, running  # noqa: E402
 from together import at_once  # noqa: E402
 
 from retake.clock import FakeClock, SystemClock  # noqa: E402

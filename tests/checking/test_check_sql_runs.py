@@ -3,7 +3,7 @@
 import json
 import sqlite3
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import pytest
 from damage import Site, trouble
-from postgres import FAST, new_database, or_skipped, server
 from sqlalchemy import event
 from story_world import World
 
@@ -89,24 +88,16 @@ def lite(tmp_path: Path) -> SqlSite:
     return SqlSite(filled(f"sqlite:{path}"), execute)
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[str]:
-    with or_skipped(), server(*FAST) as base:
-        yield base
-
-
 @pytest.fixture
-def big(postgres: str) -> SqlSite:
+def big(database_url: str) -> SqlSite:
     import psycopg
 
-    url = new_database(postgres)
-
     def execute(statement: str, *values: Any) -> None:
-        with psycopg.connect(url, autocommit=True) as connection:
+        with psycopg.connect(database_url, autocommit=True) as connection:
             connection.execute("SET session_replication_role = replica")  # foreign keys are not checked
             connection.execute(statement.replace("?", "%s"), values)
 
-    return SqlSite(filled(url), execute)
+    return SqlSite(filled(database_url), execute)
 
 
 # --- damage -----------------------------------------------------------------------------------------------------------
@@ -300,7 +291,7 @@ def test_a_healthy_ledger_has_no_finding(name: str, request: pytest.FixtureReque
 def test_tables_of_an_older_version_are_noted_and_a_repair_migrates_them(
     name: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    place = f"sqlite:{tmp_path}/old" if name == "lite" else new_database(request.getfixturevalue("postgres"))
+    place = f"sqlite:{tmp_path}/old" if name == "lite" else request.getfixturevalue("database_url")
     with monkeypatch.context() as older, closing(open_database(place, read_only=False)) as database:
         older.setattr(schema, "REVISIONS", ("0001",))
         schema.bring_up_to_date(database)

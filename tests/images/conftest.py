@@ -1,4 +1,3 @@
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,23 +11,12 @@ from servers import empty_rabbit, empty_redis
 from service_world import ServiceWorld
 from worker_world import WorkerWorld
 
-sys.path.append(str(Path(__file__).parents[1] / "runs"))  # the server of the ledger's tests
-
-from postgres import FAST, new_database, or_skipped, server
-
 
 @pytest.fixture(scope="session")
 def shared_redis() -> Iterator[RunningServer]:
     """Start the Redis that all tests of this process share."""
     with running_redis() as started:
         yield started
-
-
-@pytest.fixture(scope="session")
-def shared_postgres() -> Iterator[str]:
-    """Start the PostgreSQL that all tests of this process share; yield the URL of its databases, without a name."""
-    with or_skipped(), server(*FAST) as base:
-        yield base
 
 
 @pytest.fixture
@@ -65,12 +53,6 @@ def redis_url(redis_server: RunningServer) -> str:
 def rabbitmq_url(rabbit_server: RabbitServer) -> str:
     """Return the URL of a RabbitMQ without queues and exchanges of the service."""
     return rabbit_server.url
-
-
-@pytest.fixture
-def database_url(shared_postgres: str) -> str:
-    """Create a database for the test, without tables; return its URL."""
-    return new_database(shared_postgres)
 
 
 @pytest.fixture

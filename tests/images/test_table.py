@@ -17,7 +17,8 @@ import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from postgres import Server, new_database, or_skipped, running
+from local_servers import or_skipped
+from postgres import Server, new_database, running
 from sqlalchemy import Connection
 from together import at_once
 

@@ -10,16 +10,9 @@ TESTS = Path(__file__).parent.parent
 sys.path += [folder for folder in (str(TESTS / "runs"), str(TESTS / "kpi")) if folder not in sys.path]
 
 from kpi_ledgers import Place  # noqa: E402
-from postgres import FAST, new_database, or_skipped, server  # noqa: E402
 
 from retake.bucket.memory import MemoryBucket, MemoryStore  # noqa: E402
 from retake.clock import FakeClock  # noqa: E402
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    with or_skipped(), server(*FAST) as base:
-        yield base
 
 
 @pytest.fixture(params=["bucket", "sqlite", "postgresql"])
@@ -28,7 +21,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, clock: FakeClock) -> I
     urls: dict[str, Callable[[], str | None]] = {
         "bucket": lambda: None,
         "sqlite": lambda: f"sqlite:{tmp_path}/ledger.db",
-        "postgresql": lambda: new_database(request.getfixturevalue("postgres")),
+        "postgresql": lambda: str(request.getfixturevalue("database_url")),
     }
     place = Place(urls[request.param](), MemoryBucket(MemoryStore(clock)), clock)
     yield place

@@ -1,34 +1,17 @@
-import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from api_world import ApiWorld, served
 from desk import Desk
+from postgres import new_database
 from rig import START, Rig
+from rows_world import Rows
 
 from retake.clock import FakeClock
 from retake.sandbox import Pace, Sandbox
-
-sys.path.append(str(Path(__file__).parents[1] / "runs"))  # the server of the ledger's tests
-
-from api_world import ApiWorld, served
-from postgres import FAST, new_database, or_skipped, server
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """Start a PostgreSQL for these tests; yield the URL of its databases, without a name. Skip the tests if there is
-    none."""
-    with or_skipped(), server(*FAST) as base:
-        yield base
-
-
-@pytest.fixture
-def postgres_url(postgres: str) -> str:
-    """Create a database for the test, without tables; return its URL."""
-    return new_database(postgres)
 
 
 @pytest.fixture(scope="session")
@@ -96,7 +79,14 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the URL of a database of each kind, without tables."""
     if request.param == "sqlite":
         return f"sqlite:{tmp_path}/music.sqlite3"
-    return str(request.getfixturevalue("postgres_url"))
+    return str(request.getfixturevalue("database_url"))
+
+
+@pytest.fixture
+def rows(url: str) -> Iterator[Rows]:
+    world = Rows(url, daily_cap_usd=5.0)
+    yield world
+    world.database.close()
 
 
 @pytest.fixture

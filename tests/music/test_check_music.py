@@ -1,6 +1,6 @@
 """`retake check` of music: rows, files and their partners compared, on SQLite and PostgreSQL."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,16 +13,6 @@ from retake.bucket import ANY
 from retake.checking import Check, CheckReport, Scope
 from retake.music.rows import PipelineRow
 from retake.music.tables import messages, paid_calls, pipeline_jobs, pipelines
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rows]:
-    url = f"sqlite:{tmp_path}/music.db"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("postgres_url")
-    world = Rows(url, daily_cap_usd=5.0)
-    yield world
-    world.database.close()
 
 
 def checked(rows: Rows) -> CheckReport:

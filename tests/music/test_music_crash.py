@@ -112,7 +112,7 @@ class MortalRig(Rig):
 @pytest.fixture(params=["sqlite", "postgresql"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MortalRig]:
     postgres = request.param == "postgresql"
-    url = request.getfixturevalue("postgres_url") if postgres else f"sqlite:{tmp_path}/music.sqlite3"
+    url = request.getfixturevalue("database_url") if postgres else f"sqlite:{tmp_path}/music.sqlite3"
     rig = MortalRig(url, tmp_path, monkeypatch)
     yield rig
     rig.close()

@@ -22,7 +22,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Databas
     """Yield a database with the newest tables, made by the migrations."""
     url = f"sqlite:{tmp_path}/music.db"
     if request.param == "postgresql":
-        url = request.getfixturevalue("postgres_url")
+        url = request.getfixturevalue("database_url")
     opened = open_database(url, read_only=False)
     bring_up_to_date(opened, SCHEMA)
     yield opened

@@ -23,16 +23,6 @@ from retake.operations.runs import RunFilter, list_runs
 from retake.runs.states import Trigger
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def rows(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rows]:
-    url = f"sqlite:{tmp_path}/music.db"
-    if request.param == "postgresql":
-        url = request.getfixturevalue("postgres_url")
-    world = Rows(url, daily_cap_usd=5.0)
-    yield world
-    world.database.close()
-
-
 @pytest.fixture
 def sqlite(tmp_path: Path) -> Iterator[Rows]:
     world = Rows(f"sqlite:{tmp_path}/music.db")

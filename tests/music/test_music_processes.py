@@ -41,15 +41,9 @@ def sandbox() -> Iterator[ObservedSandbox]:
         yield sandbox
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    postgres = request.param == "postgresql"
-    return request.getfixturevalue("postgres_url") if postgres else f"sqlite:{tmp_path}/music.sqlite3"
-
-
 @pytest.fixture
-def service(sandbox: Sandbox, database: str, tmp_path: Path) -> Iterator[ServiceProcess]:
-    service = ServiceProcess(tmp_path, sandbox.url, database)
+def service(sandbox: Sandbox, url: str, tmp_path: Path) -> Iterator[ServiceProcess]:
+    service = ServiceProcess(tmp_path, sandbox.url, url)
     yield service
     service.end()
 
@@ -213,9 +207,9 @@ TELEGRAM: dict[str, Any] = {"telegram": "poll", "telegram_chat_id": 1, "telegram
 
 
 def test_after_an_orderly_end_another_process_talks_to_telegram_at_once(
-    sandbox: Sandbox, database: str, tmp_path: Path
+    sandbox: Sandbox, url: str, tmp_path: Path
 ) -> None:
-    service = ServiceProcess(tmp_path, sandbox.url, database, **TELEGRAM).start()
+    service = ServiceProcess(tmp_path, sandbox.url, url, **TELEGRAM).start()
     try:
         service.post(PATH, track_title="Paper Boats", audio="demo.wav")
         eventually(sandbox.telegram.messages)
@@ -223,19 +217,17 @@ def test_after_an_orderly_end_another_process_talks_to_telegram_at_once(
         assert service.stop() == 0
     finally:
         service.end()
-    opened = open_music_database(database, SystemClock())
+    opened = open_music_database(url, SystemClock())
     try:
         assert all(take_lease(opened, name, "another:1", 30) for name in (LEASE, POLLER))
     finally:
         opened.close()
 
 
-def test_one_of_twenty_simultaneous_taps_over_two_processes_counts(
-    sandbox: Sandbox, database: str, tmp_path: Path
-) -> None:
+def test_one_of_twenty_simultaneous_taps_over_two_processes_counts(sandbox: Sandbox, url: str, tmp_path: Path) -> None:
     telegram = {**TELEGRAM, "telegram_poll_seconds": 1}
     sandbox.order("imagine#1-21=400")
-    services = [ServiceProcess(tmp_path, sandbox.url, database, stuck_seconds=60, **telegram).start() for _ in range(2)]
+    services = [ServiceProcess(tmp_path, sandbox.url, url, stuck_seconds=60, **telegram).start() for _ in range(2)]
     try:
         number = services[0].post(PATH, track_title="Paper Boats", audio="demo.wav").body["id"]
         eventually(lambda: services[0].pipeline(number)["state"] == "failed")

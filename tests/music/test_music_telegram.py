@@ -264,7 +264,7 @@ LONE = "\ud800"
 def test_what_cannot_be_read_is_stepped_over(
     desks: Callable[..., Desk], kind: str, request: pytest.FixtureRequest
 ) -> None:
-    desk = desks(request.getfixturevalue("postgres_url") if kind == "postgresql" else "")
+    desk = desks(request.getfixturevalue("database_url") if kind == "postgresql" else "")
     row = desk.failed()
     for nonsense in NONSENSE:
         desk.phone.push(nonsense)

@@ -3,7 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from postgres import FAST, new_database, or_skipped, server
+from postgres import new_database
 
 from retake.runs.sql_ledger import SqlLedger
 
@@ -12,24 +12,8 @@ pytest.register_assert_rewrite("ledger_contract", "ledger_values")
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[str]:
-    """Start a PostgreSQL for the tests of this process; yield the URL of its databases, without a name.
-
-    If there is none, skip the tests with installation advice; on a build machine, fail.
-    """
-    with or_skipped(), server(*FAST) as base:
-        yield base
-
-
-@pytest.fixture(scope="session")
 def shared_database(postgres: str) -> str:
     """Return one database for many tests, each of which empties it first."""
-    return new_database(postgres)
-
-
-@pytest.fixture
-def database(postgres: str) -> str:
-    """Create a database for the test, without tables; return its URL."""
     return new_database(postgres)
 
 

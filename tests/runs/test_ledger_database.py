@@ -195,7 +195,7 @@ def test_what_cannot_be_written_leaves_the_connection_usable(tmp_path: Path, ope
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:{tmp_path}/runs/runs.db"
-    return str(request.getfixturevalue("database"))
+    return str(request.getfixturevalue("database_url"))
 
 
 def test_reading_where_nothing_is_finds_nothing_and_makes_nothing(url: str, tmp_path: Path, opening: Open) -> None:
@@ -247,7 +247,7 @@ def test_a_removed_table_is_not_blamed_on_a_missing_database(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, opening: Open
 ) -> None:
     postgres = kind == "postgres"
-    url = request.getfixturevalue("database") if postgres else f"sqlite:{tmp_path}/runs.db"
+    url = request.getfixturevalue("database_url") if postgres else f"sqlite:{tmp_path}/runs.db"
     ledger = opening(url)
     connection: Any = psycopg.connect(url) if postgres else sqlite3.connect(f"{tmp_path}/runs.db")
     connection.execute("DROP TABLE events")
@@ -257,10 +257,10 @@ def test_a_removed_table_is_not_blamed_on_a_missing_database(
         ledger.create_for_task("t", "t#1", actor="cron")
 
 
-def test_a_connection_that_was_cut_is_an_error_once(database: str, opening: Open) -> None:
-    ledger = opening(database)
+def test_a_connection_that_was_cut_is_an_error_once(database_url: str, opening: Open) -> None:
+    ledger = opening(database_url)
     run = in_state(ledger, RunStatus.RUNNING)
-    with psycopg.connect(database, autocommit=True) as other:
+    with psycopg.connect(database_url, autocommit=True) as other:
         other.execute("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE pid <> pg_backend_pid() "
                       "AND datname = current_database()")  # fmt: skip
     with pytest.raises(StorageError):
@@ -286,12 +286,12 @@ def claim_all(worker):
 
 in_both(claim_all)
 """
-    url = request.getfixturevalue("database") if kind == "postgres" else f"sqlite:{tmp_path}/runs.db"
+    url = request.getfixturevalue("database_url") if kind == "postgres" else f"sqlite:{tmp_path}/runs.db"
     assert forking(program, url) == ""
     assert {(run.status, run.version) for run in opening(url).runs()} == {(RunStatus.RUNNING, 2)}
 
 
-def test_a_fork_that_ends_takes_no_connection_of_its_parent_along(database: str) -> None:
+def test_a_fork_that_ends_takes_no_connection_of_its_parent_along(database_url: str) -> None:
     program = """
 from retake.runs import open_ledger
 
@@ -301,17 +301,17 @@ if os.fork():
     os.wait()
 print(ledger.get(run.run_id).status)
 """
-    assert forking(program, database) == "queued\n" * 2
+    assert forking(program, database_url) == "queued\n" * 2
 
 
-def test_a_user_who_may_not_make_tables_is_told_what_to_grant(database: str, clock: FakeClock) -> None:
-    with psycopg.connect(database, autocommit=True) as owner:
+def test_a_user_who_may_not_make_tables_is_told_what_to_grant(database_url: str, clock: FakeClock) -> None:
+    with psycopg.connect(database_url, autocommit=True) as owner:
         owner.execute("DROP ROLE IF EXISTS guest")
         owner.execute("CREATE ROLE guest LOGIN")
         owner.execute("REVOKE ALL ON SCHEMA public FROM public")
         owner.execute("GRANT USAGE ON SCHEMA public TO guest")
     with pytest.raises(StorageError, match=r"permission denied for schema public.*GRANT CREATE"):
-        open_sql_ledger(database.replace("retake@", "guest@"), clock)
+        open_sql_ledger(database_url.replace("retake@", "guest@"), clock)
 
 
 @pytest.fixture(scope="module")

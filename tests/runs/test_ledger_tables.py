@@ -195,10 +195,10 @@ def test_sqlite_scans_no_table(tmp_path: Path, clock: FakeClock, opened: list[Sq
             assert "TEMP B-TREE" not in plan, (name, plan)
 
 
-def test_postgres_scans_no_table(database: str, clock: FakeClock, opened: list[SqlLedger]) -> None:
-    opened.append(open_sql_ledger(database, clock))
+def test_postgres_scans_no_table(database_url: str, clock: FakeClock, opened: list[SqlLedger]) -> None:
+    opened.append(open_sql_ledger(database_url, clock))
     run = in_state(opened[0], RunStatus.QUEUED)
-    with psycopg.connect(database, autocommit=True) as connection:
+    with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute("""
             INSERT INTO task_runs SELECT 'run-' || md5(n::text), 'task ' || n / 2, 1 + n % 2, 'key ' || n,
             (ARRAY['queued', 'succeeded', 'failed', 'cancelled', 'interrupted', 'running', 'retry_scheduled'])
@@ -210,7 +210,7 @@ def test_postgres_scans_no_table(database: str, clock: FakeClock, opened: list[S
             "INSERT INTO events SELECT run_id, 1, 'k', now(), 'tr', '{}' FROM task_runs WHERE version = 2"
         )
         connection.execute("VACUUM ANALYZE")
-    reached = open_database(database, read_only=False)
+    reached = open_database(database_url, read_only=False)
     plans = explain(reached, "EXPLAIN", clock, run)
     reached.close()
     for name, plan in plans.items():

@@ -56,7 +56,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Return the URL of a database without tables."""
     if request.param == "sqlite":
         return f"sqlite:{tmp_path}/runs.db"
-    return str(request.getfixturevalue("database"))
+    return str(request.getfixturevalue("database_url"))
 
 
 @pytest.fixture

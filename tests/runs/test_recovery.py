@@ -29,7 +29,7 @@ def connect(request: pytest.FixtureRequest, clock: FakeClock, tmp_path: Path, op
     if request.param == "bucket":
         store = MemoryStore(clock)
         return lambda: BucketLedger(MemoryBucket(store), clock)
-    url = f"sqlite:{tmp_path}/runs.db" if request.param == "sqlite" else request.getfixturevalue("database")
+    url = f"sqlite:{tmp_path}/runs.db" if request.param == "sqlite" else request.getfixturevalue("database_url")
 
     def connect() -> Ledger:
         opened.append(open_sql_ledger(url, clock))

@@ -59,7 +59,7 @@ class Place:
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     place = Place(
-        f"sqlite:{tmp_path}/runs.db" if request.param == "sqlite" else str(request.getfixturevalue("database"))
+        f"sqlite:{tmp_path}/runs.db" if request.param == "sqlite" else str(request.getfixturevalue("database_url"))
     )
     yield place
     place.close()
@@ -252,9 +252,9 @@ sys.stdin.read()
 
 
 @pytest.fixture
-def server(database: str, opened: list[SqlLedger]) -> Iterator[Place]:
-    opened.append(open_sql_ledger(database, FakeClock()))
-    place = Place(database)
+def server(database_url: str, opened: list[SqlLedger]) -> Iterator[Place]:
+    opened.append(open_sql_ledger(database_url, FakeClock()))
+    place = Place(database_url)
     yield place
     place.close()
 
@@ -350,14 +350,14 @@ def test_an_older_database_is_counted_with_what_is_written_meanwhile(
 
 
 def test_who_may_read_runs_may_read_their_counts_after_the_migration(
-    database: str, monkeypatch: pytest.MonkeyPatch, opened: list[SqlLedger]
+    database_url: str, monkeypatch: pytest.MonkeyPatch, opened: list[SqlLedger]
 ) -> None:
-    older(database, monkeypatch)
-    with psycopg.connect(database, autocommit=True) as owner:
+    older(database_url, monkeypatch)
+    with psycopg.connect(database_url, autocommit=True) as owner:
         owner.execute("DROP ROLE IF EXISTS counting_reader")
         owner.execute("CREATE ROLE counting_reader")
         owner.execute("GRANT SELECT ON task_runs TO counting_reader")
-        opened.append(open_sql_ledger(database, FakeClock()))
+        opened.append(open_sql_ledger(database_url, FakeClock()))
         owner.execute("SET ROLE counting_reader")
         assert owner.execute("SELECT count(*) FROM run_counts").fetchall() == [(0,)]
         owner.execute("RESET ROLE")

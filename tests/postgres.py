@@ -16,8 +16,6 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
-import pytest
-
 from retake.images.up.folder import free_port
 
 PROGRAMS = ("initdb", "pg_ctl", "postgres")
@@ -136,17 +134,6 @@ def server(*options: str) -> Iterator[str]:
     """Run a server; yield the URL of its database `postgres`, without the name. Raises NoServer."""
     with running(*options) as started:
         yield started.base
-
-
-@contextmanager
-def or_skipped() -> Iterator[None]:
-    """Skip the test with installation advice if there is no PostgreSQL; on a build machine, fail."""
-    try:
-        yield
-    except NoServer as error:
-        if os.environ.get("CI"):
-            pytest.fail(str(error))
-        pytest.skip(str(error))
 
 
 def new_database(base: str) -> str:
