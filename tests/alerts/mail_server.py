@@ -5,8 +5,9 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import BinaryIO, NamedTuple
+
+from loopback import LoopbackServer
 
 WAIT_S = 120.0  # limits an act that the test forgot to end
 
@@ -25,7 +26,7 @@ class Mail(NamedTuple):
     password: str
 
 
-class MailServer:
+class MailServer(LoopbackServer):
     """A context manager that serves mail. `replies` overrides the usual replies by command: {"RCPT": "450 later"}.
 
     A key may include the argument, as in "RCPT TO:<ann@x.example>", or be "greeting" or "body" (the end of DATA).
@@ -43,44 +44,21 @@ class MailServer:
         self._tls, self._implicit, self._offers = tls, implicit, offers
         self.mails: list[Mail] = []
         self.commands: list[str] = []
-        self.stop = threading.Event()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=16)
-        self.port = self._listener.getsockname()[1]
-        self._connections: list[socket.socket] = []
-        self._threads = [threading.Thread(target=self._accept, daemon=True)]
+        super().__init__(WAIT_S)
 
     def __enter__(self) -> "MailServer":
-        self._threads[0].start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stop.set()
-        for connection in (self._listener, *self._connections):
-            with suppress(OSError):
-                connection.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        for thread in self._threads:
-            thread.join(WAIT_S)
+        self.close()
 
-    def _accept(self) -> None:
-        while not self.stop.is_set():
-            try:
-                connection, _ = self._listener.accept()
-            except OSError:
-                return
-            self._connections.append(connection)
-            self._threads.append(threading.Thread(target=self._serve, args=(connection,), daemon=True))
-            self._threads[-1].start()
-
-    def _serve(self, connection: socket.socket) -> None:
-        connection.settimeout(WAIT_S)
-        with connection, suppress(OSError, ValueError):
-            if self._implicit and self._tls:
-                with self._tls.wrap_socket(connection, server_side=True) as secured:
-                    _Conversation(self, secured, encrypted=True).run(greeting=True)
-            elif _Conversation(self, connection, encrypted=False).run(greeting=True) and self._tls:
-                with self._tls.wrap_socket(connection, server_side=True) as secured:
-                    _Conversation(self, secured, encrypted=True).run(greeting=False)
+    def serve(self, connection: socket.socket, stop: threading.Event) -> None:
+        if self._implicit and self._tls:
+            with self._tls.wrap_socket(connection, server_side=True) as secured:
+                _Conversation(self, secured, stop, encrypted=True).run(greeting=True)
+        elif _Conversation(self, connection, stop, encrypted=False).run(greeting=True) and self._tls:
+            with self._tls.wrap_socket(connection, server_side=True) as secured:
+                _Conversation(self, secured, stop, encrypted=True).run(greeting=False)
 
     def reply(self, command: str, usual: str) -> Reply:
         return self.replies.get(_spelt(command), self.replies.get(command.split(" ")[0], usual))
@@ -92,8 +70,10 @@ class MailServer:
 class _Conversation:
     """The server's side of a conversation. `run` returns true if STARTTLS comes next."""
 
-    def __init__(self, server: MailServer, connection: socket.socket, *, encrypted: bool) -> None:
-        self._server, self._connection, self._encrypted = server, connection, encrypted
+    def __init__(
+        self, server: MailServer, connection: socket.socket, stop: threading.Event, *, encrypted: bool
+    ) -> None:
+        self._server, self._connection, self._stop, self._encrypted = server, connection, stop, encrypted
         self._lines: BinaryIO = connection.makefile("rb")
         self._sender, self._recipients, self._user, self._password = "", list[str](), "", ""
 
@@ -145,7 +125,7 @@ class _Conversation:
 
     def _say(self, reply: Reply) -> bool:
         if callable(reply):
-            reply(self._connection, self._server.stop)
+            reply(self._connection, self._stop)
             return False
         if reply:
             self._connection.sendall(f"{reply}\r\n".encode())
