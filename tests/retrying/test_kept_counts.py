@@ -7,13 +7,14 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from failing_buckets import Died, Dying, ReadOnly
 
 from retake.bucket import ANY, Bucket
 from retake.bucket.directory import DirectoryBucket
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
-from retake.errors import StateError, StorageError
+from retake.errors import StateError
 from retake.retrying.dead_letters import DeadLetters, LettersKept
 from retake.retrying.kept_counts import KEPT, Files, KeptCounts, Row
 
@@ -82,31 +83,7 @@ def test_nothing_is_kept_of_few_letters_and_nothing_where_it_cannot_be_written()
     bucket = filled(MemoryBucket(), 99)
     agree(bucket, FakeClock(NOW))
     assert not bucket.list(KEPT)
-
-    class ReadOnly(CountingBucket):
-        def write(self, *args: object, **named: object) -> str:
-            raise StorageError("not allowed")
-
     assert letters(ReadOnly(filled(MemoryBucket(), 200)), FakeClock(NOW)).count() == 200
-
-
-class Died(Exception):
-    pass
-
-
-class Dying(CountingBucket):
-    """Dies at one of its changes."""
-
-    def __init__(self, bucket: Bucket, at: int) -> None:
-        super().__init__(bucket)
-        self.left = at
-
-    def around(self, operation: str, key: str, call):  # type: ignore[no-untyped-def]
-        if operation in ("write", "delete", "copy"):
-            self.left -= 1
-            if self.left < 0:
-                raise Died
-        return super().around(operation, key, call)
 
 
 @pytest.mark.parametrize("seed", range(25))

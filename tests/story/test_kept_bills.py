@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from failing_buckets import Died, Dying, ReadOnly
 from schemas import check
 from story_world import World
 
@@ -203,10 +204,6 @@ def test_nothing_is_kept_of_few_records_and_nothing_where_it_cannot_be_written()
     agree(bucket, clock)
     assert not bucket.list(KEPT)
 
-    class ReadOnly(CountingBucket):
-        def write(self, *args: object, **named: object) -> str:
-            raise StorageError("not allowed")
-
     agree(ReadOnly(filled(clock, 200)), clock)
 
 
@@ -223,38 +220,12 @@ def test_one_look_counts_for_a_while_and_the_next_ones_go_on() -> None:
     for _ in range(4):
         told(Slow(bucket), clock, 1)
         seen.append(len([it for it in bucket.list(f"{KEPT}{SPEND}") if it.key != INDEX]))
-        agree(bucket if len(seen) > 3 else MemoryCopy(bucket), clock)
+        agree(bucket if len(seen) > 3 else ReadOnly(bucket), clock)
     assert 1 < seen[0] < seen[1]
     assert seen[1] <= seen[2] <= seen[3] <= 15
 
 
-class MemoryCopy(CountingBucket):
-    """A bucket that keeps nothing of what is written to it."""
-
-    def write(self, *args: object, **named: object) -> str:
-        raise StorageError("not allowed")
-
-
 # --- correctness, whatever happens ---
-
-
-class Died(Exception):
-    pass
-
-
-class Dying(CountingBucket):
-    """Dies at one of its changes."""
-
-    def __init__(self, bucket: Bucket, at: int) -> None:
-        super().__init__(bucket)
-        self.left = at
-
-    def around(self, operation: str, key: str, call: Callable[[], Any]) -> Any:
-        if operation in ("write", "delete", "copy"):
-            self.left -= 1
-            if self.left < 0:
-                raise Died
-        return super().around(operation, key, call)
 
 
 PRICES = (0.006, 0.045, 0.01, 0.5, 0.0585, 1, 0, 0.000001)
@@ -333,7 +304,7 @@ def test_a_death_between_a_mark_and_its_record_or_the_record_and_its_month_loses
         try:
             told(Dying(bucket, at), clock, 3650)
         except Died:
-            agree(MemoryCopy(bucket), clock)
+            agree(ReadOnly(bucket), clock)
     agree(bucket, clock)
 
 
