@@ -1,6 +1,5 @@
 """The rows of jobs2, on a real PostgreSQL."""
 
-import ast
 import json
 import os
 import signal
@@ -16,7 +15,6 @@ import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from local_servers import or_skipped
 from postgres import Server, new_database, running
 from sqlalchemy import Connection
@@ -83,17 +81,6 @@ def rules(connection: Connection) -> list[str]:
         UNION ALL SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default)
         FROM information_schema.columns WHERE table_name ~ '^jobs2' ORDER BY 1""")
     return [rule for (rule,) in found]
-
-
-def test_the_versions_known_are_the_files_that_are_there() -> None:
-    revisions = [script.revision for script in ScriptDirectory(str(SCHEMA.migrations)).walk_revisions()]
-    assert tuple(reversed(revisions)) == SCHEMA.revisions
-
-
-def test_a_migration_imports_nothing_that_may_change() -> None:
-    for path in SCHEMA.migrations.glob("versions/*.py"):
-        tree = ast.parse(path.read_text("utf-8"))
-        assert not [it for it in ast.walk(tree) if isinstance(it, ast.ImportFrom) and "retake" in (it.module or "")]
 
 
 def test_several_at_once_make_the_tables_once(database_url: str, clock: FakeClock) -> None:

@@ -1,13 +1,11 @@
 """The migrations turn an empty database into what retake/music/tables.py declares."""
 
-import ast
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from retake.music.tables import SCHEMA
@@ -62,16 +60,3 @@ def rules(connection: Connection) -> set[str]:
         UNION ALL SELECT concat_ws(' ', table_name, column_name, data_type, is_nullable, column_default)
         FROM information_schema.columns WHERE table_name IN ({named})""")  # noqa: S608  our own names
     return {rule for (rule,) in found}
-
-
-def test_the_versions_known_are_the_files_that_are_there() -> None:
-    revisions = [script.revision for script in ScriptDirectory(str(SCHEMA.migrations)).walk_revisions()]
-    assert tuple(reversed(revisions)) == SCHEMA.revisions
-
-
-def test_a_migration_imports_no_rule_that_may_change() -> None:
-    """It says what the tables were then; from the project it may import only the column types."""
-    for path in SCHEMA.migrations.glob("versions/*.py"):
-        tree = ast.parse(path.read_text("utf-8"))
-        ours = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and "retake" in (node.module or "")]
-        assert {alias.name for node in ours for alias in node.names} <= {"UtcDateTime"}
