@@ -7,12 +7,10 @@ from functools import partial
 import pytest
 from cron_buckets import CLOUDS, BucketMachine, Clouds, bucket_machine
 from cron_machine import GEN, MIDJOURNEY, PUBLIC, Run, Vendors
+from resting import RESTS, look_of, put_nothing_to_do, rested
 from waiting import eventually
 
 from retake.bucket.b2.price import by_class
-from retake.ticking.rest import LookFile, look_file
-
-RESTS = "nothing has changed since the full look"
 
 
 @pytest.fixture(params=CLOUDS)
@@ -25,24 +23,9 @@ def idle(
 ) -> Iterator[BucketMachine]:
     """Yield a machine that has nothing to do."""
     with bucket_machine(request.param, tmp_path, quick_vendors, clouds, monkeypatch) as machine:  # type: ignore[arg-type]
-        machine.put(GEN, {"generation_id": None})
-        machine.put(PUBLIC, {"processing_lock": False, "generation_id": [], "empty": []})
-        for folder, name in (("444", "20250101-0001"), ("555", "20250101-0002"), ("666", "20250101-0003")):
-            for suffix in ("json", "png", "mp4"):
-                machine.put(f"{folder}/{name}.{suffix}", {})
+        put_nothing_to_do(machine)
         machine.put("666/extra.txt", {})
         yield machine
-
-
-def look_of(machine: BucketMachine) -> LookFile:
-    found = look_file({"HOME": str(machine.folder)}, "ticks", str(machine.cwd), machine.env["RETAKE_CONFIG"])
-    assert found
-    return found
-
-
-def rested(run: Run) -> bool:
-    assert run.exit_code == 0
-    return run.said(RESTS)
 
 
 def asked(machine: BucketMachine) -> tuple[Run, list[str]]:

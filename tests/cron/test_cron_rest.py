@@ -10,41 +10,24 @@ from pathlib import Path
 
 import pytest
 from cron_machine import CHECKOUT, GEN, MANAGER, MIDJOURNEY, PUBLIC, Machine, Run
+from resting import RESTS, look_of, put_nothing_to_do, rested
 from waiting import eventually
 
 from retake.bucket.directory import DirectoryBucket
-from retake.ticking.rest import LookFile, RememberedLook, look_file, version_of
-
-RESTS = "nothing has changed since the full look"
+from retake.ticking.rest import RememberedLook, version_of
 
 
 @pytest.fixture
 def idle(machine: Machine) -> Machine:
     """Return a machine that has nothing to do."""
-    machine.put(GEN, {"generation_id": None})
-    machine.put(PUBLIC, {"processing_lock": False, "generation_id": [], "empty": []})
-    for folder, name in (("444", "20250101-0001"), ("555", "20250101-0002"), ("666", "20250101-0003")):
-        for suffix in ("json", "png", "mp4"):
-            machine.put(f"{folder}/{name}.{suffix}", {})
+    put_nothing_to_do(machine)
     return machine
-
-
-def look_of(machine: Machine) -> LookFile:
-    """Return the file of the remembered look, whether or not it exists."""
-    found = look_file({"HOME": str(machine.folder)}, "ticks", str(machine.cwd), machine.env["RETAKE_CONFIG"])
-    assert found
-    return found
 
 
 def remembered(machine: Machine) -> RememberedLook:
     look = look_of(machine).read()
     assert look
     return look
-
-
-def rested(run: Run) -> bool:
-    assert run.exit_code == 0
-    return run.said(RESTS)
 
 
 def as_if_settled(machine: Machine, look: RememberedLook, ago_s: float = 10.0, due_s: float = 3600.0) -> None:
