@@ -194,10 +194,6 @@ def _done(what: str, row: "PipelineRow", told: str, follows: str) -> Answer:
     return Answer(document, done_lines(told, follows))
 
 
-def _reason(row: "PipelineRow") -> str:
-    return one_line(row.failed_reason or "", 400)
-
-
 def _tone(row: "PipelineRow") -> Tone:
     return _TONES.get(row.state, Tone.WARN if row.state.endswith("_pending") else Tone.PLAIN)
 
