@@ -4,9 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 from retake.bucket import ANY, Bucket, NotFound
-from retake.clock import Clock, stamp
+from retake.bucket.memory import MemoryBucket
+from retake.clock import Clock, FakeClock, stamp
 from retake.errors import StateError
 from retake.operations.attempts import StepAttempt
+from retake.operations.guarded_pipeline import GuardedPipeline
 from retake.operations.own_pipeline import OwnPipeline
 from retake.operations.port import (
     Bill,
@@ -84,3 +86,11 @@ class Draft(Poems):
         raise KeyError("verse")
 
     describe = evidence = paid_since = plan = _bug
+
+
+def guarded(**methods: Any) -> GuardedPipeline:
+    """Return the poems as the console has them, with these methods of their own."""
+    made = Poems(MemoryBucket(), FakeClock())
+    for name, it in methods.items():
+        setattr(made, name, it)
+    return GuardedPipeline(made)

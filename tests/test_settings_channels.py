@@ -1,19 +1,12 @@
 """CHANNELS, the only setting that is a list rather than a section."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from settings_files import load
 
 from retake.errors import SettingsError
-from retake.story.settings import Settings, load_settings
-
-
-def load(tmp_path: Path, document: Any) -> Settings:
-    file = tmp_path / "settings.json"
-    file.write_text(json.dumps(document))
-    return load_settings({"RETAKE_CONFIG": str(file)})
 
 
 def test_channels_are_a_list_of_names(tmp_path: Path) -> None:

@@ -5,18 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from settings_files import load
 
 from retake.errors import SettingsError
 from retake.images.settings import load_images_settings
 from retake.music.settings import load_music_settings
-from retake.story.settings import Settings, load_settings
+from retake.story.settings import load_settings
 from retake.web.settings import load_web_settings
-
-
-def load(tmp_path: Path, document: Any) -> Settings:
-    file = tmp_path / "settings.json"
-    file.write_text(json.dumps(document))
-    return load_settings({"RETAKE_CONFIG": str(file)})
 
 
 def test_pipelines_are_named_and_say_where_python_finds_them(tmp_path: Path) -> None:

@@ -1,20 +1,13 @@
 """STORAGE.ledger, RETRYING and BREAKER: the values they accept, and that no password leaks in or out."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from settings_files import load
 
 from retake.errors import SettingsError
 from retake.settings.shared import BreakerSettings, RetryingSettings
-from retake.story.settings import Settings, load_settings
-
-
-def load(tmp_path: Path, document: Any, **environ: str) -> Settings:
-    file = tmp_path / "settings.json"
-    file.write_text(json.dumps(document))
-    return load_settings({"RETAKE_CONFIG": str(file), **environ})
 
 
 @pytest.mark.parametrize(

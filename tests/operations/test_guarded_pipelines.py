@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from own_poems import POEM, Poems
+from own_poems import POEM, Poems, guarded
 
 from retake.bucket import ANY
 from retake.bucket.memory import MemoryBucket
@@ -54,13 +54,6 @@ def leaves(*_: object) -> Any:
 
 def nothing(*_: object) -> Any:
     return None
-
-
-def guarded(**methods: Any) -> GuardedPipeline:
-    made = Poems(MemoryBucket(), FakeClock())
-    for name, it in methods.items():
-        setattr(made, name, it)
-    return GuardedPipeline(made)
 
 
 def beside(other: GuardedPipeline) -> Operations:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hanging_calls import Hanging
-from own_poems import POEM, Poems
+from own_poems import POEM, Poems, guarded
 from waiting import LONG_S
 
 from retake.bucket.memory import MemoryBucket
@@ -51,16 +51,9 @@ def nothing_goes_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     hanging.end()
 
 
-def poems(**methods: Any) -> GuardedPipeline:
-    made = Poems(MemoryBucket(), FakeClock())
-    for name, it in methods.items():
-        setattr(made, name, it)
-    return GuardedPipeline(made)
-
-
 def test_a_state_that_hangs_is_told_with_its_place_and_the_others_are_still_shown() -> None:
     bucket, clock = MemoryBucket(), FakeClock()
-    fine, other = GuardedPipeline(Poems(bucket, clock)), poems(describe=hangs)
+    fine, other = GuardedPipeline(Poems(bucket, clock)), guarded(describe=hangs)
     other.name, other.prefix, other.bucket = "others", "others/", bucket.part("others/")
     terms = Terms(None, BreakerSettings(), 900, 4, 1800, own_pipelines=["poems", "others"])
     operations = Operations([other, fine], bucket, clock, caps=Caps(bucket, clock, Limits(None, None)), terms=terms)
@@ -82,19 +75,19 @@ READS: dict[str, Callable[[GuardedPipeline], object]] = {
 @pytest.mark.parametrize("method", READS)
 def test_each_method_that_reads_has_a_limit(method: str) -> None:
     with pytest.raises(PipelineFault, match=rf"^Poems\.{method} has not returned within 0\.05 s \(line"):
-        READS[method](poems(**{method: hangs}))
+        READS[method](guarded(**{method: hangs}))
 
 
 def test_a_check_that_hangs_is_a_fault() -> None:
-    [found] = poems(check=hangs).check()
+    [found] = guarded(check=hangs).check()
     assert found.found.startswith("Poems.check has not returned within 0.05 s (line")
 
 
 def test_while_a_call_hangs_no_other_is_made_and_then_it_is_asked_again() -> None:
-    it = poems(present=hangs)
+    it = guarded(present=hangs)
     with pytest.raises(PipelineFault):
         it.present()
-    for again in (it, poems()):  # the next look of --watch loads it anew
+    for again in (it, guarded()):  # the next look of --watch loads it anew
         with pytest.raises(PipelineFault, match=r"^Poems.plan was not called: an earlier call has not returned yet \("):
             again.plan(RETRY)
     assert abandoned() == 1
@@ -125,7 +118,7 @@ def test_an_order_is_waited_for_however_long_it_takes_and_that_is_logged() -> No
     log, handler = logging.getLogger(read_limit.__name__), Told()
     log.addHandler(handler)
     try:
-        assert poems(carry_out=carry_out).carry_out(RETRY).what == "the muse sings again"
+        assert guarded(carry_out=carry_out).carry_out(RETRY).what == "the muse sings again"
     finally:
         log.removeHandler(handler)
     assert told[0].startswith("Poems.carry_out has not returned within 0.05 s. It may be changing something")
