@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from cron_buckets import Clouds
     from rabbit_server import RabbitServer
 
+    from retake.sandbox import Sandbox
+
 os.environ["XDG_CACHE_HOME"] = os.devnull
 """Keep test ticks from writing to the developer's cache, and from resting because of what is in it."""
 
@@ -77,6 +79,22 @@ def shared_rabbit() -> Iterator["RabbitServer"]:
 
     with running() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def shared_sandbox() -> Iterator["Sandbox"]:
+    """Start the vendors that all tests of this process share."""
+    from retake.sandbox import Sandbox  # few tests need it
+
+    with Sandbox(quick=True, seed=7) as sandbox:
+        yield sandbox
+
+
+@pytest.fixture
+def sandbox(shared_sandbox: "Sandbox") -> Iterator["Sandbox"]:
+    """Yield the shared vendors, without orders of former tests."""
+    yield shared_sandbox
+    shared_sandbox.withdraw_orders()
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 """The sandbox accepts what the channels send, as the real services do, and fails when told to."""
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,18 +18,6 @@ OWN: dict[str, dict[str, Any]] = {
     "telegram": {"chat_id": 4},
 }
 KINDS = list(addresses(""))
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Sandbox]:
-    with Sandbox(quick=True, seed=7) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
-def sandbox(shared: Sandbox) -> Iterator[Sandbox]:
-    yield shared
-    shared.withdraw_orders()
 
 
 def made(sandbox: Sandbox, kind: str) -> tuple[AlertChannel, str]:

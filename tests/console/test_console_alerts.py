@@ -3,7 +3,6 @@
 import json
 import re
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -37,18 +36,6 @@ FIELDS = [
     *("id", "key", "code", "level", "error_class", "error_code", "state", "count", "pipelines", "generation_id"),
     *("step", "title", "text", "first_at", "last_at", "acknowledged_by"),
 ]
-
-
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Sandbox]:
-    with Sandbox(quick=True, seed=7) as sandbox:
-        yield sandbox
-
-
-@pytest.fixture
-def sandbox(shared: Sandbox) -> Iterator[Sandbox]:
-    yield shared
-    shared.withdraw_orders()
 
 
 def environ(sandbox: Sandbox) -> dict[str, str]:

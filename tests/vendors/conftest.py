@@ -55,13 +55,7 @@ def diagnosed() -> Iterator[io.StringIO]:
     root.setLevel(level)
 
 
-@pytest.fixture(scope="session")
-def _youtube() -> Iterator[Sandbox]:
-    with Sandbox(quick=True, seed=7) as sandbox:
-        yield sandbox
-
-
 @pytest.fixture
-def site(_youtube: Sandbox) -> Iterator[Site]:
-    yield Site(_youtube)
-    _youtube.withdraw_orders()
+def site(shared_sandbox: Sandbox) -> Iterator[Site]:
+    yield Site(shared_sandbox)
+    shared_sandbox.withdraw_orders()
