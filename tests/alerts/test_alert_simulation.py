@@ -3,7 +3,6 @@
 RETAKE_SEED replays one world, RETAKE_SEEDS sets how many are tried.
 """
 
-import os
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 from alert_world import START, alert_settings, condition
+from seeds import wanted
 
 from retake.alerts.conditions import Condition, Findings
 from retake.alerts.delivery import Sender
@@ -23,7 +23,6 @@ from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.testing.vendors import Died
 
-SEEDS = int(os.environ.get("RETAKE_SEEDS", "600")) // 10
 TURNS = 60
 CHANNELS: dict[str, Any] = {
     "all": {"kind": "webhook"},
@@ -176,9 +175,7 @@ class Simulation:
 
 
 @pytest.mark.search
-@pytest.mark.parametrize(
-    "seed", [int(os.environ["RETAKE_SEED"])] if "RETAKE_SEED" in os.environ else range(1, SEEDS + 1)
-)
+@pytest.mark.parametrize("seed", wanted(600, 10))
 def test_in_the_end_every_channel_knows_what_is_wrong(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("retake.alerts.delivery.Thread", InlineThread)
     world = Simulation(seed)

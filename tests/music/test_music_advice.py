@@ -4,7 +4,6 @@ it. Each advised command is carried out.
 RETAKE_SEEDS sets how many worlds the search tries; RETAKE_SEED replays one.
 """
 
-import os
 import re
 import sqlite3
 import sys
@@ -16,6 +15,7 @@ from pathlib import Path
 import pytest
 from rig import Rig
 from rows_world import Rows
+from seeds import wanted
 from test_music_simulation import Simulation
 
 from retake.bucket import ANY, Bucket
@@ -36,9 +36,6 @@ from retake.story.settings import Settings
 sys.path.append(str(Path(__file__).parents[1]))
 
 from advised import commands_in, take
-
-SEEDS = int(os.environ.get("RETAKE_SEEDS", "600")) // 120
-WANTED = [int(os.environ["RETAKE_SEED"])] if "RETAKE_SEED" in os.environ else range(SEEDS)
 
 ACTS = {"retry", "resolve", "cancel"}
 WAITING = (states.FAILED, states.AWAITING_MANUAL)
@@ -168,7 +165,7 @@ class AdvisedWorld(Simulation):
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("seed", WANTED)
+@pytest.mark.parametrize("seed", wanted(600, 120))
 def test_whatever_happens_what_is_advised_is_accepted(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

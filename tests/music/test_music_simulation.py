@@ -7,7 +7,6 @@ replays one.
 """
 
 import json
-import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Any
 import pytest
 from deaths import Fate, MortalBucket, make_mortal, make_once
 from rig import START, Rig
+from seeds import wanted
 
 from retake.clock import FakeClock
 from retake.errors import RetakeError
@@ -32,9 +32,6 @@ from retake.operations.port import Refusal
 from retake.sandbox import Pace, Sandbox
 from retake.sandbox.database import RecordedCall
 from retake.testing.vendors import Died
-
-SEEDS = int(os.environ.get("RETAKE_SEEDS") or 600) // 40
-WANTED = [int(os.environ["RETAKE_SEED"])] if "RETAKE_SEED" in os.environ else range(SEEDS)
 
 TURNS = 20
 MOST_PIPELINES = 2
@@ -267,7 +264,7 @@ def nonce_of(imagine: RecordedCall) -> int:
 
 
 @pytest.mark.search
-@pytest.mark.parametrize("seed", WANTED)
+@pytest.mark.parametrize("seed", wanted(600, 40))
 def test_whatever_happens_nothing_is_lost_and_nothing_is_paid_for_twice(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,13 +7,13 @@ A seed determines all of it. A failure names its seed, and `RETAKE_SEED=N` repla
 tries more (`make soak`).
 """
 
-import os
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from random import Random
 
 import pytest
+from seeds import in_blocks, replayable, wanted
 from shared_day import LEAST_USD, Books, Luck, MachineClock, Process, Shop
 
 from retake.bucket.failing import Crash
@@ -29,8 +29,6 @@ from retake.paid.paid_calls import UNKNOWN, PaidCalls
 from retake.story.operations import open_operations
 from retake.story.settings import Settings
 
-SEEDS = int(os.environ.get("RETAKE_SEEDS", "120"))
-BLOCKS = 20
 TURNS = 40
 NAMES = ("posters", "banners", "songs")
 OUTCOMES = ("ok", "ok", "ok", "ok", "refused", "wasted", "cut", "never")
@@ -283,26 +281,17 @@ def check(world: SharedDay) -> None:
     assert not [it for it in report.findings if it.code != "nothing-here"], report.findings
 
 
-def play(seed: int) -> None:
-    world = SharedDay(seed)
+def play(world: SharedDay) -> None:
     try:
         world.play()
         world.settle_down()
         check(world)
-    except BaseException as error:
-        raise AssertionError(f"seed {seed} (RETAKE_SEED={seed} plays it again): {error!r}") from error
     finally:
         world.end()
 
 
-if "RETAKE_SEED" in os.environ:
-
-    def test_the_seed_that_was_asked_for() -> None:
-        play(int(os.environ["RETAKE_SEED"]))
-
-else:
-
-    @pytest.mark.parametrize("block", range(BLOCKS))
-    def test_whatever_happens_each_day_counts_what_was_paid_and_no_cap_is_passed(block: int) -> None:
-        for seed in range(block, SEEDS, BLOCKS):
-            play(seed)
+@pytest.mark.parametrize("block", in_blocks(wanted(120)))
+def test_whatever_happens_each_day_counts_what_was_paid_and_no_cap_is_passed(block: Sequence[int]) -> None:
+    for seed in block:
+        with replayable(seed):
+            play(SharedDay(seed))

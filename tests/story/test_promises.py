@@ -4,13 +4,13 @@ when there is nothing to do, in a tick; and which command helps. All of them are
 RETAKE_SEEDS sets how many worlds are tried; RETAKE_SEED replays one.
 """
 
-import os
 import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from seeds import wanted
 from test_simulation import Simulation
 
 from retake.bucket import ANY
@@ -27,9 +27,6 @@ from retake.story.documents import Documents
 from retake.story.operations import open_operations
 from retake.story.runner import StoryRunner, unobserved
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
-
-SEEDS = int(os.environ.get("RETAKE_SEEDS", "600")) // 20
-WANTED = [int(os.environ["RETAKE_SEED"])] if "RETAKE_SEED" in os.environ else range(SEEDS)
 
 BREAKER_OPEN = "failed too often"
 ADVICE = re.compile(r"\b(retry|skip) (\d{8}-\d{4})")
@@ -162,7 +159,7 @@ class PromisingWorld(Simulation):
             self.clock.moment = now
 
 
-@pytest.mark.parametrize("seed", WANTED)
+@pytest.mark.parametrize("seed", wanted(600, 20))
 def test_the_next_tick_does_what_is_said_of_it(seed: int) -> None:
     world = PromisingWorld(seed)
     world.play(ticks=25)

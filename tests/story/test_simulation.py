@@ -10,13 +10,14 @@ tries more (`make soak`).
 """
 
 import json
-import os
+from collections.abc import Sequence
 from datetime import timedelta
 from random import Random
 from typing import Any
 
 import pytest
 from mortal import Chance, MortalWorld
+from seeds import in_blocks, replayable, wanted
 from story_runs import assert_whole
 from story_world import PAID
 from test_crash_sweep import STEP_OF_KIND, booked
@@ -43,8 +44,6 @@ OUTCOMES = {
     "poll": ("ok", "ok", "running", "failed", "error", "failed_b"),
     "download": ("ok", "ok", "ok", "error"),
 }
-SEEDS = int(os.environ.get("RETAKE_SEEDS", "600"))
-BLOCKS = 20
 EDITED = {
     "max_retries": (0, 1, 3, 6),
     "on_exhausted": ("fail", "mock"),
@@ -243,24 +242,11 @@ def check_cap(world: Simulation) -> None:
     assert cap is None or max(spent, default=0) <= cap
 
 
-def play(seed: int) -> None:
-    world = Simulation(seed)
-    try:
-        world.play(ticks=25)
-        world.settle_down()
-        check(world)
-    except BaseException as error:
-        raise AssertionError(f"seed {seed} (RETAKE_SEED={seed} plays it again): {error!r}") from error
-
-
-if "RETAKE_SEED" in os.environ:
-
-    def test_the_seed_that_was_asked_for() -> None:
-        play(int(os.environ["RETAKE_SEED"]))
-
-else:
-
-    @pytest.mark.parametrize("block", range(BLOCKS))
-    def test_whatever_happens_nothing_is_lost_and_nothing_stays_stuck(block: int) -> None:
-        for seed in range(block, SEEDS, BLOCKS):
-            play(seed)
+@pytest.mark.parametrize("block", in_blocks(wanted(600)))
+def test_whatever_happens_nothing_is_lost_and_nothing_stays_stuck(block: Sequence[int]) -> None:
+    for seed in block:
+        with replayable(seed):
+            world = Simulation(seed)
+            world.play(ticks=25)
+            world.settle_down()
+            check(world)
