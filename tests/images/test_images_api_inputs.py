@@ -2,6 +2,7 @@
 
 import json
 import socket
+import sys
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -196,9 +197,7 @@ UNREADABLE = [
     (b"--x\r\nbroken", "multipart/form-data; boundary=x"),
     (b"--x\r\nContent-Disposition: form-data\r\n\r\n\r\n--x--\r\n", "multipart/form-data; boundary=x"),
     (b"--x\r\n\r\n", "multipart/form-data; boundary=" + "y" * 500),
-    # Python has codecs under these names that no text can be decoded with, or not this one.
-    (NAMED, "multipart/form-data; charset=undefined; boundary=x"),
-    (NAMED, "multipart/form-data; charset=punycode; boundary=x"),
+    (NAMED, "multipart/form-data; charset=undefined; boundary=x"),  # a codec of Python's that decodes no text
 ]
 
 
@@ -207,6 +206,15 @@ def test_a_form_that_cannot_be_read_is_400(api: ImagesWorld) -> None:
         for body, kind in UNREADABLE:
             answer = api.alice.post(path, content=body, headers={"Content-Type": kind})
             assert (answer.status_code, [*answer.json()]) == (400, ["detail"]), (body, kind)
+
+
+def test_a_form_that_its_charset_cannot_decode_is_refused(api: ImagesWorld) -> None:
+    # From 3.13 on, Python names the byte, and Starlette then reads the form as Latin-1: only the field is unknown.
+    expected = 422 if sys.version_info >= (3, 13) else 400
+    for path in ("/upload", "/jobChangeOutfit"):
+        kind = "multipart/form-data; charset=punycode; boundary=x"
+        answer = api.alice.post(path, content=NAMED, headers={"Content-Type": kind})
+        assert (answer.status_code, [*answer.json()]) == (expected, ["detail"])
 
 
 def test_a_form_that_was_cut_is_400(api: ImagesWorld) -> None:
