@@ -239,15 +239,21 @@ def hide(values: Iterable[str]) -> None:
 
 
 def written_forms(secret: str) -> set[str]:
-    """Return the ways in which others write a secret: as it is, and as quoted in Python, JSON or a URL."""
+    """Return the ways in which others write a secret: as it is, and as quoted in Python, JSON or a URL.
+
+    JSON may have slashes escaped, and URLs their hexadecimal digits in either case.
+    """
     if secret.isascii() and secret.replace("_", "").replace("-", "").isalnum():
         return {secret}
     import json
     from urllib.parse import quote, quote_plus
 
     octets = secret.encode("utf-8", "surrogateescape")
-    quoted = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1], repr(secret)[1:-1]}
-    return quoted | {secret, repr(octets)[2:-1], quote(octets, safe=""), quote(octets), quote_plus(octets)}
+    in_json = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
+    in_json |= {it.replace("/", "\\/") for it in in_json}
+    in_urls = {quote(octets, safe=""), quote(octets), quote_plus(octets)}
+    in_urls |= {re.sub("%..", lambda it: it[0].lower(), form) for form in in_urls}
+    return in_json | in_urls | {secret, repr(secret)[1:-1], repr(octets)[2:-1]}
 
 
 def redact(text: str) -> str:

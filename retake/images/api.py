@@ -298,7 +298,8 @@ def _later(status: int, detail: str, seconds: float = RETRY_AFTER_S) -> Response
 
 
 def _fault_of(found: dict[str, Any]) -> dict[str, Any]:
-    """Return a validation error. A body that is still bytes was not parsed, because its type is not JSON's."""
+    """Return a validation error. A body that is still bytes was not parsed, because its Content-Type is not
+    application/json."""
     of_type = "the body is not sent as JSON: send it with the header Content-Type: application/json"
     return fault({**found, "msg": of_type} if isinstance(found.get("input"), bytes) else found)
 

@@ -183,12 +183,14 @@ class DeadMessages:
                 raise LeaseHeld("another command has the dead messages in hand: try again in a moment")
             sleep(_PAUSE_S)
         renewal = Loop("the lock on the dead messages", renew, error_pause_s=_LOCK_S / 3)
-        renewal.start()
         try:
-            yield
+            renewal.start()
+            try:
+                yield
+            finally:
+                renewal.stop()
+                renewal.join(_LOCK_S)  # the command closes its Redis client next
         finally:
-            renewal.stop()
-            renewal.join(_LOCK_S)  # the command closes its Redis client next
             with suppress(RedisAway):  # then it expires
                 self._store.release_lock(_LOCK)
 

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 BACKLOG = 512
 """Connections that the kernel queues until they are accepted."""
-COMPLAIN_S = 60.0
+RECORD_EVERY_S = 60.0
 """Seconds between two log records about connections that cannot be accepted."""
 GRACE_S = 3
 """Seconds that requests in progress may take once the service stops."""
@@ -101,7 +101,7 @@ class ApiServer(uvicorn.Server):
         )
         super().__init__(config)
         self._listener, self._signals, self._on_start, self._on_stop = listener, signals, on_start, on_stop
-        self._complain_from = 0.0  # by the event loop's clock
+        self._next_record_at = 0.0  # by the event loop's clock
 
     def serve_until_stopped(self) -> None:
         """Serve until stopped."""
@@ -122,16 +122,15 @@ class ApiServer(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _note(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Log an error of the event loop, as it does by itself.
-
-        While no file can be opened, it reports the same error for each place in the backlog, every second.
-        """
+        """Log an error of the event loop as its default handler does, but only once a minute that it cannot accept
+        connections: it reports that for each place in the backlog, every second."""
         if context["message"] != "socket.accept() out of system resource":
             loop.default_exception_handler(context)
-        elif loop.time() >= self._complain_from:
-            self._complain_from = loop.time() + COMPLAIN_S
-            why = context["exception"].strerror
-            _log.error("no further connection is accepted: %s; raise the limit on open files (ulimit -n)", why)
+        elif loop.time() >= self._next_record_at:
+            self._next_record_at = loop.time() + RECORD_EVERY_S
+            error = context["exception"]
+            advice = "; raise the limit on open files (ulimit -n)" if error.errno == errno.EMFILE else ""
+            _log.error("no further connection is accepted: %s%s", error.strerror, advice)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

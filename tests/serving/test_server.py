@@ -34,7 +34,7 @@ def test_that_no_file_can_be_opened_is_logged_once_and_outlived(monkeypatch: pyt
     assert error == "no further connection is accepted: Too many open files; raise the limit on open files (ulimit -n)"
 
 
-def test_a_request_that_is_still_open_at_the_end_is_told_to_come_again() -> None:
+def test_a_request_that_is_still_open_at_the_end_is_answered_503() -> None:
     arrived = Event()
 
     async def endless(scope: Message, receive: Receive, send: Send) -> None:
