@@ -104,6 +104,11 @@ def services_of_operator(environ: Mapping[str, str], clock: Clock) -> Iterator[I
         yield services
 
 
+def service_of(error: RetakeError) -> type[RetakeError] | None:
+    """Return the key of `SERVICES` that `error` belongs to; None if it is about none of them."""
+    return next((kind for kind in SERVICES if isinstance(error, kind)), None)
+
+
 def check_services(services: ImageServices, clock: Clock | None = None, *, look_only: bool = False) -> None:
     """Return once every service answers and jobs2 has its tables; log a warning about a Redis that may lose jobs.
 

@@ -23,7 +23,7 @@ from retake.images.messages import publish, route_of
 from retake.images.objects import FOLDER
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import AHEAD_S, TableAway, TableRow
-from retake.images.start import SERVICES, ImageServices
+from retake.images.start import SERVICES, ImageServices, service_of
 from retake.images.store import JobSummary
 from retake.images.turns import Turns
 from retake.rabbit.broker import BrokerAway
@@ -260,8 +260,10 @@ class _Outages:
         """Record an error of an unreachable service. If nothing is raised, the `needed` services have answered."""
         try:
             yield
-        except tuple(SERVICES) as error:
-            kind = next(it for it in SERVICES if isinstance(error, it))
+        except RetakeError as error:
+            kind = service_of(error)
+            if kind is None:
+                raise
             self._away.add(kind)
             if kind not in self._logged:
                 self._logged.add(kind)
