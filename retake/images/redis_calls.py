@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -34,6 +35,12 @@ class RedisAway(RetakeError):
     exit_code = ExitCode.TRY_LATER
 
 
+class RedisRefused(RedisAway):
+    """Redis refuses the user or the password: a person has to correct REDIS_URL."""
+
+    exit_code = ExitCode.CONFIG
+
+
 class WrongType(RedisAway):
     """The key holds a value of another type, which another program has written."""
 
@@ -58,7 +65,8 @@ class RedisCalls:
     def __init__(self, client: Redis, clock: Clock) -> None:
         self.client, self.clock = client, clock
         self._scripts: dict[str, Script] = {}
-        self._cooldown_until, self._failure = 0.0, ""
+        self._cooldown_until = 0.0
+        self._failure: Callable[[], RedisAway] = RedisAway
 
     def now(self) -> str:
         """Return the current time as stored in hashes."""
@@ -78,19 +86,23 @@ class RedisCalls:
     def ask(self, work: Callable[[], Any]) -> Any:
         """Return the result of `work`, which calls Redis."""
         if time.monotonic() < self._cooldown_until:
-            raise RedisAway(self._failure)
+            raise self._failure()
         try:
             return work()
         except RedisError as error:
             if not isinstance(error, ResponseError):
-                self._failure = f"Redis does not answer ({type(error).__name__}): check that it runs, and REDIS_URL"
-                if isinstance(error, AuthenticationError):
-                    self._failure = "Redis refuses the user or the password: correct REDIS_URL"
+                self._failure = _failure_of(error)
                 self._cooldown_until = time.monotonic() + COOLDOWN_S
-                raise RedisAway(self._failure) from None
+                raise self._failure() from None
             if "WRONGTYPE" in str(error):
                 raise WrongType("Redis has a key of another type in this place: rename or delete it") from None
             raise RedisAway(f"Redis refuses: {refusal(error)}") from None
+
+
+def _failure_of(error: RedisError) -> Callable[[], RedisAway]:
+    if isinstance(error, AuthenticationError):
+        return partial(RedisRefused, "Redis refuses the user or the password: correct REDIS_URL")
+    return partial(RedisAway, f"Redis does not answer ({type(error).__name__}): check that it runs, and REDIS_URL")
 
 
 def refusal(error: ResponseError) -> str:

@@ -236,6 +236,16 @@ def test_redis_that_is_away_is_reported(table_world: ServiceWorld, tmp_path: Any
     assert "hunter2" not in result.output
 
 
+def test_a_password_that_redis_refuses_is_a_setting_to_correct(
+    service_world: ServiceWorld, redis_url: str, tmp_path: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    wrong = "redis://:hunter2hunter2@" + redis_url.rpartition("@")[2]
+    result = call_check(service_world, REDIS_URL=wrong, IMAGES_STORAGE_URL=f"file:{tmp_path}/pictures")
+    assert result.exit_code == 78
+    assert "correct REDIS_URL" in result.output
+
+
 @pytest.mark.parametrize("key", ["9" * 5000, "../../x", "a\0b\n", b"a//\xff", "jobs/x/.retake"])
 def test_a_file_that_no_bucket_can_hold_is_gone(service_world: ServiceWorld, key: str | bytes) -> None:
     world, job_id = service_world, service_world.ready()
