@@ -11,6 +11,7 @@ from retake.attempts import repeating
 from retake.errors import RetakeError, in_words
 from retake.images.claims import JobClaims, WriteResult
 from retake.images.redis_calls import RedisAway
+from retake.images.start import SERVICES
 
 PAUSES_S = (0.1, 0.3, 1.0, 2.0, 5.0)
 """Seconds between attempts while Redis or the bucket is unreachable; the last one repeats."""
@@ -123,17 +124,24 @@ class HeldJob:
             _log.warning("the job could not be given back and stays claimed for %g s: %s", self._silence_s, error)
 
     def patiently(self, work: Callable[[], T], away: type[RetakeError] = RedisAway) -> T:
-        """Return the result of `work`, repeating it as long as it raises `away`. Raises JobLost, JobInterrupted."""
-        logged = ""
+        """Return the result of `work`, repeating it as long as it raises `away`, a key of `SERVICES`.
+
+        Raises JobLost, JobInterrupted.
+        """
+        logged, before = "", self.waiting.why
         for pause in repeating(*PAUSES_S):
             self.check()
             try:
-                return work()
+                result = work()
             except away as error:
+                self.waiting.why = f"{SERVICES[away]} cannot be used; the log of this worker has the reason"
                 if in_words(error) != logged:
                     logged = in_words(error)
                     _log.warning("the job waits: %s", logged)
                 self.pause(pause)
+            else:
+                self.waiting.why = before
+                return result
         raise AssertionError
 
     def _check_held(self, result: WriteResult) -> None:

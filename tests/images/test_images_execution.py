@@ -259,8 +259,10 @@ def test_a_bucket_that_is_away_is_waited_for(world: WorkerWorld, method: str) ->
 
     job_id = world.outfit(person=picture("red"), garment=picture("blue"))
     setattr(world.bucket, method, away)
-    with world.running(queue=OUTFIT_QUEUE, worker_silence_seconds=0.5):
+    with world.running(queue=OUTFIT_QUEUE, worker_silence_seconds=0.5) as worker:
+        assert eventually(lambda: worker.state().waits).startswith("the bucket cannot be used")
         assert world.ended(job_id).status == JobStatus.READY
+        eventually(lambda: worker.state() == (True, None, [comfy.url], None))
     assert not troubles
     assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
 
