@@ -125,12 +125,15 @@ class ServerCalls:
 
     def picture(self, files: tuple[ImageFile, ...]) -> MadePicture:
         """Return the first of the files that is a picture. Raises TaskFailed."""
+        why = "made no PNG, JPEG or WebP"
         for file in files[:MAX_FILES]:
             data = self._viewed(file)
             kind = objects.picture_of(data)
-            if kind:
+            fault = objects.fault_of(data)
+            if kind and not fault:
                 return MadePicture(data, kind, self.server.url)
-        raise TaskFailed(Code.TASK_FAILED, f"ComfyUI at {bare(self.server.url)} made no PNG, JPEG or WebP")
+            why = f"handed out a broken picture: {fault}" if fault else why
+        raise TaskFailed(Code.TASK_FAILED, f"ComfyUI at {bare(self.server.url)} {why}")
 
     def _is_left(self, error: PollFailed, silent_s: float) -> bool:
         """Return whether to give up a server that has been silent about a prompt for so long. Raises TaskFailed."""

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from retake.bucket import Bucket
+from retake.media.structure import png_fault
 
 FOLDER = "jobs/"
 
@@ -28,6 +29,11 @@ def picture_of(data: bytes) -> PictureKind | None:
     if data.startswith(b"\xff\xd8\xff"):
         return _JPEG
     return _WEBP if data[:4] == b"RIFF" and data[8:12] == b"WEBP" else None
+
+
+def fault_of(data: bytes) -> str:
+    """Return why a PNG is not complete, or ""; a file of another format is not examined."""
+    return png_fault(lambda first, last: data[first : last + 1], len(data)) if picture_of(data) is _PNG else ""
 
 
 def media_type_of(key: str, data: bytes) -> str:

@@ -148,12 +148,13 @@ def test_repeats_wait_longer_each_time(world: WorkerWorld) -> None:
     assert policy.max_retries == 2
 
 
-def test_what_is_not_a_picture_is_not_an_output(world: WorkerWorld) -> None:
-    comfy, gifs = world.comfyui(), [b"GIF89a..."]
+@pytest.mark.parametrize("odd", [b"GIF89a...", picture()[:-20]])
+def test_what_is_not_a_whole_picture_is_not_an_output(world: WorkerWorld, odd: bytes) -> None:
+    comfy, answers = world.comfyui(), [odd]
 
     class Odd(ComfyUI):
         def view(self, file: ImageFile) -> bytes:
-            return gifs.pop() if gifs else super().view(file)
+            return answers.pop() if answers else super().view(file)
 
     servers = ComfyServers([comfy.url], client=Odd)
     servers.check()
