@@ -4,6 +4,7 @@
     ├── SettingsError        settings or a key are wrong or missing            exit 78
     ├── StateError           a document in the bucket is invalid               exit 65
     ├── StorageError         the bucket is missing, full, or not writable      exit 75
+    │   ├── LedgerUnavailable    the database of a ledger cannot be used       exit 75
     │   └── StorageKeyRefused    the store refuses the key                     exit 78
     ├── LeaseHeld            another process holds the pipeline's lease        exit 75
     ├── LeaseLost            the lease expired or was taken over               exit 75
@@ -117,6 +118,10 @@ class StorageError(RetakeError):
     """The bucket is missing, not writable, full, or does not answer."""
 
     exit_code = ExitCode.TRY_LATER
+
+
+class LedgerUnavailable(StorageError):
+    """The database of a ledger does not answer, is full, or is not writable. The bucket may be fine."""
 
 
 class StorageKeyRefused(StorageError):

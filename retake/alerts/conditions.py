@@ -34,6 +34,7 @@ OF_A_PIPELINE = OF_A_TICK | {
     "interrupted",
     "cap_reached",
     "picture_unsaved",
+    "ledger_unavailable",
 }
 """The codes of conditions that follow from the state of a pipeline."""
 
@@ -59,6 +60,7 @@ class Condition(NamedTuple):
     error_code: str | None = None
     since: str | None = None  # when it began, if that is known; ISO 8601
     ending: bool = False  # keeps an open alert open, but raises none
+    lasting: bool = False  # is sent only if it is still there after ALERTS.group_seconds
 
 
 class StepFailures(NamedTuple):
@@ -103,6 +105,7 @@ class PipelineFacts(NamedTuple):
     capped: str = ""  # why the cap holds back a call
     interrupted: str = ""  # when the tick found that the previous one had died; ISO 8601
     picture_unsaved: bool = False  # whether the picture of a video that has to wait could not be saved
+    ledger_unavailable: str = ""  # why the ledger could not be used
 
 
 class Findings(NamedTuple):
@@ -132,7 +135,10 @@ def look(pipeline: str, end: TickEnd, facts: PipelineFacts | None, failures_befo
     if end.exit_code == ExitCode.CONFIG and not any(it.code == "refused" for it in found):
         found.append(_misconfigured(end))
     named = (_with_channel(it, pipeline.partition("/")[2]) for it in found)
-    return Findings(pipeline, OF_A_PIPELINE if facts else OF_A_TICK, tuple(named))
+    codes = OF_A_PIPELINE if facts else OF_A_TICK
+    if facts and end.why and not facts.ledger_unavailable:
+        codes -= {"ledger_unavailable"}  # the tick may have ended before it came to the ledger
+    return Findings(pipeline, codes, tuple(named))
 
 
 def _with_channel(it: Condition, channel: str) -> Condition:
@@ -201,6 +207,18 @@ def _fact_conditions(facts: PipelineFacts, failures_before_warning: int, now: st
         )
     if facts.picture_unsaved:
         yield _picture_unsaved(facts)
+    if facts.ledger_unavailable:
+        yield Condition(
+            "ledger_unavailable",
+            "error",
+            "ledger_unavailable",
+            "The ledger cannot be used",
+            now,
+            message=facts.ledger_unavailable,
+            follows="Each tick tries again; nothing is begun, polled or paid for meanwhile.",
+            command="python -m retake doctor",
+            lasting=True,
+        )
 
 
 def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:

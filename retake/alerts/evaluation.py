@@ -2,7 +2,7 @@
 
 An alert is open while one of its pipelines has its condition. If it is raised again soon after its end, it is the same
 alert, and is sent only if it is still open when that time is over: a condition that comes and goes is reported once,
-not each time.
+not each time. A condition that is often over at once (`Condition.lasting`) is sent only if it lasts as long.
 """
 
 from collections.abc import Mapping, Sequence
@@ -112,7 +112,9 @@ class _Evaluation:
         at = stamp(self._now)
         name = sha256(f"{condition.key} {at}".encode()).hexdigest()[:12]
         about = Alert(name, condition.key, condition.code, condition.level, condition.title, 1, seen, at, at)
-        self.put(_described(about, condition, pipeline), AlertEvent.TRIGGER)
+        if condition.lasting:
+            about = about._replace(tell_at=stamp(self._now + self._group))
+        self.put(_described(about, condition, pipeline), None if condition.lasting else AlertEvent.TRIGGER)
 
     def _reopen(self, alert: Alert, condition: Condition, pipeline: str) -> None:
         if alert.closed_by and alert.seen.get(pipeline) == condition.occurrence:
@@ -121,7 +123,7 @@ class _Evaluation:
             self._ended.append(alert)
             self._open(condition, pipeline, alert.seen)  # keep the occurrences that an operator has closed
             return
-        quiet_until = stamp(self._closed_at(alert) + self._group)
+        quiet_until = stamp((self._now if condition.lasting else self._closed_at(alert)) + self._group)
         opened = alert._replace(
             state=OPEN, closed_at=None, closed_by=None, acknowledged_by=None, tell_at=quiet_until, had=()
         )

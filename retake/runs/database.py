@@ -15,7 +15,15 @@ from urllib.parse import quote
 from sqlalchemy import URL, Engine, NullPool, PoolProxiedConnection, StaticPool, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
-from retake.errors import RetakeError, SettingsError, StateError, StorageError, StorageKeyRefused, redact
+from retake.errors import (
+    LedgerUnavailable,
+    RetakeError,
+    SettingsError,
+    StateError,
+    StorageError,
+    StorageKeyRefused,
+    redact,
+)
 from retake.extras import require
 from retake.foreign_text import plain
 from retake.runs.ledger import LEDGER_SETTING
@@ -229,10 +237,14 @@ def in_words(error: BaseException, name: str, setting: str = LEDGER_SETTING) -> 
     said = message if message.endswith((".", "?", "!")) else f"{message}."  # libpq's hints may be questions
     for part, advice in ADVICE.items():
         if part in message:
-            return (StorageKeyRefused if advice is LOGIN_ADVICE else StorageError)(
+            return (StorageKeyRefused if advice is LOGIN_ADVICE else _unavailable(setting))(
                 f"{what}: {said} {advice.replace(LEDGER_SETTING, setting)}"
             )
-    return StorageError(f"{what}: {said} Either nothing was changed or everything; try again")
+    return _unavailable(setting)(f"{what}: {said} Either nothing was changed or everything; try again")
+
+
+def _unavailable(setting: str) -> type[StorageError]:
+    return LedgerUnavailable if setting == LEDGER_SETTING else StorageError
 
 
 _NO_TABLE_ADVICE = "Somebody has removed a table: restore a backup, or name an empty database in STORAGE.ledger"
@@ -280,14 +292,14 @@ def sqlite_file(path: str, *, read_only: bool, setting: str = LEDGER_SETTING) ->
         raise SettingsError(f'{setting}: "sqlite:{plain(path)}" names no file; use sqlite:PATH')
     try:
         if stat.S_ISDIR(os.stat(octets).st_mode):
-            raise StorageError(f"the database at sqlite:{path}: that is a folder. Name a file in {setting}")
+            raise _unavailable(setting)(f"the database at sqlite:{path}: that is a folder. Name a file in {setting}")
     except (FileNotFoundError, NotADirectoryError):
         if read_only:
             return nowhere()
         _make_folder(path, setting)
     except OSError as error:  # the path is too long, or in a folder that may not be entered
         advice = ADVICE["unable to open"].replace(LEDGER_SETTING, setting)
-        raise StorageError(f"the database at sqlite:{path}: {error.strerror}. {advice}") from error
+        raise _unavailable(setting)(f"the database at sqlite:{path}: {error.strerror}. {advice}") from error
     uri = f"file:{quote(octets)}?mode={'ro' if read_only else 'rwc'}"
 
     def connect() -> sqlite3.Connection:
@@ -310,7 +322,7 @@ def _make_folder(path: str, setting: str) -> None:
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(
+        raise _unavailable(setting)(
             f"the database at sqlite:{path}: its folder cannot be created ({error.strerror}). Correct {setting}"
         ) from error
 

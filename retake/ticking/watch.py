@@ -29,7 +29,15 @@ from retake.bucket import Bucket, NotFound
 from retake.clock import Clock, parse_stamp, stamp
 from retake.degraded.mode import FULL, Mode, ModeState, decoded, may_change_at, mode_at
 from retake.degraded.settings import ModeSettings
-from retake.errors import LeaseHeld, RetakeError, SettingsError, StateError, naming_thread_shortage, redact
+from retake.errors import (
+    LeaseHeld,
+    LedgerUnavailable,
+    RetakeError,
+    SettingsError,
+    StateError,
+    naming_thread_shortage,
+    redact,
+)
 from retake.exit_codes import ExitCode
 from retake.ticking.tick import NO_ORDERS, Orders, Tick
 
@@ -229,6 +237,7 @@ class TickWatch:
         """Run one tick of a pipeline, between `begin` and `end`. Raises what the tick raises."""
         exit_code, why = int(ExitCode.BUG), ""
         usable = True  # whether the settings are valid, which figures depend on
+        ledger = ""  # why it could not be used
         try:
             with naming_thread_shortage():
                 tick = runner.tick(orders)
@@ -237,6 +246,7 @@ class TickWatch:
                 self._look.ticked(tick, worked=runner.worked)
         except RetakeError as error:
             usable = not isinstance(error, SettingsError)
+            ledger = redact(str(error)) if isinstance(error, LedgerUnavailable) else ""
             # Not an alert: the state does not allow the order, or somebody else is at work.
             of_the_order = isinstance(error, (StateError, LeaseHeld)) and orders != NO_ORDERS
             exit_code, why = ExitCode.OK if of_the_order else error.exit_code, _without_quotes(str(error))
@@ -250,7 +260,9 @@ class TickWatch:
         else:
             return tick
         finally:
-            self.saw(pipeline, exit_code, _facts(runner), worked=runner.worked and usable, why=why)
+            facts = _facts(runner)
+            known = facts and facts._replace(ledger_unavailable=ledger)
+            self.saw(pipeline, exit_code, known, worked=runner.worked and usable, why=why)
 
     def is_quiet(self, pipeline: str, *, unopened: bool = False) -> bool:
         """Return whether the pipeline has no alert, and nothing was found wrong with it since `begin`.

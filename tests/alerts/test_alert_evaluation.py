@@ -233,6 +233,25 @@ def test_a_channel_that_refuses_is_an_alert_while_it_is_in_the_settings() -> Non
         assert world.board.channels == {"all": refused}
 
 
+def test_one_that_is_often_over_at_once_is_sent_only_if_it_lasts() -> None:
+    world = AlertWorld(group_seconds=300, repeat_seconds=900)
+    away = [condition(occurrence=str(number), lasting=True) for number in range(10)]
+    world.look(away[0])
+    assert (world.alert.state, world.sent()) == (OPEN, [])
+    world.after(60).look()
+    assert (world.alert.state, world.sent()) == (RESOLVED, [])
+    world.after(299).look(away[1])  # soon after its end: the five minutes begin again
+    for number in range(2, 6):
+        world.after(60).look(away[number])
+        assert world.sent() == []
+    world.after(60).look(away[6])
+    assert (world.alert.occurrences, world.sent()) == (7, ["trigger"])
+    world.after(900).look(away[7])
+    assert world.sent() == ["repeat"]
+    world.after(60).look()
+    assert world.sent() == ["resolve"]
+
+
 def test_one_that_is_over_leaves_the_board_for_the_document_of_its_day() -> None:
     world = AlertWorld().look(FAILING)
     world.after(10).look()

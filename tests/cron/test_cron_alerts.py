@@ -252,6 +252,24 @@ def test_a_degraded_mode(told: Machine) -> None:
     assert events(told, "degraded") == ["trigger", "trigger", "resolve"]
 
 
+def test_a_ledger_that_stays_away_is_reported_while_it_is(told: Machine) -> None:
+    told.set(STORAGE={"ledger": "sqlite:ledger/runs.sqlite3"}, ALERTS={"group_seconds": 3600})
+    (told.folder / "ledger").write_text("in place of the folder")
+    told.plant("upscale")
+    assert (told.tick().exit_code, events(told)) == (75, [])
+    told.set(ALERTS={"group_seconds": 0})
+    assert (told.tick().exit_code, events(told)) == (75, ["trigger"])
+    alert = board(told)["ledger_unavailable"]
+    assert (alert["level"], alert["occurrences"], told.calls("upscale")) == ("error", 2, [])
+    assert "ledger/runs.sqlite3: its folder cannot be created" in alert["message"]
+    key = told.env.pop("MIDJOURNEY_API_KEY")
+    assert (told.tick().exit_code, [*board(told)]) == (78, ["ledger_unavailable", "refused"])  # it was not asked
+    told.env["MIDJOURNEY_API_KEY"] = key
+    (told.folder / "ledger").unlink()
+    told.tick()
+    assert events(told, "ledger_unavailable") == ["trigger", "resolve"]
+
+
 def test_rates_that_are_bad(told: Machine) -> None:
     told.set(WORKFLOW={"max_retries": 0}, KPI={"min_runs": 1})
     told.plant("upscale")
