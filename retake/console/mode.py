@@ -20,7 +20,7 @@ def command() -> None:
 
 @console_command("show")
 def show_mode(context: CommandContext) -> Answer:
-    """Show which mode holds, since when, and why."""
+    """Show which mode holds, since and until when, and why."""
     panel = ModePanel(context.operations)
     state = panel.state()
     mode, document = panel.mode(state), panel.document(state)

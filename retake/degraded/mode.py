@@ -13,7 +13,7 @@ docs/protocol.md, section "Degraded mode".
 """
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from retake.alerts.hours import minutes_of, next_due, zone_of
@@ -83,14 +83,28 @@ def mode_at(state: ModeState, settings: ModeSettings, timezone: str, now: dateti
     hand = state.hand
     if hand and not _is_over(hand, now):
         return Mode(hand.mode, "operator", hand.why, hand.since, hand.until)
-    local = now.astimezone(zone_of(timezone)) if settings.schedule else now
-    planned = max((it.mode for it in settings.schedule if it.hours.hold(local)), default=FULL)
+    planned = _planned(settings, timezone, now)
     auto = state.auto.mode if settings.auto else FULL
     if planned > auto:
-        return Mode(planned, "schedule", "the schedule says so (MODES.schedule)")
+        until = _planned_until(planned, settings, timezone, now)
+        return Mode(planned, "schedule", "the schedule says so (MODES.schedule)", until=until)
     if auto > FULL:
         return Mode(auto, "auto", _why(state.auto, settings), state.auto.since)
     return Mode()
+
+
+def _planned(settings: ModeSettings, timezone: str, now: datetime) -> int:
+    local = now.astimezone(zone_of(timezone)) if settings.schedule else now
+    return max((it.mode for it in settings.schedule if it.hours.hold(local)), default=FULL)
+
+
+def _planned_until(planned: int, settings: ModeSettings, timezone: str, now: datetime) -> str | None:
+    """Return when the schedule's mode, now `planned`, changes, or None if it does not within a week."""
+    at = now
+    while (at := min(_times_of_schedule(settings, timezone, at))) <= now + timedelta(days=7):
+        if _planned(settings, timezone, at) != planned:
+            return stamp(at)
+    return None
 
 
 def _is_over(hand: Hand, now: datetime) -> bool:
@@ -110,11 +124,14 @@ def may_change_at(state: ModeState, settings: ModeSettings, timezone: str, now: 
     changes only after ticks that did something.
     """
     times = [parse_stamp(state.hand.until)] if state.hand and state.hand.until else []
-    if settings.schedule:
-        zone = zone_of(timezone)
-        for hours in (it.hours for it in settings.schedule):
-            times += [next_due(now, zone, minutes_of(it)) for it in (hours.start, hours.end)]
-    return [it for it in times if it > now]
+    return [it for it in (*times, *_times_of_schedule(settings, timezone, now)) if it > now]
+
+
+def _times_of_schedule(settings: ModeSettings, timezone: str, now: datetime) -> list[datetime]:
+    """Return when the clock shows each time of the schedule next."""
+    zone = zone_of(timezone) if settings.schedule else UTC
+    times = (it for hours, _ in settings.schedule for it in (hours.start, hours.end))
+    return [next_due(now, zone, minutes_of(it)) for it in times]
 
 
 def _why(auto: Auto, settings: ModeSettings) -> str:

@@ -87,6 +87,28 @@ def test_a_schedule_across_midnight(zone: str, moment: str, mode: int) -> None:
     assert ("degraded" in world.alerts()) == bool(mode)
 
 
+@pytest.mark.parametrize(
+    ("moment", "mode", "until"),
+    [
+        ("2026-03-06T22:00", 1, "2026-03-07T23:00:00Z"),  # not on Saturday, which begins in an hour
+        ("2026-03-07T23:00", 2, "2026-03-08T05:00:00Z"),
+        ("2026-03-28T23:00", 2, "2026-03-29T04:00:00Z"),  # at two o'clock it is three
+        ("2026-10-24T22:00", 2, "2026-10-25T05:00:00Z"),  # at three o'clock it is two
+    ],
+)
+def test_when_a_mode_of_the_schedule_ends_is_shown(moment: str, mode: int, until: str) -> None:
+    nights = {"days": "sun-fri", "from": "00:00", "to": "06:00", "mode": 2}
+    always = {"days": "mon-sun", "from": "00:00", "to": "24:00", "mode": 1}
+    world = WatchedWorld(modes={"schedule": [nights, always]}, alerts={"timezone": "Europe/Berlin"})
+    world.clock.moment = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+    assert (world.mode()["mode"], world.mode()["until"]) == (mode, until)
+
+
+def test_a_schedule_without_an_end_shows_none() -> None:
+    always = {"days": "mon-sun", "from": "00:00", "to": "24:00", "mode": 1}
+    assert WatchedWorld(modes={"schedule": [always]}).mode()["until"] is None
+
+
 def test_the_highest_of_two_schedules_and_the_automatic_mode_applies() -> None:
     always = {"days": "mon-sun", "from": "00:00", "to": "24:00"}
     world = WatchedWorld(modes={"auto": True, "schedule": [{**always, "mode": 1}, {**always, "mode": 2}]})
