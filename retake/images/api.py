@@ -29,7 +29,7 @@ from retake.images.settings import ImagesSettings
 from retake.images.start import SERVICES, service_of
 from retake.images.uploads import Uploads
 from retake.logs import bind
-from retake.serving.answers import MAX_FAULTS, answer, fault, refused
+from retake.serving.answers import MAX_FAULTS, answer, fault, refused, unusable
 from retake.serving.application import described_app
 from retake.serving.streamed_answer import StreamedAnswer
 
@@ -332,9 +332,8 @@ def add_refusals(app: FastAPI) -> None:
     async def away(request: Request, error: RetakeError) -> Response:
         _log.warning("%s", error)
         detail = in_words(error)
-        if service := service_of(error):  # where it is, and how to mend it, is for those who run it, not for clients
-            name = SERVICES[service]
-            detail = f"{name} cannot be used at the moment; try again. The log of this server has the reason"
+        if service := service_of(error):
+            detail = unusable(SERVICES[service])
         return _later(503, detail)
 
     @app.exception_handler(OSError)

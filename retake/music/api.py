@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from retake.bucket import Bucket
 from retake.bucket.contract import NotFound
 from retake.bucket.ranged_reads import read_range
-from retake.errors import RetakeError, in_words
+from retake.errors import RetakeError, StorageError, in_words
 from retake.exit_codes import ExitCode
 from retake.music import api_schema as schema
 from retake.music.actions import PipelineActions
@@ -26,7 +26,7 @@ from retake.music.rows import PipelineRow
 from retake.music.states import step_of
 from retake.music.store import MAX_LISTED, NewPipeline, UnknownPipeline
 from retake.operations.port import Refusal
-from retake.serving.answers import MAX_FAULTS, answer, fault, refused
+from retake.serving.answers import MAX_FAULTS, answer, fault, refused, unusable
 from retake.serving.application import described_app
 from retake.serving.file_answer import file_answer
 from retake.strict_json import parse
@@ -267,6 +267,11 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(Refusal)
     async def not_now(request: Request, error: Refusal) -> Response:
         return refused(409, in_words(error))
+
+    @app.exception_handler(StorageError)
+    async def away(request: Request, error: StorageError) -> Response:
+        _log.error("%s", error)
+        return refused(503, unusable("the database or the bucket"))
 
     @app.exception_handler(RetakeError)
     async def failed(request: Request, error: RetakeError) -> Response:

@@ -21,6 +21,12 @@ def refused(status: int, detail: str) -> Response:
     return answer({"detail": several_lines(detail)[:_MAX_DETAIL]}, status)
 
 
+def unusable(name: str) -> str:
+    """Return what clients are told if a service called `name` cannot be used. Where it is, and how to mend it, is for
+    those who run this server, and is in its log."""
+    return f"{name} cannot be used at the moment; try again. The log of this server has the reason"
+
+
 def fault(found: dict[str, Any]) -> dict[str, Any]:
     """Return a validation error without the input, which may be huge, or not JSON."""
     where = [part if isinstance(part, int) else str(part)[:80] for part in found.get("loc", ())]
