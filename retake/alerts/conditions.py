@@ -13,8 +13,8 @@ from retake.clock import stamp
 from retake.errors import ErrorRecord
 from retake.exit_codes import ExitCode
 
-OF_A_TICK = frozenset({"state_unreadable", "bug"})
-"""The codes of conditions that follow from a tick's exit code alone."""
+OF_A_TICK = frozenset({"state_unreadable", "bug", "ledger_unavailable"})
+"""The codes of conditions that follow from how a tick ended alone."""
 
 MISCONFIGURED = "refused/settings"
 """The key of the condition of a tick that lacks a key, or whose settings are wrong."""
@@ -34,7 +34,6 @@ OF_A_PIPELINE = OF_A_TICK | {
     "interrupted",
     "cap_reached",
     "picture_unsaved",
-    "ledger_unavailable",
 }
 """The codes of conditions that follow from the state of a pipeline."""
 
@@ -105,7 +104,6 @@ class PipelineFacts(NamedTuple):
     capped: str = ""  # why the cap holds back a call
     interrupted: str = ""  # when the tick found that the previous one had died; ISO 8601
     picture_unsaved: bool = False  # whether the picture of a video that has to wait could not be saved
-    ledger_unavailable: str = ""  # why the ledger could not be used
 
 
 class Findings(NamedTuple):
@@ -125,6 +123,7 @@ class TickEnd(NamedTuple):
     exit_code: int
     at: str  # ISO 8601
     why: str = ""  # the message of the error that it ended with
+    ledger: str = ""  # why the ledger could not be used, if that ended it
 
 
 def look(pipeline: str, end: TickEnd, facts: PipelineFacts | None, failures_before_warning: int) -> Findings:
@@ -136,7 +135,7 @@ def look(pipeline: str, end: TickEnd, facts: PipelineFacts | None, failures_befo
         found.append(_misconfigured(end))
     named = (_with_channel(it, pipeline.partition("/")[2]) for it in found)
     codes = OF_A_PIPELINE if facts else OF_A_TICK
-    if facts and end.why and not facts.ledger_unavailable:
+    if end.why and not end.ledger:
         codes -= {"ledger_unavailable"}  # the tick may have ended before it came to the ledger
     return Findings(pipeline, codes, tuple(named))
 
@@ -153,7 +152,7 @@ def _with_channel(it: Condition, channel: str) -> Condition:
 
 
 def _end_conditions(end: TickEnd) -> Iterator[Condition]:
-    exit_code, now, why = end
+    exit_code, now, why, ledger = end
     if exit_code == ExitCode.BAD_STATE:
         yield Condition(
             "state_unreadable",
@@ -175,6 +174,18 @@ def _end_conditions(end: TickEnd) -> Iterator[Condition]:
             message=why,
             follows="The next tick continues from what is on record.",
             command="python -m retake status",
+        )
+    if ledger:
+        yield Condition(
+            "ledger_unavailable",
+            "error",
+            "ledger_unavailable",
+            "The ledger cannot be used",
+            now,
+            message=ledger,
+            follows="Each tick tries again; nothing is begun, polled or paid for meanwhile.",
+            command="python -m retake doctor",
+            lasting=True,
         )
 
 
@@ -207,18 +218,6 @@ def _fact_conditions(facts: PipelineFacts, failures_before_warning: int, now: st
         )
     if facts.picture_unsaved:
         yield _picture_unsaved(facts)
-    if facts.ledger_unavailable:
-        yield Condition(
-            "ledger_unavailable",
-            "error",
-            "ledger_unavailable",
-            "The ledger cannot be used",
-            now,
-            message=facts.ledger_unavailable,
-            follows="Each tick tries again; nothing is begun, polled or paid for meanwhile.",
-            command="python -m retake doctor",
-            lasting=True,
-        )
 
 
 def _step_failing(facts: PipelineFacts, it: StepFailures) -> Condition:

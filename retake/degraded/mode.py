@@ -86,8 +86,7 @@ def mode_at(state: ModeState, settings: ModeSettings, timezone: str, now: dateti
     planned = _planned(settings, timezone, now)
     auto = state.auto.mode if settings.auto else FULL
     if planned > auto:
-        until = _planned_until(planned, settings, timezone, now)
-        return Mode(planned, "schedule", "the schedule says so (MODES.schedule)", until=until)
+        return Mode(planned, "schedule", "the schedule says so (MODES.schedule)")
     if auto > FULL:
         return Mode(auto, "auto", _why(state.auto, settings), state.auto.since)
     return Mode()
@@ -98,13 +97,18 @@ def _planned(settings: ModeSettings, timezone: str, now: datetime) -> int:
     return max((it.mode for it in settings.schedule if it.hours.hold(local)), default=FULL)
 
 
-def _planned_until(planned: int, settings: ModeSettings, timezone: str, now: datetime) -> str | None:
-    """Return when the schedule's mode, now `planned`, changes, or None if it does not within a week."""
+def with_end(mode: Mode, settings: ModeSettings, timezone: str, now: datetime) -> Mode:
+    """Return the mode in force with the time at which the schedule ends it, if it does within a week.
+
+    `mode_at` leaves that time out: each payment asks it for the mode, and only who shows a mode needs its end.
+    """
+    if mode.by != "schedule":
+        return mode
     at = now
     while (at := min(_times_of_schedule(settings, timezone, at))) <= now + timedelta(days=7):
-        if _planned(settings, timezone, at) != planned:
-            return stamp(at)
-    return None
+        if _planned(settings, timezone, at) != mode.mode:
+            return mode._replace(until=stamp(at))
+    return mode
 
 
 def _is_over(hand: Hand, now: datetime) -> bool:

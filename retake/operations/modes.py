@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 from retake.clock import stamp
-from retake.degraded.mode import FULL, Hand, Mode, ModeState, mode_at, robots
+from retake.degraded.mode import FULL, Hand, Mode, ModeState, mode_at, robots, with_end
 from retake.degraded.store import ModeStore
 from retake.operations.pipelines import Operations
 from retake.operations.port import OrderDone
@@ -40,8 +40,9 @@ class ModePanel:
         return self._store.read()
 
     def mode(self, state: ModeState) -> Mode:
-        """Return the mode in force now."""
-        return mode_at(state, self._terms.modes, self._terms.alerts.timezone, self._clock.now())
+        """Return the mode in force now, and until when."""
+        given = (self._terms.modes, self._terms.alerts.timezone, self._clock.now())
+        return with_end(mode_at(state, *given), *given)
 
     def set(self, mode: int, length_s: float | None, why: str) -> ModeState:
         """Set the mode by hand for `length_s` seconds, or until it is set again."""

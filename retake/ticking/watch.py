@@ -237,7 +237,7 @@ class TickWatch:
         """Run one tick of a pipeline, between `begin` and `end`. Raises what the tick raises."""
         exit_code, why = int(ExitCode.BUG), ""
         usable = True  # whether the settings are valid, which figures depend on
-        ledger = ""  # why it could not be used
+        ledger = ""  # why the ledger could not be used
         try:
             with naming_thread_shortage():
                 tick = runner.tick(orders)
@@ -260,9 +260,8 @@ class TickWatch:
         else:
             return tick
         finally:
-            facts = _facts(runner)
-            known = facts and facts._replace(ledger_unavailable=ledger)
-            self.saw(pipeline, exit_code, known, worked=runner.worked and usable, why=why)
+            worked = runner.worked and usable
+            self.saw(pipeline, exit_code, _facts(runner), worked=worked, why=why, ledger=ledger)
 
     def is_quiet(self, pipeline: str, *, unopened: bool = False) -> bool:
         """Return whether the pipeline has no alert, and nothing was found wrong with it since `begin`.
@@ -279,14 +278,24 @@ class TickWatch:
         with _logging_errors("the alert about an interrupted tick could not be raised", self._failures):
             self._evaluate([Findings(pipeline, frozenset({"interrupted"}), (interrupted(at),))])
 
-    def saw(self, pipeline: str, exit_code: int, facts: PipelineFacts | None, *, worked: bool, why: str = "") -> None:
+    def saw(
+        self,
+        pipeline: str,
+        exit_code: int,
+        facts: PipelineFacts | None,
+        *,
+        worked: bool,
+        why: str = "",
+        ledger: str = "",
+    ) -> None:
         """Note how the tick of a pipeline ended. `facts` is None if its state is not known. `worked` is whether the
-        tick changed anything, `why` the message of the error that it ended with."""
+        tick changed anything, `why` the message of the error that it ended with, and `ledger` the same without quotes
+        removed, if that was an unusable ledger."""
         if self._look and (facts is None or exit_code != ExitCode.OK):
             self._look.changed()
         if facts is None and exit_code == ExitCode.OK:
             return  # somebody else is at work
-        end = TickEnd(exit_code, stamp(self._clock.now()), why)
+        end = TickEnd(exit_code, stamp(self._clock.now()), why, ledger)
         self.found(look(pipeline, end, facts, self._settings.failures_before_warning), worked=worked)
 
     def found(self, findings: Findings, *, worked: bool = False) -> None:

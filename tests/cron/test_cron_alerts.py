@@ -257,6 +257,7 @@ def test_a_ledger_that_stays_away_is_reported_while_it_is(told: Machine) -> None
     (told.folder / "ledger").write_text("in place of the folder")
     told.plant("upscale")
     assert (told.tick().exit_code, events(told)) == (75, [])
+    time.sleep(1)  # ticks of one second are one occurrence
     told.set(ALERTS={"group_seconds": 0})
     assert (told.tick().exit_code, events(told)) == (75, ["trigger"])
     alert = board(told)["ledger_unavailable"]

@@ -194,3 +194,12 @@ def test_a_command_names_the_channel_since_several_may_have_the_same_id(pipeline
         f"python -m retake retry {named}20260101-0930, or skip {named}20260101-0930",
         f"retake tick --resume{more}",
     ]
+
+
+def test_a_ledger_that_is_away_is_found_even_if_the_state_of_the_pipeline_is_not_known() -> None:
+    away = look("story", TickEnd(75, "now", "the database: gone", ledger="the database: gone"), None, 2)
+    assert [(it.code, it.message) for it in away.found] == [("ledger_unavailable", "the database: gone")]
+    assert "ledger_unavailable" in away.codes
+    other = look("story", TickEnd(75, "now", "the bucket is full"), PipelineFacts(), 2)
+    assert (other.found, "ledger_unavailable" in other.codes) == ((), False)  # it was perhaps not asked
+    assert "ledger_unavailable" in look("story", TickEnd(0, "now"), PipelineFacts(), 2).codes
