@@ -183,7 +183,7 @@ def _end_conditions(end: TickEnd) -> Iterator[Condition]:
             "The ledger cannot be used",
             now,
             message=ledger,
-            follows="Each tick tries again; nothing is begun, polled or paid for meanwhile.",
+            follows="Each tick tries again; nothing is paid for meanwhile.",
             command="python -m retake doctor",
             lasting=True,
         )
