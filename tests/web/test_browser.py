@@ -95,6 +95,8 @@ def look(page: Page, path: str) -> None:
     assert page.locator("h1").count() == 1, path
     assert page.locator("html").get_attribute("lang") == "en"
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+    for it in page.locator(".scroll:has(.stacked)").all():
+        assert page.viewport_size != PHONE or it.evaluate("it => it.scrollWidth <= it.clientWidth"), path
     for it in page.locator(TAPPED).all():
         box = it.bounding_box()
         assert box, path
