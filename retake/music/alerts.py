@@ -7,6 +7,7 @@ refused              those of them that a vendor refused: a key, credit      the
 outcome_unknown      a call that waits for a person's decision; as a         it is decided; the step has a result
                      warning, a call of unknown outcome that is repeated
 cap_reached          steps that the daily cap holds back                     the next day, or the cap is raised
+ledger_unavailable   the database, if it cannot be read                      it can be read again
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +17,7 @@ from logging import getLogger
 from retake.alerts.conditions import OF_A_PIPELINE, Condition, Findings
 from retake.bucket import Bucket
 from retake.clock import Clock, stamp
-from retake.errors import ErrorClass, RetakeError, class_of
+from retake.errors import ErrorClass, RetakeError, StorageError, class_of
 from retake.music.database import MusicDatabase
 from retake.music.operations import open_operations, vendors_of
 from retake.music.settings import MusicSettings
@@ -48,6 +49,22 @@ def findings(found: Survey, vendors: Mapping[str, str], now: datetime) -> Findin
         *([_capped(capped, now)] if capped else []),
     ]
     return Findings(NAME, OF_A_PIPELINE, tuple(wrong))
+
+
+def unavailable(error: StorageError) -> Findings:
+    """Return that the database cannot be read: what is wrong with the pipelines is not known, and stays as it is."""
+    found = Condition(
+        "ledger_unavailable",
+        "error",
+        f"ledger_unavailable/{NAME}",
+        f"The database of {NAME} cannot be read",
+        NAME,
+        message=str(error),
+        follows="Nothing new is begun or paid for until the service can read it again.",
+        command=f"python -m retake doctor --channel {NAME}",
+        lasting=True,
+    )
+    return Findings(NAME, frozenset({found.code}), (found,))
 
 
 def _by_step(troubles: Sequence[Trouble]) -> dict[str, list[Trouble]]:
@@ -177,6 +194,20 @@ def _number(several: Sequence[Trouble], verb: str, what: str) -> str:
     return f"{count(number, 'pipeline')} {verb} {what}."
 
 
+def tell_unavailable(
+    settings: MusicSettings, bucket: Bucket, clock: Clock, environ: Mapping[str, str], error: StorageError
+) -> None:
+    """Raise the alert that a service could not start without its database. Parameters as for `MusicWatch`."""
+    watch = TickWatch(settings.alerts, settings.modes, bucket, clock, environ)
+    try:
+        watch.begin()
+    except RetakeError as trouble:
+        _log.warning("no alert about the database could be raised: %s", trouble)
+    else:
+        watch.found(unavailable(error))
+        watch.end()
+
+
 class MusicWatch:
     """Raises, closes and sends the alerts of the music pipelines.
 
@@ -202,11 +233,14 @@ class MusicWatch:
     def look(self) -> bool:
         """Check once; return whether the board was checked, because something has changed or it was due.
 
-        Raises StateError, StorageError.
+        Raises StateError, and StorageError for the bucket; a database that cannot be read is an alert.
         """
         now = self._clock.now()
-        with self._database.reading() as cursor:
-            found = findings(survey(cursor), self._vendors, now)
+        try:
+            with self._database.reading() as cursor:
+                found = findings(survey(cursor), self._vendors, now)
+        except StorageError as error:
+            found = unavailable(error)
         if found == self._known and not self._due(now):
             return False
         self._watch.begin()

@@ -11,10 +11,10 @@ from typing import NamedTuple, TextIO
 
 from retake.bucket import Bucket, open_configured, this_process
 from retake.clock import Clock, SystemClock
-from retake.errors import RetakeError, in_words
+from retake.errors import RetakeError, StorageError, in_words
 from retake.exit_codes import ExitCode
 from retake.music.actions import PipelineActions
-from retake.music.alerts import MusicWatch
+from retake.music.alerts import MusicWatch, tell_unavailable
 from retake.music.api import Webhook, music_app
 from retake.music.attempts import AttemptStore
 from retake.music.background import (
@@ -92,10 +92,14 @@ class ServiceWork(NamedTuple):
 
 
 def open_parts(settings: MusicSettings, keys: MusicKeys, stopping: Callable[[], bool]) -> ServiceParts:
-    """Open the database and the bucket. Raises SettingsError, StateError, StorageError."""
-    store = open_actions(settings, SystemClock())
-    bucket = open_configured(settings.storage, settings.workflow)
-    return ServiceParts(settings, keys, store.database, store, bucket, store.clock, stopping)
+    """Open the bucket and the database. Raises SettingsError, StateError, StorageError."""
+    bucket, clock = open_configured(settings.storage, settings.workflow), SystemClock()
+    try:
+        store = open_actions(settings, clock)
+    except StorageError as error:
+        tell_unavailable(settings, bucket, clock, os.environ, error)
+        raise
+    return ServiceParts(settings, keys, store.database, store, bucket, clock, stopping)
 
 
 def work_of(parts: ServiceParts) -> ServiceWork:

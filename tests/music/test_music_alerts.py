@@ -4,12 +4,14 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
+from typing import NoReturn
 
 import pytest
 from rows_world import START, Rows
 
 from retake.alerts.conditions import Condition
 from retake.alerts.store import BoardStore
+from retake.clock import stamp
 from retake.errors import StorageError
 from retake.music.alerts import BOARD_EVERY_S, MusicWatch, findings
 from retake.music.attempts import CAP_REACHED
@@ -206,6 +208,28 @@ def test_figures_that_cannot_be_counted_keep_no_alert_back(rows: Rows, monkeypat
         assert watch_of(rows).look()
     assert set(active(rows)) == {"generation_failed/cover"}
     assert "statement timeout" in log.warnings[0]
+
+
+def test_a_database_that_stays_away_is_reported_and_other_alerts_stay(
+    rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away() -> NoReturn:
+        raise StorageError("the database does not answer")
+
+    rows.create()
+    rows.fail("no", "ERR_BUSINESS_REJECTED")
+    watch = watch_of(rows)
+    watch.look()
+    with monkeypatch.context() as patch:
+        patch.setattr(rows.database, "reading", away)
+        assert watch.look()
+        assert active(rows) == {"generation_failed/cover": "open", "ledger_unavailable/music": "open"}
+        rows.clock.sleep(rows.settings.alerts.group_seconds)
+        assert watch.look()
+        alert = BoardStore(rows.bucket, rows.clock).read().alerts["ledger_unavailable/music"]
+        assert (alert.message, alert.told_at) == ("the database does not answer", stamp(rows.clock.now()))
+    assert watch.look()
+    assert set(active(rows)) == {"generation_failed/cover"}
 
 
 def test_the_service_looks_until_it_is_stopped(rows: Rows) -> None:

@@ -146,6 +146,8 @@ def test_a_database_of_another_version_is_left_alone(folder: Path) -> None:
     code, _ = ended(folder, environ=KEYS)
     assert code == 75
     assert (folder / "music/music.sqlite3").read_bytes() == b"no database" * 100
+    board = json.loads((folder / "bucket/alerts/state.json").read_text())
+    assert [it["key"] for it in board["alerts"]] == ["ledger_unavailable/music"]
 
 
 def test_no_key_is_in_the_log(folder: Path) -> None:
