@@ -47,6 +47,15 @@ def test_title_and_text_arrive(service: ScriptedVendor, message: Message, kind: 
     assert (seen.json["title"], seen.json["message"], seen.json["type"]) == (message.title, message.text, kind)
 
 
+@pytest.mark.parametrize(("query", "lengths"), [("", [32768, 7232]), ("?overflow=truncate", [32768])])
+def test_a_text_that_is_too_long_is_sent_in_parts_unless_the_url_says_otherwise(
+    service: ScriptedVendor, query: str, lengths: list[int]
+) -> None:
+    service.script = [says(200)] * len(lengths)
+    sent(url_of(service) + query, MESSAGE._replace(text="x" * 40_000))
+    assert [len(seen.json["message"]) for seen in service.seen] == lengths
+
+
 @pytest.mark.parametrize("between", [",", " ", ", ", "\n"])
 def test_several_urls_and_who_has_it_is_not_sent_it_again(service: ScriptedVendor, between: str) -> None:
     secret = between.join(url_of(service, path) for path in ("a?x=1,2", "b", "c"))

@@ -58,6 +58,8 @@ def _send_one(apprise: Any, asset: Any, url: str, sending: Sending) -> Sent:
     if service is None:
         return Sent(Ending.REFUSED, f"{sending.channel.env} has a URL that apprise does not understand")
     service.redirects = False
+    if "overflow=" not in url:  # Apprise's default is to send all at once, and a text that is too long would be refused
+        service.overflow_mode = apprise.OverflowMode.SPLIT
     service.socket_connect_timeout = min(service.socket_connect_timeout, sending.timeout_s)
     service.socket_read_timeout = min(service.socket_read_timeout, sending.timeout_s)
     notifier = apprise.Apprise(asset=asset)
