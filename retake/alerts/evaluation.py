@@ -159,6 +159,8 @@ class _Evaluation:
         if event:
             names = recipients(event, alert, self._settings, self._now)
             before = alert
+            if event is AlertEvent.RESOLVE:
+                names += self._removed(alert)
             if event in (AlertEvent.TRIGGER, AlertEvent.REPEAT):
                 told = (*alert.told, *(it for it in names if it not in alert.told))
                 alert = alert._replace(told=told, told_at=stamp(self._now), tell_at=None)
@@ -166,6 +168,12 @@ class _Evaluation:
             if event is AlertEvent.RESOLVE:
                 alert = alert._replace(told=())
         self.alerts[alert.key] = alert
+
+    def _removed(self, alert: Alert) -> tuple[str, ...]:
+        """Return the channels that were notified of the alert, have messages that wait, and are not in the settings:
+        where they are, or once they are again, the beginning must not be all that is sent."""
+        known = {it.name for it in self._settings.channels}
+        return tuple(name for name in alert.told if name in self._channels and name not in known)
 
     def _recent(self, alert: Alert) -> bool:
         return abs(self._now - self._closed_at(alert)) < self._group

@@ -4,7 +4,7 @@ import random
 from itertools import pairwise
 
 import pytest
-from alert_world import START, AlertWorld, condition
+from alert_world import CHANNELS, START, AlertWorld, alert_settings, condition
 
 from retake.alerts.board import ACKNOWLEDGED, OPEN, RESOLVED, Board, ChannelQueue
 from retake.clock import stamp
@@ -231,6 +231,14 @@ def test_a_channel_that_refuses_is_an_alert_while_it_is_in_the_settings() -> Non
         world.after(60).look()
         assert ([*world.board.alerts], world.alert.state) == (["channel_refused/all"], OPEN)
         assert world.board.channels == {"all": refused}
+
+
+def test_a_channel_that_is_removed_while_a_message_waits_has_the_end_too_once_it_is_back() -> None:
+    world = AlertWorld(channels={**CHANNELS, "other": {"kind": "webhook"}}).look(FAILING)
+    world.sent("all")
+    world.settings = alert_settings(channels=CHANNELS)
+    world.after(10).look()
+    assert (world.sent("all"), world.queue("other")) == (["resolve"], ["trigger", "resolve"])
 
 
 def test_one_that_is_often_over_at_once_is_sent_only_if_it_lasts() -> None:
