@@ -57,15 +57,22 @@ def message_of(row: PipelineRow, event: str, job_id: int) -> tuple[str, Buttons]
         return f"⚠️ {what}: {step} failed\n{reason}", [("🔄 Retry", f"ytpub_retry_{row.id}")]
     if event == PENDING and row.step:
         buttons = [("✅ Approve", f"ytpub_approve_{row.id}_{job_id}"), ("✖️ Cancel", f"ytpub_cancel_{row.id}_{job_id}")]
-        lines = [f"🎵 {what}: {_RESULTS[row.step]}", *_details(row), "Reply to have it done again with your note."]
-        return "\n".join(lines), buttons
+        head, hint = f"🎵 {what}: {_RESULTS[row.step]}", "Reply to have it done again with your note."
+        return _shortened(head, "\n".join(_details(row)), hint), buttons
     if event == PUBLISHED:
         warning = f"\n⚠️ {row.warning}" if row.warning else ""
         return f"🎬 {what} is published: https://youtu.be/{row.youtube_video_id}{warning}", []
     if event == AWAITING_MANUAL:
         command = resolve_command(row.id, (row.failed_reason or "").partition(":")[0])
-        return f"❓ {what} needs your decision\n{row.failed_reason}\n{command}", []
+        return _shortened(f"❓ {what} needs your decision", row.failed_reason or "", command), []
     raise ValueError(f"{event!r} is not an event that is told")
+
+
+def _shortened(head: str, middle: str, end: str) -> str:
+    """Return the three below one another, with `middle` cut: `end` says what to do."""
+    room = MAX_LENGTH - len(head) - len(end) - 2
+    middle = middle if len(middle) <= room else f"{middle[: room - 1]}…"
+    return "\n".join(filter(None, (head, middle, end)))
 
 
 def _details(row: PipelineRow) -> list[str]:

@@ -1,5 +1,6 @@
 """Messages on Telegram: one per event, in order, whatever Telegram answers."""
 
+import json
 from collections.abc import Callable
 from threading import Event
 from typing import Any
@@ -11,7 +12,9 @@ from sqlalchemy import func, select, update
 from retake.errors import StorageError
 from retake.music.background import outbox_loop
 from retake.music.leases import take_lease
+from retake.music.messages import MAX_LENGTH, PENDING, message_of
 from retake.music.outbox import LEASE, TelegramOutbox
+from retake.music.states import AWAITING_MANUAL
 from retake.music.tables import messages
 from retake.serving.loop import Loop
 
@@ -37,6 +40,20 @@ def test_each_event_is_reported_once_and_in_order(desk: Desk) -> None:
     assert "meta" in told[0]["text"]
     assert str(desk.rig.actions.jobs(row.id)[2].error)[:60] in told[0]["text"]
     assert str(desk.rig.get(row).youtube_video_id) in told[-1]["text"]
+
+
+def test_a_text_that_is_too_long_keeps_what_says_what_to_do(desk: Desk) -> None:
+    row = desk.rig.begun("meta")._replace(
+        state="review_pending",
+        review_json=json.dumps({"verdict": "warn", "notes": ["x" * 500] * 20}),
+        failed_reason=f"publish: {'x' * 5000}",
+    )
+    review, _ = message_of(row, PENDING, 1)
+    held, _ = message_of(row, AWAITING_MANUAL, 1)
+    assert (len(review), len(held)) == (MAX_LENGTH, MAX_LENGTH)
+    assert "Verdict: warn" in review
+    assert review.endswith("…\nReply to have it done again with your note.")
+    assert held.splitlines()[-1].startswith(f"retake music resolve {row.id} VIDEO_ID")
 
 
 def test_a_process_that_was_frozen_before_its_turn_tells_nothing_twice(
