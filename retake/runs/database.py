@@ -35,6 +35,11 @@ BUSY_S = 30
 CONNECT_S = 10
 """Seconds to connect to a server, unless `connect_timeout` in the URL or PGCONNECT_TIMEOUT is set."""
 
+SILENCE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
+"""When a connection to a host that has vanished is given up, unless the URL says otherwise: after a minute. These are
+parameters of libpq, the last in milliseconds. By the system's defaults it would take 15 minutes for a statement that
+was not acknowledged, and two hours for an answer that is waited for, all that time under the lease of a tick."""
+
 _MAX_UNREADABLE_LOGGED = 1000
 """Maximum number of unreadable rows that a process logs for a database."""
 
@@ -352,7 +357,7 @@ def server(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, connect_
             use_native_hstore=False,
             poolclass=NullPool,
             paramstyle="format",
-            **_timeout(parsed, connect_s),
+            connect_args=_time_limits(parsed, connect_s),
         )
     except (ArgumentError, ValueError, TypeError) as error:
         raise SettingsError(
@@ -369,7 +374,7 @@ def server(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, connect_
     return Database(engine, named, setting)
 
 
-def _timeout(url: URL, connect_s: int) -> dict[str, Any]:
-    if "connect_timeout" in url.query or "PGCONNECT_TIMEOUT" in os.environ:
-        return {}
-    return {"connect_args": {"connect_timeout": connect_s}}
+def _time_limits(url: URL, connect_s: int) -> dict[str, int]:
+    """Return the limits that neither the URL nor the environment sets: they would override those."""
+    limits = SILENCE if "PGCONNECT_TIMEOUT" in os.environ else {**SILENCE, "connect_timeout": connect_s}
+    return {name: it for name, it in limits.items() if name not in url.query}

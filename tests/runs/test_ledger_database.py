@@ -20,7 +20,7 @@ from retake.clock import FakeClock
 from retake.errors import SettingsError, StorageError, StorageKeyRefused
 from retake.runs import database as retake_database
 from retake.runs import open_ledger
-from retake.runs.database import in_words
+from retake.runs.database import in_words, open_database
 from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
 from retake.runs.states import RunStatus, Trigger
 
@@ -267,6 +267,18 @@ def test_a_connection_that_was_cut_is_an_error_once(database_url: str, opening: 
         step(ledger, run, Trigger.COMPLETED)
     assert ledger.get(run.run_id) == run
     assert step(ledger, run, Trigger.COMPLETED).ended
+
+
+@pytest.mark.parametrize(("query", "limit_ms"), [("", 60_000), ("?tcp_user_timeout=5000", 5_000)])
+def test_a_host_that_vanishes_is_given_up_in_a_minute_or_when_the_url_says(
+    database_url: str, query: str, limit_ms: int
+) -> None:
+    database = open_database(f"{database_url}{query}", read_only=True)
+    with database.cursor() as cursor, socket.socket(fileno=os.dup(cursor.connection.fileno())) as connection:
+        tcp = [connection.getsockopt(socket.IPPROTO_TCP, it) for it in (socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE)]
+        kept_alive = connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    database.close()
+    assert (tcp, bool(kept_alive)) == ([limit_ms, 30], True)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
