@@ -19,6 +19,7 @@ from retake.bucket.contract import (
     write_file,
     write_unsynced,
 )
+from retake.bucket.empty_folders import EmptyFolders, remove_folder
 from retake.bucket.moves import Moves, copy_and_delete, move
 from retake.bucket.ranged_reads import read_range
 from retake.bucket.scanning import Remnant, clear, remains
@@ -70,6 +71,10 @@ class _WrappedLeases:
     def make_folders(self, prefixes: Sequence[str]) -> None:
         if isinstance(self.bucket, NewFolders):
             self.around("folders", prefixes[0], lambda: make_folders(self.bucket, prefixes))
+
+    def remove_folder(self, prefix: str) -> None:
+        if isinstance(self.bucket, EmptyFolders):
+            self.around("folders", prefix, lambda: remove_folder(self.bucket, prefix))
 
 
 class Wrapper(_WrappedLeases):
@@ -213,6 +218,10 @@ class _PrefixedLeases:
     def make_folders(self, prefixes: Sequence[str]) -> None:
         """See `NewFolders.make_folders`."""
         make_folders(self.bucket, [self._prefix + it for it in prefixes])
+
+    def remove_folder(self, prefix: str) -> None:
+        """See `EmptyFolders.remove_folder`."""
+        remove_folder(self.bucket, self._prefix + prefix)
 
 
 class PrefixedBucket(_PrefixedLeases):

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 from retake.attempts import repeating
 from retake.bucket import ANY, Bucket
 from retake.bucket.contract import NotFound, is_key
+from retake.bucket.empty_folders import remove_folder
 from retake.errors import (
     Code,
     CodedError,
@@ -268,6 +269,7 @@ class JobExecution:
             if lost.gone:
                 with suppress(StorageError):  # then the sweeper removes it
                     bucket.delete(key)
+                    remove_folder(bucket, objects.folder_of(self._job.job_id))
             raise
         _log.info("the picture is saved as %s", key)
 

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from retake.bucket import Bucket
+from retake.bucket.empty_folders import remove_folder
 from retake.media.structure import png_fault
 
 FOLDER = "jobs/"
@@ -61,6 +62,7 @@ def input_key(job_id: str, which: str, kind: PictureKind) -> str:
 
 
 def remove_files(bucket: Bucket, job_id: str) -> None:
-    """Delete all files of a job. Raises StorageError; a repeated call does the rest."""
+    """Delete all files of a job, and their folder. Raises StorageError; a repeated call does the rest."""
     for entry in bucket.list(folder_of(job_id)):
         bucket.delete(entry.key)
+    remove_folder(bucket, folder_of(job_id))

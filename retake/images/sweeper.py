@@ -13,6 +13,7 @@ from logging import getLogger
 from typing import TYPE_CHECKING
 
 from retake.bucket import Entry
+from retake.bucket.empty_folders import remove_folder
 from retake.clock import Clock
 from retake.errors import RetakeError, StorageError
 from retake.images import scripts
@@ -20,7 +21,7 @@ from retake.images.cleanup import CleanUp, reopen_row
 from retake.images.clock_steps import ClockSteps
 from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus, age_s, is_job_id, iso
 from retake.images.messages import publish, route_of
-from retake.images.objects import FOLDER
+from retake.images.objects import FOLDER, folder_of
 from retake.images.redis_calls import RedisAway
 from retake.images.rows import AHEAD_S, TableAway, TableRow
 from retake.images.start import SERVICES, ImageServices, service_of
@@ -222,6 +223,7 @@ class Sweeper:
                 with self._outages.noted(), self._turns_of_files.processing(_folder(orphans[0])):
                     for it in orphans:
                         self._bucket.delete(it.key)
+                    remove_folder(self._bucket, folder_of(_folder(orphans[0])))
                     removed += len(orphans)
                 if self._outages.has(StorageError) and (self._clock.now() - begun).total_seconds() > _MAX_PASS_S:
                     break

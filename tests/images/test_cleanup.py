@@ -1,8 +1,10 @@
 """Clean-up with a crash between any two of its steps: what is left is swept, and nothing is executed twice."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -11,6 +13,7 @@ from service_world import NOWHERE, SETTINGS, ServiceWorld
 from test_check_images import checked
 
 from retake.bucket import ANY
+from retake.bucket.directory import DirectoryBucket
 from retake.bucket.failing import Crash
 from retake.errors import StorageError
 from retake.images.claims import WriteResult
@@ -286,3 +289,15 @@ def test_a_service_that_is_away_is_reported(world: ServiceWorld) -> None:
     assert world.status(job_id) == "ready"
     CleanUp(world.store, world.bucket, world.table).clean(job_id)
     assert (world.files(), world.keys()) == ([], [])
+
+
+def test_no_job_leaves_a_folder(service_world: ServiceWorld, tmp_path: Path) -> None:
+    world = service_world
+    world.bucket = DirectoryBucket(str(tmp_path / "bucket"))
+    ready, gone = world.ready(), str(uuid4())
+    world.bucket.write(f"jobs/{gone}/output.png", b"x", ANY)
+    os.utime(tmp_path / f"bucket/jobs/{gone}/output.png", (0, 0))
+    assert {it.name for it in (tmp_path / "bucket/jobs").iterdir()} == {ready, gone}
+    world.clock.sleep(1000)
+    world.sweeper().sweep()
+    assert list((tmp_path / "bucket/jobs").iterdir()) == []

@@ -96,6 +96,11 @@ class DirectoryWrites(DirectoryMarks):
         """See `FileWrites.write_file`."""
         return self._write(key, pieces_of(file), expect, synced=True)
 
+    def remove_folder(self, prefix: str) -> None:
+        """See `EmptyFolders.remove_folder`."""
+        with storage_errors(f"remove the folder {prefix} of {self.url}"):
+            self._writer.remove_folder(prefix)
+
     def _write(self, key: str, pieces: Iterable[bytes], expect: str | Expect, *, synced: bool) -> str:
         check_key(key)
         with storage_errors(f"write {key} to {self.url}"), self._writer.draft(key, pieces) as draft:
@@ -110,7 +115,7 @@ class DirectoryBucket(DirectoryWrites):
     the lock; a write that expects a version does not notice what they write between comparing and publishing.
 
     A key cannot also be a folder of another key ("a" and "a/b"): that raises StorageError. Empty folders stay until a
-    key needs their name.
+    key needs their name, or `remove_folder`.
     """
 
     def __init__(
@@ -301,10 +306,11 @@ class DirectoryWriter:
         as expected."""
         path = self._tree.path(key)
         with self._locked():
+            self._tree.make_folders(key)  # again: `remove_folder` may have removed them since
             self._compare(key, expect)
             _name_draft(draft, path, expect)
         if synced:
-            sync_folder(os.path.dirname(path))  # makes the name durable too
+            _sync_names(os.path.dirname(path))
         return draft.version
 
     def replace(self, draft: Draft, key: str, expect: str | Expect, aside: str) -> str:
@@ -330,7 +336,15 @@ class DirectoryWriter:
                 os.unlink(path)
             except FileNotFoundError:
                 return
-        sync_folder(os.path.dirname(path))
+        _sync_names(os.path.dirname(path))
+
+    def remove_folder(self, prefix: str) -> None:
+        """Remove the folder `prefix`, if it is empty. A power cut may bring it back."""
+        path = self._tree.path(prefix.removesuffix("/"))  # so never the root, or a folder of our own
+        if os.path.isdir(path):
+            with self._locked(), suppress(OSError):
+                self._tree.refuse_links(prefix)
+                os.rmdir(path)
 
     def move(self, moves: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
         """Rename each source to its target. Return the moves that lead to another disk, which no rename can make.
@@ -398,6 +412,14 @@ def _targets_first(moves: Iterable[tuple[str, str]], folder_of: Callable[[str], 
         for folder in free:
             del waits_for[folder]
     return order
+
+
+def _sync_names(folder: str) -> None:
+    """Make the names in `folder` durable. If it was empty and has been removed since, make that durable instead."""
+    try:
+        sync_folder(folder)
+    except FileNotFoundError:
+        sync_folder(os.path.dirname(folder))
 
 
 def _name_draft(draft: Draft, path: str, expect: str | Expect) -> None:

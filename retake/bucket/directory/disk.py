@@ -278,9 +278,11 @@ def make_folders(root: str, folder: str, mode: int) -> list[str]:
         made = make_folders(root, above, mode)
     try:
         os.mkdir(folder, mode)
-        os.chmod(folder, mode)  # the process's umask may have reduced it
+        with suppress(FileNotFoundError):  # it was empty, and somebody removed it just now
+            os.chmod(folder, mode)  # the process's umask may have reduced it
     except FileExistsError:
-        if not os.path.isdir(folder):  # else somebody made it just now
+        found = status(folder)  # somebody made it just now, and may have removed it again
+        if found and not stat.S_ISDIR(found.st_mode) and not os.path.isdir(folder):
             raise NotADirectoryError(errno.ENOTDIR, "not a folder", folder) from None
     return [*made, folder]
 
