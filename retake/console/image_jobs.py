@@ -32,7 +32,8 @@ def status(context: CommandContext) -> Answer:
     with _services(context) as services:
         from retake.images.survey import survey
 
-        found = survey(services.settings.images, services.store, services.broker)
+        settings = services.settings.images
+        found = survey(settings, services.store, services.broker)
     document = {
         "sets": found.sets,
         "queues": found.queues,
@@ -56,7 +57,13 @@ def status(context: CommandContext) -> Answer:
     facts += [(f"ComfyUI {one_line(url)}", answers[alive]) for url, alive in found.comfyui.items()]
     blocks += [Facts(facts), *_workers(found.workers)]
     if not found.comfyui:
-        blocks.append(Sentence("No ComfyUI server is configured: set IMAGES.comfyui_urls.", Tone.WARN))
+        missing = (
+            "IMAGES.comfyui_discovery_url leads to no ComfyUI server that answers."
+            if settings.comfyui_discovery_url
+            else "No ComfyUI server is named here: set IMAGES.comfyui_urls, IMAGES.comfyui_discovery_url or "
+            "RETAKE_COMFYUI_URLS."
+        )
+        blocks.append(Sentence(missing, Tone.WARN))
     return Answer(document, blocks, ExitCode.TRY_LATER if found.trouble else ExitCode.OK)
 
 

@@ -115,6 +115,17 @@ def test_status_tells_which_service_is_away_without_passwords(service_world: Ser
     assert len(found["trouble"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [({}, "set IMAGES.comfyui_urls,"), ({"comfyui_discovery_url": "http://127.0.0.1:1"}, "leads to no ComfyUI server")],
+)
+def test_status_says_why_it_knows_no_comfyui(
+    service_world: ServiceWorld, tmp_path: Path, settings: dict[str, str], told: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"IMAGES": settings}))
+    assert told in call(service_world, "status", RETAKE_CONFIG=str(tmp_path / "config.json")).output
+
+
 def test_without_the_addresses_it_says_which_variables_to_set(service_world: ServiceWorld) -> None:
     result = call(service_world, "status", REDIS_URL="", RABBITMQ_URL="")
     assert result.exit_code == 78
