@@ -378,11 +378,28 @@ def test_a_script_asks_the_store_before_each_act(world: World) -> None:
     joined.check()
     lease.renew()
     world.let_pass(100)
+    assert joined.left() < 0, "as far as it has asked"
     joined.check()
+    assert joined.left() == lease.left() == 15
     assert joined.handover() == lease.handover()
     world.let_pass(15)
     with pytest.raises(LeaseLost, match="has expired"):
         joined.check()
+
+
+def test_a_script_does_not_act_under_a_lease_that_was_given_back(world: World) -> None:
+    lease = world.take()
+    handed = lease.handover().text
+    joined, released = world.join(handed), world.join(handed)
+    released.release()
+    with pytest.raises(LeaseLost, match="was released"):
+        released.check()
+    joined.check()
+    world.store.meanwhile = fail("withdraw")
+    lease.release()
+    for act in (joined.check, lambda: world.join(handed)):
+        with pytest.raises(LeaseLost, match="is over"):
+            act()
 
 
 def test_a_script_is_not_fooled_by_its_dead_managers_late_renewal(world: World) -> None:
@@ -478,4 +495,6 @@ def test_the_kill_timer_is_set_at_each_renewal_and_cleared_at_the_end(world: Wor
     lease.renew()
     lease.release()
     lease.release()
+    with pytest.raises(LeaseLost):
+        lease.renew()  # as by the thread, which was under way
     assert timer == [117.5, 117.5, 0.0]
