@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from forking import forking
 
+from retake.bucket import open_bucket
 from retake.bucket.memory import MemoryBucket
 from retake.clock import SystemClock
 from retake.errors import CapReached, Code, LeaseHeld, OutcomeUnknown, PollFailed, Refused
@@ -36,8 +37,8 @@ def posters(**options: Any) -> PaidCalls:
     return PaidCalls(MemoryBucket(), "posters", {"text": 0.01, "poster": 0.04}, **options)
 
 
-def raising(error: BaseException) -> Callable[[], Any]:
-    def ask() -> Any:
+def raising(error: BaseException) -> Callable[..., Any]:
+    def ask(*_: object) -> Any:
         raise error
 
     return ask
@@ -113,6 +114,14 @@ def test_an_async_find_finds_nothing() -> None:
         assert paid.pending
 
 
+def test_while_find_is_refused_the_call_stays_undecided_and_nothing_is_paid_for() -> None:
+    with posters(find=raising(Refused(Code.UNAUTHORIZED, "the key is refused"))) as paid:
+        for ask in (raising(ConnectionError("cut")), lambda: "never"):
+            with pytest.raises(Refused, match="the key is refused"):
+                paid.call("aurora", "poster", ask)
+        assert paid.pending
+
+
 def test_an_answer_in_the_place_of_a_function_is_refused_before_anything_is_on_record() -> None:
     with posters() as paid:
         with pytest.raises(TypeError, match="ask is to be a function that makes the call; found str"):
@@ -157,6 +166,16 @@ with PaidCalls(open_bucket(sys.argv[1]), "posters", {"poster": 0.04}, on_unknown
     assert "poster of the parent\n" in said
     assert "child: RuntimeError('posters: make paid calls inside of `with PaidCalls" in said
     assert "poster of the child" not in said
+
+
+def test_the_room_that_was_set_aside_for_an_answer_is_given_back(tmp_path: Path) -> None:
+    left = list[list[Path]]()
+    with PaidCalls(open_bucket(f"file:{tmp_path}"), "posters", {"poster": 0.04}) as paid:
+        for _ in range(2):
+            with pytest.raises(Refused):
+                paid.call("aurora", "poster", raising(Refused(Code.UNAVAILABLE, "HTTP 503")))
+            left.append(sorted(tmp_path.rglob("*")))
+    assert left[0] == left[1]
 
 
 @pytest.mark.parametrize("rule", [HOLD, RETRY, DROP])

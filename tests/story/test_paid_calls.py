@@ -12,8 +12,11 @@ from retake.bucket import Conflict
 from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryLease
 from retake.errors import Code, LeaseLost, OutcomeUnknown, PollFailed, Refused, StorageError
+from retake.story.content import write_content
 from retake.story.documents import Status, Step
 from retake.story.media import make_media
+from retake.story.script import StoryJournal
+from retake.testing.vendors import PROMPTS
 from retake.ticking.tick import Orders
 
 ID = "20260101-0000"
@@ -177,6 +180,22 @@ def test_no_vendor_can_look_up_texts_and_films(kind: str) -> None:
 
 
 # --- a crash between asking and saving --------------------------------------------------------------------------------
+
+
+def test_after_a_text_that_a_vendor_could_look_up_the_next_call_has_an_intent_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, intents = before("write"), list[str | None]()
+    prompts = [PROMPTS[0]._replace(name=name) for name in ("first", "second")]
+
+    def asked(kind: str) -> str:
+        intents.append(world.doc.pending.raw["call"] if world.doc.pending else None)
+        return "unknown" if len(intents) == 1 else "ok"
+
+    world.vendors.choose_next = asked
+    monkeypatch.setattr(StoryJournal, "find", lambda journal: CONTENT)
+    world.by_hand(lambda context: write_content(context, ID, prompts))
+    assert intents == ["first", "second"]
 
 
 @pytest.mark.parametrize("kind", BEFORE)

@@ -14,10 +14,12 @@ from retake.bucket import ABSENT
 from retake.bucket.memory import MemoryBucket, MemoryLease
 from retake.clock import SystemClock
 from retake.errors import LeaseLost
+from retake.exit_codes import ExitCode
 from retake.paid.caps import Caps
 from retake.paid.day_book import Known, Limits
 from retake.story import script
 from retake.story.script import StepContext
+from retake.testing.vendors import PROMPTS
 from retake.ticking.process import KillTimer
 
 
@@ -57,6 +59,17 @@ def test_a_stop_while_the_renewal_is_waited_for_leaves_no_call_in_doubt(monkeypa
     monkeypatch.setattr(world.clock, "sleep", lambda seconds: setattr(world, "stopping", lambda: True))
     world.tick()
     assert world.vendors.billed == {"write": 1}
+    assert world.doc.pending is None
+
+
+@pytest.mark.parametrize("calls", [1, 2])
+def test_a_lease_that_never_lasts_as_long_as_a_call_leaves_no_call_in_doubt(
+    monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    world = Timed(monkeypatch, *[50.0] * 99)
+    world.prompts = [PROMPTS[0]._replace(name=name) for name in ("one", "another")[:calls]]
+    assert world.tick().exit_code == ExitCode.CONFIG
+    assert not world.vendors.billed
     assert world.doc.pending is None
 
 
