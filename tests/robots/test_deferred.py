@@ -41,7 +41,7 @@ def fail(shop: Workshop, name: str = "doc-7") -> None:
 
 
 def nothing_due(it: Deferred, call: Call) -> None:
-    raise AssertionError(f"{it} is not due")
+    pytest.fail(f"{it} is not due")
 
 
 def test_what_robot_2_could_not_fetch_is_fetched_half_an_hour_later_by_another_process(
@@ -101,6 +101,7 @@ def test_one_of_two_processes_takes_it_up(fetcher: Callable[[], Workshop], clock
 
     def work(it: Deferred, call: Call) -> str:
         others.extend(fetcher().robot.run_due(nothing_due))
+        assert fetcher().robot.deferrals.take(it.key) is None
         return "done"
 
     assert len(fetcher().robot.run_due(work)) == 1
@@ -207,6 +208,22 @@ def test_what_was_not_done_stays_due(fetcher: Callable[[], Workshop], clock: Fak
     with pytest.raises(type(error)):
         fetcher().robot.run_due(work)
     assert len(fetcher().robot.due()) == 1
+
+
+def test_what_was_not_done_and_another_process_has_done_meanwhile_is_not_due_again(
+    fetcher: Callable[[], Workshop], clock: FakeClock
+) -> None:
+    fail(fetcher())
+    clock.sleep(HALF_AN_HOUR)
+
+    def work(it: Deferred, call: Call) -> None:
+        clock.sleep(LEASE_S)
+        assert len(fetcher().robot.run_due(lambda it, call: "done")) == 1
+        raise Stopped("asked to")
+
+    with pytest.raises(Stopped):
+        fetcher().robot.run_due(work)
+    assert fetcher().robot.deferrals.all() == []
 
 
 class FullStateStore(MemoryStateStore):

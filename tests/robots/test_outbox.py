@@ -25,7 +25,7 @@ Open = Callable[[], StateStore]
 
 
 def nothing(message: object) -> None:
-    raise AssertionError(f"{message} was sent")
+    pytest.fail(f"{message} was sent")  # an AssertionError would be logged as a failed delivery
 
 
 def test_messages_are_delivered_once_in_the_order_in_which_they_were_put(opened: Open, clock: FakeClock) -> None:
@@ -35,6 +35,7 @@ def test_messages_are_delivered_once_in_the_order_in_which_they_were_put(opened:
     assert Outbox(opened(), clock).deliver(sent.append) == 3
     assert sent == [{"link": 3}, {"link": 1}, {"link": 2}]
     assert outbox.deliver(nothing) == 0
+    assert not opened().read("outbox-claim"), "another machine need not wait for its end"
 
 
 def test_each_id_is_one_message_also_after_it_was_delivered(opened: Open, clock: FakeClock) -> None:
@@ -213,11 +214,14 @@ def test_a_delivery_that_takes_longer_keeps_its_claim_and_one_that_has_lost_it_s
 
     def slowly(message: object) -> None:
         sent.append(message)
+        untils.append(str((opened().read("outbox-claim") or {})["until"]))
         clock.sleep(CLAIM_S * 0.75)
         if next(names) == 3:
             claimed(opened(), clock, "elsewhere:1#0")
 
+    began, untils = clock.now(), list[str]()
     assert outbox.deliver(slowly) == 3
+    assert untils == [exact_stamp(began + timedelta(seconds=CLAIM_S * (1 + 0.75 * number))) for number in range(3)]
     assert sent == ["a", "b", "c"]
     assert outbox.deliver(nothing) == 0  # the other one's is not released
     clock.sleep(CLAIM_S)
