@@ -261,6 +261,12 @@ def test_read_only_an_item_that_is_not_finished_is_not_returned_and_a_probe_fini
     assert (finishing.creator.mode(), finishing.creator.unconfirmed.all()) == (CreationMode(), [])
 
 
+def test_read_only_an_item_that_is_finished_is_returned(finishing: Scene) -> None:
+    finishing.creator.create(DATA)
+    finishing.fail(5)
+    assert finishing.creator.create(DATA).how is How.FOUND
+
+
 def test_whoever_dies_between_making_and_finishing_is_detected() -> None:
     """After a death at any access to the states a second request creates it only once, finishes it, and leaves no
     doubt."""
