@@ -14,12 +14,14 @@ from retake.bucket.failing import Crash, FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock, SystemClock, stamp
 from retake.errors import Code, LeaseHeld
+from retake.retrying.policy import RetryPolicy
 from retake.runs import Ledger
 from retake.runs.bucket_ledger import BucketLedger
 from retake.runs.recovery import MAX_RESUMES, PATIENCE_S, Recovery, take_over
 from retake.runs.run import CHANGED, ERROR, Run
 from retake.runs.sql_ledger import SqlLedger, open_sql_ledger
 from retake.runs.states import IllegalTransition, RunStatus, Trigger
+from retake.runs.worker import Worker
 
 Connect = Callable[[], Ledger]
 
@@ -46,6 +48,16 @@ def begun(ledger: Ledger, name: str = "t", pipeline: str = "") -> Run:
 
 def statuses(ledger: Ledger, run: Run) -> list[str]:
     return [event.payload["status"] for event in ledger.events(run.run_id) if event.kind == CHANGED]
+
+
+def test_a_worker_with_a_recovery_takes_up_a_silent_run_before_it_is_idle(connect: Connect, clock: FakeClock) -> None:
+    ledger = connect()
+    run = begun(ledger)
+    clock.sleep(PATIENCE_S + 1)
+    recovery = Recovery(ledger, clock)
+    worker = Worker(ledger, lambda handle: None, RetryPolicy(0), clock, name="host:8", recovery=recovery)
+    assert worker.work(until_idle=True) == 1
+    assert statuses(ledger, run)[-3:] == ["interrupted", "running", "succeeded"]
 
 
 def test_a_silent_run_is_interrupted_with_a_record_of_who_had_it_and_since_when(
