@@ -226,6 +226,7 @@ def test_nothing_is_changed_once_the_lease_is_lost(scene: Scene) -> None:
         lambda: letters.drop("odd"),
         lambda: letters.requeue("event-1", ignore),
         lambda: letters.put("event-2", "event", ITEM, {}),
+        lambda: letters.add_files("event-2", {"copy": "dead_letters/odd/file"}, {}),
     ]
     for work in works:
         with pytest.raises(LeaseLost):
