@@ -161,8 +161,9 @@ def test_a_mode_set_by_hand_ends_at_its_time(world: World) -> None:
     hand = {"mode": 0, "why": "a test", "since": stamp(NOW), "until": stamp(after(minutes=9))}
     world.put({"mode": {"hand": hand}})
     assert minutes(world.tick(Runner(IDLE))) == 9
-    world.put({"mode": {"hand": {**hand, "until": stamp(after(minutes=-9))}}})
-    assert minutes(world.tick(Runner(IDLE))) == 60
+    for until in (stamp(after(minutes=-9)), None):
+        world.put({"mode": {"hand": {**hand, "until": until}}})
+        assert minutes(world.tick(Runner(IDLE))) == 60
 
 
 @pytest.mark.parametrize(("start", "end"), [("12:10", "14:00"), ("09:00", "12:10")])
