@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from retake.bucket import Conflict
 from retake.bucket.directory import DirectoryBucket
 from retake.clock import FakeClock, SystemClock, exact_stamp
 from retake.errors import ErrorClass, StateError, StorageError
@@ -113,6 +114,25 @@ def test_it_is_waited_for_no_longer_where_the_clock_is_set_back_meanwhile() -> N
     with locks.write("length", "a"), pytest.raises(LockTimeout), locks.write("length", "b"):
         raise AssertionError
     assert clock.slept < 65
+
+
+def test_it_is_waited_for_while_others_change_who_has_it(clock: FakeClock) -> None:
+    class Contended(MemoryStateStore):
+        conflicts = 2.0
+
+        def change(self, name: str, change: Any) -> Any:
+            if self.conflicts > 0:
+                self.conflicts -= 1
+                raise Conflict("others were faster")
+            return super().change(name, change)
+
+    states = Contended()
+    locks = Locks(states, clock)
+    with locks.write("length", "a"):
+        assert 0 < passed(clock) < 5
+    states.conflicts = float("inf")
+    with pytest.raises(LockTimeout, match="length was locked for 60 s: others were faster"), locks.write("length", "a"):
+        pytest.fail("it is locked")
 
 
 def test_what_is_freed_in_the_last_second_is_still_had() -> None:
