@@ -77,7 +77,7 @@ class Snapshots:
         data = strict_json.encode({"taken_at": taken_at, "sha256": _digest(taken_at, state), "state": state})
         taken = self._write(f"{self._folder}{at.astimezone(UTC).strftime(_NAME)}", data)
         self._tidy([place for place in places if place.bucket in taken])
-        self._taken_at = now if taken else None
+        self._taken_at = now
         return bool(taken)
 
     def restore(self) -> Any | None:
