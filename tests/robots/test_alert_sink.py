@@ -11,8 +11,9 @@ from retake.alerts.store import BoardStore
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
 from retake.errors import RobotError
+from retake.retrying.dead_letters import DeadLetters
 from retake.robots import Made, Ports, Robot, batch, creation, key_of, load_policies
-from retake.robots.action_sink import RecordingSink
+from retake.robots.action_sink import ActionSink, DeadLetterSink, RecordingSink
 from retake.robots.alert_sink import AlertPlace, AlertSink
 from retake.robots.batch_plan import Answer
 from retake.robots.follow_ups import Do, FollowUp
@@ -43,9 +44,10 @@ class World:
         self.bucket, self.clock, self.service, self.others = MemoryBucket(), FakeClock(), Service(), RecordingSink()
         self.sink = self.opened()
 
-    def opened(self) -> AlertSink:
+    def opened(self, others: ActionSink | None = None) -> AlertSink:
         environ: Mapping[str, str] = {"ALERT_WEBHOOK_URL": "http://127.0.0.1:9/"}
-        return AlertSink(AlertPlace(self.bucket, settings(), self.clock, environ, self.service.send), self.others)
+        place = AlertPlace(self.bucket, settings(), self.clock, environ, self.service.send)
+        return AlertSink(place, others or self.others)
 
     def run(self, robot_id: str, error: RobotError | None) -> None:
         robot = Robot(load_policies()[robot_id], Ports(self.clock, lambda: 0.5, self.sink))
@@ -114,7 +116,14 @@ def test_a_process_that_lives_long_closes_what_another_one_has_raised_since() ->
     assert world.alerts["robot_failed/NR.NSI.1"][1] == "resolved"
 
 
-def test_the_sink_behind_is_told_of_a_success_too() -> None:
+def test_a_process_that_lives_long_closes_at_once_what_it_has_raised_itself() -> None:
+    world = World()
+    for error in (None, FAILURE, None):
+        world.run("NR.NSI.1", error)
+    assert world.alerts["robot_failed/NR.NSI.1"][1] == "resolved"
+
+
+def test_the_sinks_behind_are_told_of_a_success_too() -> None:
     class Desk(RecordingSink):
         recovered_robots: tuple[str, ...] = ()
 
@@ -122,8 +131,7 @@ def test_the_sink_behind_is_told_of_a_success_too() -> None:
             self.recovered_robots += (robot_id,)
 
     world, desk = World(), Desk()
-    world.others = desk
-    world.sink = world.opened()
+    world.sink = world.opened(DeadLetterSink(DeadLetters(world.bucket, world.clock), desk))
     world.run("NR.NSI.1", FAILURE)
     world.run("NR.NSI.1", None)
     assert desk.recovered_robots == ("NR.NSI.1",)
