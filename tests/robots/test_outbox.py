@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from retake.bucket import Conflict
 from retake.bucket.claims.lease import LeaseClock
 from retake.bucket.directory import DirectoryBucket
-from retake.bucket.failing import Crash
+from retake.bucket.failing import Crash, FailingBucket, Fault
+from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock, SystemClock, exact_stamp
 from retake.errors import RobotError, StateError, Stopped
 from retake.retrying.state_store import BucketStateStore, MemoryStateStore, StateStore
@@ -158,6 +160,14 @@ def test_while_one_delivers_another_does_not(opened: Open, clock: FakeClock) -> 
     outbox.put("b", "b")
     assert outbox.deliver(send) == 2
     assert (sent, others) == (["a", "b"], [0, 0])
+
+
+def test_a_claim_that_was_stored_though_the_store_did_not_say_so_is_ones_own(clock: FakeClock) -> None:
+    fault = Fault(Conflict, operation="write", key="robots/outbox-claim.json", number=1, after=True)
+    states, sent = BucketStateStore(FailingBucket(MemoryBucket(), fault), "robots/", clock), list[object]()
+    outbox = Outbox(states, clock)
+    outbox.put("a", "a")
+    assert outbox.deliver(sent.append) == 1
 
 
 def claimed(states: StateStore, clock: FakeClock, who: str) -> None:
