@@ -115,6 +115,9 @@ class SqlRuns(Examination):
         try:
             if subject == self._where:
                 yield from self._tables()
+            elif self._current and self._current[0] == subject:
+                rows, self._current = self._current[1], None
+                yield from self._run(view, subject, rows)
             elif self._readable():
                 yield from self._examine(view, subject)
         except Malformed as error:
@@ -122,10 +125,6 @@ class SqlRuns(Examination):
                 yield found(DAMAGED, self._where, str(error))
 
     def _examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
-        if self._current and self._current[0] == subject:
-            rows, self._current = self._current[1], None
-            yield from self._run(view, subject, rows)
-            return
         with self._reading() as connection:
             if subject == self._orphans:
                 for run_id, number in connection.execute(text(_ORPHANS)):

@@ -371,12 +371,15 @@ def test_memory_does_not_grow_with_the_rows(lite: SqlSite, monkeypatch: pytest.M
 def test_the_rows_are_read_by_few_statements(lite: SqlSite, monkeypatch: pytest.MonkeyPatch) -> None:
     copied(lite, 0, 500)
     executed: list[str] = []
+    opened: list[Database] = []
 
     def watched(url: str, *, read_only: bool, setting: str) -> Database:
         database = open_database(url, read_only=read_only, setting=setting)
+        opened.append(database)
         event.listen(database.engine, "before_cursor_execute", lambda *given: executed.append(given[2]))
         return database
 
     monkeypatch.setattr(sql_runs, "open_database", watched)
     assert lite.check().looked_at["runs"] == 503
     assert len(executed) < 20, executed
+    assert len(opened) < 10
