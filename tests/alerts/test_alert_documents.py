@@ -204,12 +204,14 @@ def test_what_waits_for_a_channel_of_another_program_is_kept_for_a_week() -> Non
     world.service.plan("all", FAILED)
     world.tick(failing())
     other.tick(cause("upscale"))
-    assert [it.event.value for it in other.queue("all").queue] == ["trigger"]
+    assert [it.event.value for it in other.queue("all").queue] == ["trigger", "resolve"]
     world.later(60)
     world.deliver()
-    assert world.service.events() == ["trigger"]
+    assert world.service.events() == ["trigger", "resolve"]
     world.service.plan("all", *[FAILED] * 9)
-    world.tick()
+    world.later(3600)
+    world.tick(failing(2))
+    assert other.queue("all").queue
     world.later(7 * 86400)
     other.tick(cause("upscale"))
     assert "all" not in world.board.channels
