@@ -89,6 +89,12 @@ TAPPED = (
 )
 
 
+LATEST_IN_SIGHT = """it => {
+    const right = it.querySelector(".chart").getBoundingClientRect().right;
+    return right <= it.getBoundingClientRect().right + 1;
+}"""
+
+
 def look(page: Page, path: str) -> None:
     found = Axe().run(page, options={"runOnly": {"type": "tag", "values": RULES}})
     assert found.violations_count == 0, f"{path}: {found.generate_report()}"
@@ -97,6 +103,8 @@ def look(page: Page, path: str) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
     for it in page.locator(".scroll:has(.stacked)").all():
         assert page.viewport_size != PHONE or it.evaluate("it => it.scrollWidth <= it.clientWidth"), path
+    for it in page.locator("figure .scroll").all():
+        assert it.evaluate(LATEST_IN_SIGHT), path
     for it in page.locator(TAPPED).all():
         box = it.bounding_box()
         assert box, path

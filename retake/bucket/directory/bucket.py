@@ -306,9 +306,12 @@ class DirectoryWriter:
         as expected."""
         path = self._tree.path(key)
         with self._locked():
-            self._tree.make_folders(key)  # again: `remove_folder` may have removed them since
             self._compare(key, expect)
-            _name_draft(draft, path, expect)
+            try:
+                _name_draft(draft, path, expect)
+            except FileNotFoundError:  # `remove_folder` has removed the folder since it was made for the draft
+                self._tree.make_folders(key)
+                _name_draft(draft, path, expect)
         if synced:
             _sync_names(os.path.dirname(path))
         return draft.version
