@@ -5,13 +5,11 @@ answered from Redis.
 """
 
 import json
-import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
-from threading import Lock, Timer
+from time import monotonic
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
@@ -133,7 +131,9 @@ class JobTable:
         """Connect on first use. `clock` is the jobs' clock: their times are compared with those of rows. Raises
         SettingsError for a URL that cannot be used."""
         self._clock = clock
-        self._database = open_database(url, read_only=False, setting="DATABASE_URL", connect_s=ANSWER_S)
+        self._database = open_database(
+            url, read_only=False, setting="DATABASE_URL", connect_s=ANSWER_S, answer_s=ANSWER_S
+        )
 
         @sa.event.listens_for(self._database.engine, "connect")
         def bound(connection: Any, _record: Any) -> None:
@@ -247,18 +247,18 @@ class JobTable:
 
     def _do(self, work: Callable[[Any], T], more_s: float = 0.0) -> T:
         """Run `work` with a cursor in a transaction and return its result. A lost connection is replaced once."""
-        limit = _TimeLimit(ANSWER_S + more_s)
-        with limit, _table_errors():
+        ends = monotonic() + ANSWER_S + more_s
+        with _table_errors():
             try:
-                return _once(self._database, work, limit)
+                return _once(self._database, work, ends)
             except StorageError:
-                if limit.over:
+                if monotonic() >= ends:
                     raise
-            return _once(self._database, work, limit)
+            return _once(self._database, work, ends)
 
 
-def _once(database: Database, work: Callable[[Any], T], limit: "_TimeLimit") -> T:
-    with database.cursor() as cursor, limit.of(cursor.connection), cursor.connection.transaction():
+def _once(database: Database, work: Callable[[Any], T], ends: float) -> T:
+    with database.cursor() as cursor, cursor.connection.until(ends), cursor.connection.transaction():
         return work(cursor)
 
 
@@ -270,51 +270,6 @@ def _table_errors() -> Iterator[None]:
         away = TableAway(str(error))
         away.exit_code = error.exit_code  # CONFIG if the user or the password is refused
         raise away from None
-
-
-class _TimeLimit:
-    """Cuts the connection in use when time is up: a server that hangs would be waited for without end."""
-
-    def __init__(self, seconds: float) -> None:
-        self._lock, self._socket, self.over = Lock(), -1, False
-        self._timer = Timer(seconds, self._cut)
-        self._timer.daemon = True
-
-    def __enter__(self) -> None:
-        self._timer.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._timer.cancel()
-
-    @contextmanager
-    def of(self, connection: Any) -> Iterator[None]:
-        """Apply to this connection within the `with` block."""
-        self._use(connection.pgconn.socket)
-        try:
-            yield
-        finally:
-            self._use(-1)
-
-    def _use(self, number: int) -> None:
-        with self._lock:
-            self._socket = number
-            if self.over:
-                _shut(number)
-
-    def _cut(self) -> None:
-        with self._lock:
-            self.over = True
-            _shut(self._socket)
-
-
-def _shut(number: int) -> None:
-    if number < 0:
-        return
-    try:
-        with socket.socket(fileno=os.dup(number)) as again:
-            again.shutdown(socket.SHUT_RDWR)
-    except OSError:  # already closed
-        return
 
 
 def _row(row: Any) -> TableRow:

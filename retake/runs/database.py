@@ -40,6 +40,9 @@ SILENCE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count":
 parameters of libpq, the last in milliseconds. By the system's defaults it would take 15 minutes for a statement that
 was not acknowledged, and two hours for an answer that is waited for, all that time under the lease of a tick."""
 
+ANSWER_S = 120
+"""Seconds that a server may be silent while a statement waits for it: a frozen server keeps its connections."""
+
 _MAX_UNREADABLE_LOGGED = 1000
 """Maximum number of unreadable rows that a process logs for a database."""
 
@@ -275,16 +278,23 @@ ADVICE = {
 """Advice, by a part of the driver's message. The first match counts."""
 
 
-def open_database(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, connect_s: int = CONNECT_S) -> Database:
+def open_database(
+    url: str,
+    *,
+    read_only: bool,
+    setting: str = LEDGER_SETTING,
+    connect_s: int = CONNECT_S,
+    answer_s: float = ANSWER_S,
+) -> Database:
     """Return the database at `url`, which connects on first use.
 
     `setting` is where the URL was given, for messages. A server has `connect_s` seconds to accept a connection, see
-    CONNECT_S. Raises SettingsError for an invalid URL.
+    CONNECT_S, and may be silent for `answer_s` seconds of a statement. Raises SettingsError for an invalid URL.
     """
     kind, _, rest = url.partition(":")
     if kind == "sqlite":
         return sqlite_file(rest, read_only=read_only, setting=setting)
-    return server(url, read_only=read_only, setting=setting, connect_s=connect_s)
+    return server(url, read_only=read_only, setting=setting, connect_s=connect_s, answer_s=answer_s)
 
 
 def sqlite_file(path: str, *, read_only: bool, setting: str = LEDGER_SETTING) -> Database:
@@ -342,10 +352,19 @@ def nowhere() -> Database:
     return Database(engine, "an empty ledger")
 
 
-def server(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, connect_s: int = CONNECT_S) -> Database:
+def server(
+    url: str,
+    *,
+    read_only: bool,
+    setting: str = LEDGER_SETTING,
+    connect_s: int = CONNECT_S,
+    answer_s: float = ANSWER_S,
+) -> Database:
     """Return the PostgreSQL database at `url`. Raises SettingsError."""
     require("postgres", f"{setting}: a ledger in PostgreSQL")
     import psycopg
+
+    from retake.runs.postgres_connection import PostgresConnection
 
     try:
         parsed = make_url(url).set(drivername="postgresql+psycopg")
@@ -363,6 +382,12 @@ def server(url: str, *, read_only: bool, setting: str = LEDGER_SETTING, connect_
         raise SettingsError(
             f'{setting}: "{redact(url)}" is not the URL of a database; use postgresql://USER@HOST:PORT/DATABASE'
         ) from error
+
+    @event.listens_for(engine, "do_connect")
+    def connect(_dialect: object, _record: object, args: Any, parameters: Any) -> PostgresConnection:
+        connection = PostgresConnection.connect(*args, **parameters)
+        connection.silence_s = answer_s
+        return connection
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _record: Any) -> None:

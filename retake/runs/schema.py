@@ -44,6 +44,9 @@ def ledger_schema() -> TableSchema:
 MIGRATION_LOCK = 0x52657461
 """The key ("Reta") of PostgreSQL's advisory lock for migrations."""
 
+_MIGRATION_S = 3600
+"""Seconds that PostgreSQL may be silent during a migration, which counts every run."""
+
 _TABLE_EXISTS = {
     "sqlite": "SELECT 1 FROM sqlite_master WHERE name = '{}'",
     "postgresql": "SELECT 1 WHERE to_regclass('{}') IS NOT NULL",
@@ -128,6 +131,7 @@ def _migrating(database: Database) -> Iterator[Connection]:
         if database.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")
         else:
+            connection.connection.driver_connection.silence_s = _MIGRATION_S  # type: ignore[union-attr]
             connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED")  # to see what others commit meanwhile
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({MIGRATION_LOCK})")
         yield connection

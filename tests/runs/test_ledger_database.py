@@ -17,7 +17,7 @@ from postgres import FAST, new_database, server
 
 from retake.bucket.memory import MemoryBucket, MemoryStore
 from retake.clock import FakeClock
-from retake.errors import SettingsError, StorageError, StorageKeyRefused
+from retake.errors import LedgerUnavailable, SettingsError, StorageError, StorageKeyRefused
 from retake.runs import database as retake_database
 from retake.runs import open_ledger
 from retake.runs.database import in_words, open_database
@@ -279,6 +279,16 @@ def test_a_host_that_vanishes_is_given_up_in_a_minute_or_when_the_url_says(
         kept_alive = connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
     database.close()
     assert (tcp, bool(kept_alive)) == ([limit_ms, 30], True)
+
+
+def test_a_server_that_sends_nothing_is_given_up_and_one_that_is_slow_is_not(database_url: str) -> None:
+    database = open_database(database_url, read_only=False, answer_s=1)
+    with pytest.raises(LedgerUnavailable, match=r"no answer for 1 s.*pg_isready"), database.transaction() as cursor:
+        cursor.execute("SELECT pg_sleep(60)")
+    with database.cursor() as cursor:
+        cursor.execute("SELECT repeat('x', 20000), pg_sleep(0.3) FROM generate_series(1, 5)")
+        assert len(cursor.fetchall()) == 5
+    database.close()
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
