@@ -7,7 +7,7 @@ refused              those of them that a vendor refused: a key, credit      the
 outcome_unknown      a call that waits for a person's decision; as a         it is decided; the step has a result
                      warning, a call of unknown outcome that is repeated
 cap_reached          steps that the daily cap holds back                     the next day, or the cap is raised
-ledger_unavailable   the database, if it cannot be read                      it can be read again
+ledger_unavailable   the database, if it cannot be read or written           it can be again
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,6 +19,7 @@ from retake.bucket import Bucket
 from retake.clock import Clock, stamp
 from retake.errors import ErrorClass, RetakeError, StorageError, class_of
 from retake.music.database import MusicDatabase
+from retake.music.leases import take_lease
 from retake.music.operations import open_operations, vendors_of
 from retake.music.settings import MusicSettings
 from retake.music.states import resolve_command, retry_command
@@ -53,18 +54,22 @@ def findings(found: Survey, vendors: Mapping[str, str], now: datetime) -> Findin
 
 def unavailable(error: StorageError) -> Findings:
     """Return that the database cannot be read: what is wrong with the pipelines is not known, and stays as it is."""
-    found = Condition(
+    found = _unusable("read", error)
+    return Findings(NAME, frozenset({found.code}), (found,))
+
+
+def _unusable(verb: str, error: StorageError) -> Condition:
+    return Condition(
         "ledger_unavailable",
         "error",
         f"ledger_unavailable/{NAME}",
-        f"The database of {NAME} cannot be read",
+        f"The database of {NAME} cannot be {verb}",
         NAME,
         message=str(error),
-        follows="Nothing new is begun or paid for until the service can read it again.",
+        follows=f"Nothing new is begun or paid for until the service can {verb} it again.",
         command=f"python -m retake doctor --channel {NAME}",
         lasting=True,
     )
-    return Findings(NAME, frozenset({found.code}), (found,))
 
 
 def _by_step(troubles: Sequence[Trouble]) -> dict[str, list[Trouble]]:
@@ -229,11 +234,12 @@ class MusicWatch:
         self._watch = TickWatch(settings.alerts, settings.modes, bucket, clock, environ)
         self._known: Findings | None = None
         self._board_at: datetime | None = None
+        self._unwritable: StorageError | None = None
 
     def look(self) -> bool:
         """Check once; return whether the board was checked, because something has changed or it was due.
 
-        Raises StateError, and StorageError for the bucket; a database that cannot be read is an alert.
+        Raises StateError, and StorageError for the bucket; a database that cannot be read or written is an alert.
         """
         now = self._clock.now()
         try:
@@ -241,6 +247,11 @@ class MusicWatch:
                 found = findings(survey(cursor), self._vendors, now)
         except StorageError as error:
             found = unavailable(error)
+        else:
+            if self._unwritable or self._due(now):
+                self._unwritable = self._write()
+            if self._unwritable:
+                found = found._replace(found=(*found.found, _unusable("written", self._unwritable)))
         if found == self._known and not self._due(now):
             return False
         self._watch.begin()
@@ -250,6 +261,14 @@ class MusicWatch:
         self._watch.end()
         self._known, self._board_at = found, now
         return True
+
+    def _write(self) -> StorageError | None:
+        """Return why the database cannot be written, as on a full disk: it may stay readable for hours."""
+        try:
+            take_lease(self._database, "test of writing", "", 0)
+        except StorageError as error:
+            return error
+        return None
 
     def _due(self, now: datetime) -> bool:
         return self._board_at is None or abs((now - self._board_at).total_seconds()) >= BOARD_EVERY_S

@@ -8,12 +8,13 @@ from typing import NoReturn
 
 import pytest
 from rows_world import START, Rows
+from sqlalchemy import text
 
 from retake.alerts.conditions import Condition
 from retake.alerts.store import BoardStore
 from retake.clock import stamp
 from retake.errors import StorageError
-from retake.music.alerts import BOARD_EVERY_S, MusicWatch, findings
+from retake.music.alerts import BOARD_EVERY_S, EVERY_S, MusicWatch, findings
 from retake.music.attempts import CAP_REACHED
 from retake.music.background import alerts_loop
 from retake.music.operations import vendors_of
@@ -228,6 +229,27 @@ def test_a_database_that_stays_away_is_reported_and_other_alerts_stay(
         assert watch.look()
         alert = BoardStore(rows.bucket, rows.clock).read().alerts["ledger_unavailable/music"]
         assert (alert.message, alert.told_at) == ("the database does not answer", stamp(rows.clock.now()))
+    assert watch.look()
+    assert set(active(rows)) == {"generation_failed/cover"}
+
+
+def test_a_database_that_can_only_be_read_is_reported_until_it_can_be_written(rows: Rows) -> None:
+    rows.create()
+    rows.fail("no", "ERR_BUSINESS_REJECTED")
+    watch = watch_of(rows)
+    watch.look()
+    with rows.database.transaction() as cursor:
+        full = "CREATE TRIGGER full BEFORE UPDATE ON service_leases BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+        cursor.rows(text(full))
+    rows.clock.sleep(BOARD_EVERY_S)
+    for _ in range(2):
+        watch.look()
+        assert active(rows) == {"generation_failed/cover": "open", "ledger_unavailable/music": "open"}
+        rows.clock.sleep(EVERY_S)
+    board = BoardStore(rows.bucket, rows.clock).read()
+    assert "disk is full. Free some space" in board.alerts["ledger_unavailable/music"].message
+    with rows.database.transaction() as cursor:
+        cursor.rows(text("DROP TRIGGER full"))
     assert watch.look()
     assert set(active(rows)) == {"generation_failed/cover"}
 
