@@ -37,7 +37,7 @@ from retake.story.documents import UNKNOWN, Documents, Step, safe_id
 from retake.story.generation import DEAD_LETTERS, SPEND, after_requeue, nobodys_calls, recorded_calls
 from retake.story.kept_bills import ended_bills, may_count, read_bill
 from retake.story.operator_rules import why
-from retake.story.operator_view import held_call, next_tick, step_attempt, story_state
+from retake.story.operator_view import breaker_ahead, held_call, next_tick, step_attempt, story_state
 from retake.story.settings import LEASE, SECTIONS, FilePaths, Settings, open_storage, part_of, pipeline_of, prefix_of
 from retake.story.spending import known, price_of, story_spending
 from retake.story.store import DocumentStore
@@ -246,7 +246,11 @@ class StoryOperations(_StoryPlace):
             kept = self._actions.requeuable(name, store)
             return OrderPlan(order, then=self._next_tick(after_requeue(store, name, kept)))
         if documents.gen.generation_id == name:
-            return OrderPlan(order, self._actions.planned(verb, name, step).lost)
+            try:
+                return OrderPlan(order, self._actions.planned(verb, name, step).lost)
+            except Refusal as refused:
+                ahead = breaker_ahead(documents, self._settings.workflow, self._clock.now(), self._vendor_off)
+                raise Refusal(f"{refused}{ahead}") from None
         letter = letter_of(self.bucket, self._clock, name) is not None
         cancelled = run is not None and run.status is RunStatus.CANCELLED
         if verb is Verb.RETRY and letter and not cancelled:

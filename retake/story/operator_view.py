@@ -1,6 +1,7 @@
 """The state of the story for an operator: its documents, and the decision on them, in words."""
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import NamedTuple
 
 from retake.degraded.mode import Mode
@@ -15,6 +16,7 @@ from retake.story.decision import (
     Action,
     awaits_fix,
     begin_held,
+    decide,
     decide_in,
     stopped,
     uncapped,
@@ -210,6 +212,13 @@ def _off(action: Action, vendor_off: Callable[[str], str]) -> str:
     """Return why the vendor of the action is not called, or ""."""
     vendor = vendor_of(action)
     return vendor_off(vendor) if vendor else ""
+
+
+def breaker_ahead(documents: Documents, limits: Workflow, now: datetime, vendor_off: Callable[[str], str]) -> str:
+    """Return which breaker holds the next call back, and what lets one through, as a sentence after another, or ""."""
+    action = decide(documents, limits, now)
+    off = _off(action, vendor_off)
+    return f". {off}. To let one call through at once: breaker probe {vendor_of(action)}" if off else ""
 
 
 def _moved(plan: TidyPlan) -> int:

@@ -1,9 +1,13 @@
 """`retry`: in every state of a pipeline, on ended runs, and on runs of other pipelines."""
 
+from datetime import timedelta
+
 import pytest
 from acting_world import ID, STATES, TABLE, World, act, failed_run, papers, runs
 
+from retake.clock import stamp
 from retake.console.retry import command as retry
+from retake.console.skip import command as skip
 from retake.errors import LeaseHeld, RunError
 from retake.operations.port import Refusal
 from retake.runs.bucket_ledger import BucketLedger
@@ -40,6 +44,17 @@ def test_a_held_call_is_made_again_with_a_warning() -> None:
     answer = act(retry, STATES["video held"](), run=ID)
     assert "paid for twice" in papers(answer)
     assert "paid for twice" in answer.document["warning"]
+
+
+@pytest.mark.parametrize("command", [retry, skip])
+def test_what_waits_for_a_breaker_is_told_which_and_what_lets_one_call_through(command: object) -> None:
+    world = STATES["pictures there"]()
+    world.settings = world.settings._replace(breaker=world.settings.breaker._replace(failures=3))
+    until = world.clock.now() + timedelta(seconds=world.settings.breaker.open_seconds)
+    world.put("breakers/midjourney.json", {"open_until": stamp(until)})
+    ahead = rf"cancel {ID}\. midjourney has failed too often: open until .*: breaker probe midjourney$"
+    with pytest.raises(Refusal, match=ahead):
+        act(command, world, run=ID)
 
 
 @pytest.mark.parametrize("how", ["id", "beginning", "generation"])
