@@ -102,9 +102,11 @@ def retry_pipeline(context: CommandContext, pipeline_id: str, again: bool = Fals
 @click.argument("pipeline_id", metavar="ID")
 def cancel_pipeline(context: CommandContext, pipeline_id: str) -> Answer:
     """Cancel a pipeline: no paid call begins afterwards. What it has made stays in the bucket."""
+    from retake.music.operations import after_cancel
+
     store, number = _write(context, pipeline_id)
     row = store.cancel(number)
-    return _done("cancel", row, f"{row.task_id} is cancelled", "nothing more is paid for")
+    return _done("cancel", row, f"{row.task_id} is cancelled", after_cancel(store, row))
 
 
 @console_command("resolve")

@@ -9,11 +9,11 @@ from retake.clock import Clock, stamp
 from retake.errors import RetakeError, StateError
 from retake.music import states
 from retake.music.actions import PipelineActions, last_failed_step
-from retake.music.calls import counted_days
+from retake.music.calls import CallBook, counted_days
 from retake.music.context import FOLDER
 from retake.music.database import SETTING, MusicDatabase, open_music_database
 from retake.music.operator_checks import checks
-from retake.music.rows import PaidCall, pipeline_of_task
+from retake.music.rows import PaidCall, PipelineRow, pipeline_of_task
 from retake.music.settings import SECTIONS, MusicSettings, ServiceSettings
 from retake.music.states import STEPS, MusicStep, resolve_command, retry_command
 from retake.music.store import NAME, PipelineStore, UnknownPipeline, read_pipeline
@@ -33,7 +33,7 @@ from retake.operations.port import (
     Refusal,
     Verb,
 )
-from retake.operations.words import one_line
+from retake.operations.words import one_line, usd
 from retake.paid.caps import Caps, Today
 from retake.paid.day_book import DayBook, Known, Limits, Sums
 from retake.plural import count
@@ -218,7 +218,7 @@ class MusicOperations:
                 order, f"{row.task_id} does {row.step} again", "the music service continues it", status=row.state
             )
         row = store.cancel(pipeline_id)
-        return OrderResult(order, f"{row.task_id} is cancelled", "nothing more is paid for", status=row.state)
+        return OrderResult(order, f"{row.task_id} is cancelled", after_cancel(store, row), status=row.state)
 
     def lower_flag(self) -> bool:
         return False
@@ -235,6 +235,21 @@ def open_actions(settings: MusicSettings, clock: Clock) -> PipelineActions:
     music = settings.music
     database = open_music_database(music.database, clock)
     return PipelineActions(database, uploads_per_day=music.uploads_per_day, telling=music.telegram != "off")
+
+
+def after_cancel(store: PipelineStore, row: PipelineRow) -> str:
+    """Return what follows for a pipeline that has just been cancelled, in words: nothing more is paid for, except
+    perhaps a call whose result was not fetched."""
+    follows, jobs = "nothing more is paid for", store.jobs(row.id)
+    calls = [it for it in CallBook(store.database).of_pipeline(row.id) if it.take == row.take]
+    if not calls or calls[-1].outcome in ("refused", "wasted") or (jobs and jobs[-1].status == "succeeded"):
+        return follows
+    last = calls[-1]
+    what, task = f"the {last.step} call ({usd(last.price_usd)})", _task(last.answer)
+    if last.outcome == "accepted":
+        which = f"task {task} of {what}" if task else what
+        return f"{follows}; {which} is paid for, and its result is not fetched"
+    return f"{follows}, unless {what} was carried out: its outcome is not known"
 
 
 def attempts_of(music: ServiceSettings) -> dict[MusicStep, int]:

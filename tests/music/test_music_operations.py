@@ -215,6 +215,33 @@ def test_what_the_cap_puts_off_has_not_failed(rows: Rows) -> None:
 # --- orders -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("outcome", "follows"),
+    [
+        ("", ""),
+        ("refused", ""),
+        ("accepted", "; task task-1 of the cover call (0.045 USD) is paid for, and its result is not fetched"),
+        ("pending", ", unless the cover call (0.045 USD) was carried out: its outcome is not known"),
+        ("lost", ", unless the cover call (0.045 USD) was carried out: its outcome is not known"),
+    ],
+)
+def test_whoever_cancels_is_told_of_a_call_whose_result_is_given_up(sqlite: Rows, outcome: str, follows: str) -> None:
+    sqlite.create()
+    if outcome:
+        sqlite.pay(sqlite.begin(), outcome)
+    done = sqlite.operations.carry_out(ItemOrder(Verb.CANCEL, "music-1"))
+    assert done.next_tick == f"nothing more is paid for{follows}"
+
+
+def test_whoever_cancels_what_has_its_result_gives_up_no_call(sqlite: Rows) -> None:
+    sqlite.create()
+    attempt = sqlite.begin()
+    sqlite.pay(attempt, "accepted")
+    sqlite.attempts.succeed(attempt, {})
+    done = sqlite.operations.carry_out(ItemOrder(Verb.CANCEL, "music-1"))
+    assert done.next_tick == "nothing more is paid for"
+
+
 def test_what_failed_is_retried_and_what_is_under_way_cancelled(rows: Rows) -> None:
     rows.create()
     rows.fail("no", "ERR_BUSINESS_REJECTED")
