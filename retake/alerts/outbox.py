@@ -48,9 +48,17 @@ def _is_young(message: QueuedMessage, now: datetime) -> bool:
 
 def due(outbox: ChannelQueue, settings: AlertSettings, now: datetime) -> bool:
     """Return whether a channel has a message that may be sent now."""
+    return bool(outbox.queue) and not (is_being_sent(outbox, settings, now) or _is_ahead(outbox.next_at, settings, now))
+
+
+def is_being_sent(outbox: ChannelQueue, settings: AlertSettings, now: datetime) -> bool:
+    """Return whether a sender has claimed the channel, and the claim has not expired."""
+    return _is_ahead(outbox.sending_until, settings, now)
+
+
+def _is_ahead(time: str | None, settings: AlertSettings, now: datetime) -> bool:
     longest_s = max(MAX_WAIT_S, settings.retry_seconds, settings.timeout_seconds)
-    times = [parse_stamp(it) for it in (outbox.sending_until, outbox.next_at) if it]
-    return bool(outbox.queue) and not any(is_ahead(it, now, longest_s=longest_s) for it in times)
+    return bool(time and is_ahead(parse_stamp(time), now, longest_s=longest_s))
 
 
 def claimed(board: Board, settings: AlertSettings, now: datetime, *, only: str | None = None) -> SendClaims:

@@ -17,7 +17,7 @@ from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.exit_codes import ExitCode
-from retake.operations.alerts import AlertPanel, change_alert
+from retake.operations.alerts import AlertPanel, being_sent, change_alert
 from retake.operations.reports import make_report
 from retake.operations.words import ago
 from retake.option_values import not_empty
@@ -138,7 +138,10 @@ def deliver(context: CommandContext) -> Answer:
     blocks: list[Block] = [Sentence(_waiting(waiting))]
     if failed:
         blocks.append(Sentence(f"These channels did not accept what they were sent: {', '.join(failed)}.", Tone.BAD))
-    if later := [it["name"] for it in channels if it["waiting"] and it["name"] not in failed]:
+    later = [it["name"] for it in channels if it["waiting"] and it["name"] not in failed]
+    if busy := [name for name in being_sent(context.operations) if name in later]:
+        blocks.append(Sentence(f"Another process is sending to these just now: {', '.join(busy)}."))
+    if later := [name for name in later if name not in busy]:
         blocks.append(Sentence(f"These failed recently and wait for their next attempt: {', '.join(later)}."))
     document = {"waiting": waiting, "failed": failed, "channels": channels}
     return Answer(document, blocks, ExitCode.TRY_LATER if failed else ExitCode.OK)

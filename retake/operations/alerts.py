@@ -9,7 +9,7 @@ from retake.alerts.board import ACKNOWLEDGED, Alert, Board, QueuedMessage
 from retake.alerts.delivery import Sender
 from retake.alerts.evaluation import acknowledged, closed, evaluated
 from retake.alerts.message import AlertEvent, Ending, Message, Sent
-from retake.alerts.outbox import tested
+from retake.alerts.outbox import is_being_sent, tested
 from retake.alerts.reports import with_report
 from retake.alerts.settings import LEVELS, AlertChannel, why_no_channel
 from retake.alerts.store import BoardStore
@@ -184,6 +184,13 @@ class AlertPanel:
     def list_document(self) -> dict[str, Any]:
         """Return the JSON document of the active alerts and the channels."""
         return {"alerts": [self.document(it) for it in self.alerts()], "channels": self.channels()}
+
+
+def being_sent(operations: Operations) -> list[str]:
+    """Return the channels to which a process is sending just now. Raises StateError, StorageError."""
+    now, settings = operations.clock.now(), operations.terms.alerts
+    channels = BoardStore(operations.bucket, operations.clock).read().channels
+    return [name for name, box in channels.items() if is_being_sent(box, settings, now)]
 
 
 def change_alert(panel: AlertPanel, verb: str, alert_id: str, by: str) -> OrderDone:

@@ -14,6 +14,7 @@ sys.path.append(str(Path(__file__).parent.parent / "story"))
 
 from watched_world import WatchedWorld
 
+from retake.clock import stamp
 from retake.console.alerts import (
     acknowledge,
     close,
@@ -246,6 +247,19 @@ def test_deliver_sends_what_waits_and_says_who_did_not_take_it(sandbox: Sandbox)
     assert (answer.exit_code, answer.document["failed"], answer.document["waiting"]) == (0, [], 0)
     assert sent(sandbox, before)[-1] in ("trigger", "repeat")
     assert "No message waits." in shown(answer)
+
+
+def test_deliver_says_that_another_process_is_sending(sandbox: Sandbox) -> None:
+    world = world_of(sandbox)
+    sandbox.order("webhook#1=503")
+    failing(world)
+    document = json.loads(world.bucket.read("alerts/state.json")[0])
+    until = stamp(world.clock.now() + timedelta(seconds=world.settings.alerts.timeout_seconds))
+    document["channels"]["all"].update({"sending_until": until, "next_at": None})
+    world.put("alerts/state.json", document)
+    text = shown(ask(deliver, context(world)))
+    assert "Another process is sending to these just now: all." in text
+    assert "failed recently" not in text
 
 
 def test_a_channel_whose_message_waits_was_not_told_yet(sandbox: Sandbox) -> None:
