@@ -103,10 +103,10 @@ class PaidCalls:
         if on_unknown not in (HOLD, RETRY, DROP):
             raise ValueError(f"on_unknown is {HOLD!r}, {RETRY!r} or {DROP!r}; found {on_unknown!r}")
         for step, usd in prices.items():
-            if not is_amount(usd):
-                raise ValueError(f"the price of {step!r} is not an amount: {usd!r}")
+            if not isinstance(usd, int | float) or not is_amount(usd):
+                raise ValueError(f"the price of {step!r} is not an amount: {usd!r}; give a float, in US dollars")
         for cap in (daily_cap_usd, own_daily_cap_usd):
-            if cap is not None and not cap >= 0:  # NaN is refused too
+            if cap is not None and (isinstance(cap, str) or not cap >= 0):  # NaN is refused too
                 raise ValueError(f"a daily cap is not an amount: {cap!r}")
         self._name, self._prices = name, dict(prices)
         self._find, self._on_unknown, self._call_timeout_s = find, on_unknown, call_timeout_s
@@ -181,6 +181,8 @@ class PaidCalls:
         'poster-1'
         'tomorrow'
         """
+        if not isinstance(key, str):
+            raise TypeError(f"a key is a text; found {key!r}")
         if "/" in check_key(key):
             raise ValueError(f"{key!r}: a key has no slash")
         if step not in self._prices:

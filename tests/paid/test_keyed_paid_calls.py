@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -426,17 +427,23 @@ def test_a_key_no_file_can_have_and_a_step_without_a_price_are_refused() -> None
         Program(Vendor(), on_unknown="again").paid()
 
 
-@pytest.mark.parametrize("usd", [-0.04, float("nan"), float("inf"), 1e9])
-def test_a_price_that_no_book_can_hold_is_refused_before_it_is_in_the_book_of_all(usd: float) -> None:
+@pytest.mark.parametrize("usd", [-0.04, float("nan"), float("inf"), 1e9, Decimal("0.04"), "0.04", None])
+def test_a_price_that_no_book_can_hold_is_refused_before_it_is_in_the_book_of_all(usd: Any) -> None:
     program = Program(Vendor(), daily_cap_usd=1.0)
     with pytest.raises(ValueError, match="'banner' is not an amount"):
         PaidCalls(program.bucket, "banners", {"banner": usd}, clock=program.clock, daily_cap_usd=2e9)
 
 
 @pytest.mark.parametrize("cap", ["daily_cap_usd", "own_daily_cap_usd"])
-def test_a_cap_that_nothing_could_reach_is_refused(cap: str) -> None:
-    with pytest.raises(ValueError, match="a daily cap is not an amount: nan"):
-        Program(Vendor(), **{cap: float("nan")}).paid()
+@pytest.mark.parametrize("usd", [float("nan"), "1"])
+def test_a_cap_that_nothing_could_reach_is_refused(cap: str, usd: Any) -> None:
+    with pytest.raises(ValueError, match=r"a daily cap is not an amount: (nan|'1')"):
+        Program(Vendor(), **{cap: usd}).paid()
+
+
+def test_a_key_that_is_a_number_is_refused_with_what_it_has_to_be() -> None:
+    with Program(Vendor()).paid() as paid, pytest.raises(TypeError, match="a key is a text; found 42"):
+        paid.call(42, "poster", lambda: "never")  # type: ignore[arg-type]
 
 
 def test_a_call_may_not_take_longer_than_the_lease() -> None:
