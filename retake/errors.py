@@ -175,14 +175,15 @@ class RunError(RetakeError):
 class CodedError(RetakeError):
     """An error with a code of the protocol. A command that ends with it exits 75, 69 or 78, by its class.
 
-    `retry_after_s` is how many seconds the server asks to wait, or None. Raises ValueError for a code without a class.
+    `retry_after_s` is how many seconds the server asks to wait, or None; the text of a number is one, as in a header.
+    Raises ValueError for a code without a class, and for a wait that is no number.
     """
 
     def __init__(self, code: str, message: str, *, retry_after_s: float | None = None) -> None:
         super().__init__(message)
         self.code: str = code
         self.error_class = class_of(code)
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = None if retry_after_s is None else float(retry_after_s)
         self.exit_code = _EXIT_CODES[self.error_class]
 
 

@@ -118,7 +118,7 @@ class Postponed(RetakeError):
 
     def __init__(self, message: str, after_s: float) -> None:
         super().__init__(message)
-        self.after_s = after_s
+        self.after_s = float(after_s)  # a wrong type fails in the job, not in the worker
 
 
 class Worker:

@@ -1,6 +1,6 @@
 """Odd errors in a worker: no message, an endless wait, a text that no ledger accepts."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,7 +8,7 @@ import pytest
 
 from retake.bucket.memory import MemoryBucket
 from retake.clock import FakeClock
-from retake.errors import CapReached, Degraded, LeaseHeld
+from retake.errors import CapReached, CodedError, Degraded, LeaseHeld
 from retake.retrying.backoff import Fixed, Intervals
 from retake.retrying.policy import RetryPolicy
 from retake.runs.bucket_ledger import BucketLedger
@@ -46,6 +46,27 @@ def test_an_odd_error_ends_the_try_and_not_the_worker(error: Exception) -> None:
     run = ledger.create_for_task("t", "t#1", actor="cron")
     assert Worker(ledger, job, RetryPolicy(2), clock, name="host:1").work_once()
     assert ledger.get(run.run_id).status is RunStatus.RETRY_SCHEDULED
+
+
+@pytest.mark.parametrize(
+    ("error", "seconds"),
+    [
+        (lambda: Postponed("later", None), 0),  # type: ignore[arg-type]
+        (lambda: Postponed("later", "60"), 60),  # type: ignore[arg-type]
+        (lambda: CodedError("ERR_TEMPORARY_BUSY", "busy", retry_after_s="30"), 30),  # type: ignore[arg-type]
+        (lambda: CodedError("ERR_TEMPORARY_BUSY", "busy", retry_after_s="soon"), 0),  # type: ignore[arg-type]
+    ],
+)
+def test_a_wait_of_another_type_ends_the_try_and_not_the_worker(error: Callable[[], Exception], seconds: int) -> None:
+    def job(handle: RunHandle) -> Mapping[str, Any]:
+        raise error()
+
+    clock = FakeClock()
+    ledger = BucketLedger(MemoryBucket(), clock)
+    ledger.create_for_task("t", "t#1", actor="cron")
+    done = Worker(ledger, job, RetryPolicy(2), clock, name="host:1").work_once()
+    assert done
+    assert done.next_retry_at == clock.now() + timedelta(seconds=seconds)
 
 
 def test_a_run_that_meets_the_daily_cap_waits_for_the_next_day_and_has_not_failed() -> None:
