@@ -246,6 +246,22 @@ def test_a_call_of_unknown_outcome_is_held_for_the_operator(song: ModuleType) ->
         studio.tick()
 
 
+@pytest.mark.parametrize("answer", [None, "", 0, b"task"])
+def test_an_order_that_returns_no_id_of_a_task_is_paid_for_once(song: ModuleType, answer: Any) -> None:
+    class Careless(Shop):
+        def call(self, step: str, facts: Mapping[str, Any]) -> Any:
+            super().call(step, facts)
+            return answer
+
+        def poll(self, step: str, task: str) -> str | None:
+            assert task == str(answer)
+            return None
+
+    studio = Studio(song, Careless(), cap_usd=1.0)
+    assert [studio.tick().why for _ in range(3)] == ["lyrics is not ready yet"] * 3
+    assert studio.shop.asked == {"lyrics": 1}
+
+
 def test_a_track_that_takes_several_ticks_is_paid_for_once(song: ModuleType) -> None:
     studio = Studio(song, Shop(running=3))
     ticks = [studio.tick() for _ in range(7)]
