@@ -11,7 +11,7 @@ import pytest
 from images_world import CALM, JPEG, PNG, WEBP, ApiBucket, ImagesWorld
 from waiting import eventually
 
-from retake.bucket import ANY
+from retake.bucket import ANY, Expect
 from retake.errors import StorageError
 from retake.images import uploads as module
 from retake.testing.logs import CapturedLogs
@@ -142,11 +142,12 @@ def test_what_was_written_after_nobody_waits_is_deleted(
 
 
 class Meanwhile(ApiBucket):
-    """Does something in the middle of a deletion: after the read, or after the delete."""
+    """Does something in the middle of a deletion, after the read, or of an upload, before the write."""
 
     def __init__(self) -> None:
         super().__init__()
         self.after_read: Callable[[], Any] | None = None
+        self.before_write: Callable[[], Any] | None = None
 
     def read(self, key: str) -> tuple[bytes, str]:
         found = super().read(key)
@@ -154,6 +155,12 @@ class Meanwhile(ApiBucket):
         if work:
             work()
         return found
+
+    def write(self, key: str, data: bytes, expect: str | Expect) -> str:
+        work, self.before_write = self.before_write, None
+        if work:
+            work()
+        return super().write(key, data, expect)
 
 
 def test_an_upload_waits_for_a_deletion_and_is_not_deleted(
@@ -177,7 +184,8 @@ def test_an_upload_waits_for_a_deletion_and_is_not_deleted(
 
 
 def test_nothing_is_deleted_while_it_is_written(instances: Callable[..., ImagesWorld]) -> None:
-    api = instances(images=SHORT)
+    bucket, kept = Meanwhile(), list[set[str]]()
+    api = instances(images=SHORT, bucket=bucket)
     assert api.upload(("a.png", PNG)).status_code == 201
     images(api)
     eventually(lambda: noted(api))
@@ -186,8 +194,12 @@ def test_nothing_is_deleted_while_it_is_written(instances: Callable[..., ImagesW
     api.parts.uploads.sweep()
     assert api.bucket.kept == {"alice/a.png"}
     api.redis.zadd("uploads:writing:alice:a.png", {"another": 1})  # it died
-    api.parts.uploads.sweep()
-    assert api.bucket.kept == set()
+    bucket.before_write = lambda: (api.parts.uploads.sweep(), kept.append(bucket.kept))
+    assert api.upload(("a.png", JPEG)).status_code == 201
+    assert kept == [{"alice/a.png"}]
+    api.redis.zadd("uploads:writing:alice:a.png", {"another": 1})
+    images(api)
+    eventually(lambda: (api.parts.uploads.sweep(), bucket.kept == set())[1])
 
 
 def test_a_process_that_was_stopped_deletes_nothing_late(
