@@ -306,3 +306,13 @@ def test_a_users_jobs_and_uploads_are_counted_over_all_instances(instances: Call
         assert 1 <= int(answer.headers["retry-after"]) <= 60
     assert first.ask(key="k").status_code == 201
     assert first.bob.post("/jobsRedis", json={"userId": "bob", "prompt": "x"}).status_code == 201
+
+
+def test_jobs_of_the_table_are_counted_too(instances: Callable[..., ImagesWorld], database_url: str) -> None:
+    api = instances(database_url, images=CALM._replace(rate_per_minute=2))
+    assert api.table is not None
+    api.table.prepare()
+    assert api.ask("/jobs", key="k").status_code == 201
+    assert api.ask("/jobs", key="k").status_code == 201, "a replay does not count"
+    assert api.ask().status_code == 201
+    assert api.ask("/jobs").status_code == 429

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from waiting import eventually
 
 from retake.images.jobs import ImageJob, is_job_id
 from retake.images.messages import OUTFIT_QUEUE, TEXT_QUEUE
+from retake.images.redis_calls import RedisAway
 from retake.images.table import JobTable
 
 
@@ -228,6 +230,24 @@ def test_an_outfit_that_cannot_be_sent_leaves_nothing(api: ImagesWorld, monkeypa
     assert not [*api.redis.scan_iter("jobs:idempotency:*")]
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+def test_a_job_of_which_redis_did_not_answer_is_withdrawn_unless_its_key_finds_it(
+    api: ImagesWorld, monkeypatch: pytest.MonkeyPatch, key: str | None
+) -> None:
+    def unanswered(*given: Any) -> str:
+        create(*given)
+        raise RedisAway("the answer was lost")
+
+    create = api.store.create
+    with monkeypatch.context() as lossy:
+        lossy.setattr(api.store, "create", unanswered)
+        assert api.ask(key=key).status_code == 503
+    api.parts.intake._unfinished.retry()
+    kept = api.members("pending")
+    assert len(kept) == (0 if key is None else 1)
+    assert key is None or {api.job(key=key)} == kept
+
+
 # --- idempotency ----------------------------------------------------------------------------------------------------
 
 
@@ -256,6 +276,15 @@ def test_a_key_counts_after_the_end_of_its_job(table_api: ImagesWorld, path: str
     assert api.members("pending") == set()
 
 
+def test_an_outfit_whose_first_request_died_before_it_was_sent_is_sent_by_the_next(api: ImagesWorld) -> None:
+    job_id = api.outfit(key="k").json()["jobId"]
+    assert api.services.broker.pull(OUTFIT_QUEUE, lambda _: True, 9)
+    api.redis.hdel(job_id, "sent_at")
+    assert api.outfit(key="k").json() == {"jobId": job_id}
+    assert api.depth(OUTFIT_QUEUE) == 1
+    assert "sent_at" in api.store.fields(job_id), "it is no longer withdrawn"
+
+
 def test_a_key_is_one_users_own(api: ImagesWorld) -> None:
     ours = api.ask(key="k").json()["jobId"]
     theirs = api.bob.post(
@@ -269,25 +298,28 @@ def test_a_key_counts_for_all_ways_of_making_a_job(table_api: ImagesWorld) -> No
     first = api.ask("/jobsRedis", key="k").json()["jobId"]
     assert api.ask("/jobs", key="k").json()["jobId"] == first
     assert api.outfit(key="k").json()["jobId"] == first
+    assert api.depth(OUTFIT_QUEUE) == 0
     second = api.ask("/jobs", key="l").json()["jobId"]
     assert api.ask("/jobsRedis", key="l").json()["jobId"] == second
 
 
+@pytest.mark.parametrize("paths", [("/jobs", "/jobsRedis"), ("/jobsRedis",)])
 def test_one_job_counts_for_a_key_that_comes_in_both_ways_at_once(
-    table_api: ImagesWorld, monkeypatch: pytest.MonkeyPatch
+    table_api: ImagesWorld, monkeypatch: pytest.MonkeyPatch, paths: tuple[str, ...]
 ) -> None:
     """The first request has its row, and its job is not in Redis yet, when the others come."""
     api, ids, bring_in = table_api, list[str](), JobTable.bring_in
 
     def others_come_first(table: JobTable, job_id: str, create: Callable[[ImageJob, str], bool]) -> bool:
         monkeypatch.setattr(JobTable, "bring_in", bring_in)
-        ids.extend(api.ask(path, key="k").json()["jobId"] for path in ("/jobs", "/jobsRedis"))
+        ids.extend(api.ask(path, key="k").json()["jobId"] for path in paths)
         return table.bring_in(job_id, create)
 
     monkeypatch.setattr(JobTable, "bring_in", others_come_first)
     ids.append(api.ask("/jobs", key="k").json()["jobId"])
     assert {*ids} == api.members("pending")
-    assert len(ids) == 3
+    assert len(ids) == len(paths) + 1
+    assert api.depth(TEXT_QUEUE) == 1
 
 
 def test_a_key_is_short_and_printable(api: ImagesWorld) -> None:

@@ -229,6 +229,25 @@ def test_a_job_of_jobs2_is_not_requeued_without_jobs2(table_world: ServiceWorld)
     wait_for_dead(world, 1)
 
 
+def test_a_job_without_a_row_is_requeued_while_postgresql_is_away(service_world: ServiceWorld) -> None:
+    world = service_world
+    job_id = world.failed("no luck")
+    dead(world, job_id)
+    assert asked(world, "dead", "requeue", job_id, DATABASE_URL=NOWHERE.database)["job"] == job_id
+    assert world.sent() == [job_id]
+
+
+def test_a_job_whose_dead_message_somebody_has_just_removed_is_sent_all_the_same(service_world: ServiceWorld) -> None:
+    world = service_world
+    job_id = world.failed("no luck")
+    dead(world, job_id)
+    letters = DeadMessages(world.store, world.broker, None)
+    message = letters.find(job_id)
+    assert letters.drop(message) == 1
+    letters.requeue(message)
+    assert (world.status(job_id), world.sent()) == ("pending", [job_id])
+
+
 def test_a_row_follows_its_requeued_job_though_a_sweeper_is_at_work(
     table_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from worker_world import WorkerWorld, picture
 from retake.images import scripts
 from retake.images.claims import ClaimResult
 from retake.images.dead_messages import DeadMessages
-from retake.images.jobs import ImageJob, JobStatus
+from retake.images.jobs import UNDER_WAY, ImageJob, JobStatus
 from retake.images.messages import OUTFIT_QUEUE, message_of
 
 ODD = ["", "…", "null", "nan", "1e308", "-1", "True", "[[[]]]", "x" * 5000, "9" * 5000, "9999-12-31T23:59:59"]
@@ -82,7 +82,8 @@ def test_a_key_that_is_not_a_job_is_unknown_to_the_api(api: ImagesWorld) -> None
 def test_a_claim_that_no_worker_can_have_made_has_ended(world: WorkerWorld, until: str) -> None:
     job_id = world.job(send=0)
     world.store.client.hset(job_id, mapping={"claim": "x", "claim_until": until})
-    assert [it.claimed for it in world.store.members(scripts.PENDING)] == [False]
+    unclaimed = world.store.members(scripts.PENDING, calm=UNDER_WAY, changed="9")
+    assert [it.job_id for it in unclaimed] == [job_id]
     assert world.store.claim(job_id, "mine", 2, 3).result == ClaimResult.CLAIMED
 
 

@@ -1,6 +1,8 @@
 """The jobs in a real Redis: every script, and concurrent writers of a job."""
 
+import time
 from collections.abc import Iterator
+from threading import Timer
 from uuid import uuid4
 
 import pytest
@@ -9,7 +11,8 @@ from together import at_once
 from retake.clock import FakeClock
 from retake.images import scripts
 from retake.images.claims import ClaimResult, WriteResult
-from retake.images.jobs import ImageJob, JobType, TextRequest, is_job_id, job_of, text_fields
+from retake.images.held_job import HeldJob, JobInterrupted, JobLost
+from retake.images.jobs import UNDER_WAY, ImageJob, JobType, TextRequest, is_job_id, job_of, text_fields
 from retake.images.redis_calls import RedisAway, open_redis
 from retake.images.store import IDEMPOTENCY_S, JobStore
 
@@ -130,6 +133,8 @@ def test_a_job_that_a_worker_has_or_that_was_sent_is_not_withdrawn(store: JobSto
     assert store.known("ann", free.job_id) is None
     assert sets_of(store, free.job_id) == []
     assert not store.withdraw(free)
+    assert [store.sent(it.job_id) for it in (sent, free)] == [True, False]
+    assert store.get(free.job_id) is None
 
 
 def test_either_the_worker_or_the_one_who_withdraws_has_the_job(store: JobStore) -> None:
@@ -240,6 +245,20 @@ def test_ended_once_it_stays_as_it_ended(store: JobStore) -> None:
     assert store.client.dbsize() == 0
 
 
+def test_a_pause_ends_when_the_claim_is_lost_and_when_the_worker_stops(store: JobStore) -> None:
+    job_id, began = made(store), time.monotonic()
+    store.claim(job_id, "t", 60, 5)
+    with HeldJob(store, job_id, "t", 0.3) as held:
+        store.client.hset(job_id, "claim", "another")
+        with pytest.raises(JobLost):
+            held.pause(60)
+    with HeldJob(store, job_id, "another", 60) as held:
+        Timer(0.1, held.halt).start()
+        with pytest.raises(JobInterrupted):
+            held.pause(60)
+    assert time.monotonic() - began < 60
+
+
 def test_a_removal_and_an_end_at_once_leave_nothing(store: JobStore) -> None:
     for _ in range(50):
         job_id = made(store)
@@ -270,7 +289,34 @@ def test_a_job_is_in_one_set_whatever_happens_at_once(store: JobStore) -> None:
         assert sets_of(store, job_id) == [wanted]
 
 
+def test_a_requeue_begins_a_failed_job_anew_and_leaves_one_under_way_to_its_worker(store: JobStore) -> None:
+    job_id = made(store)
+    store.claim(job_id, "t", 60, 5)
+    store.update(job_id, "t", 60, {"status": "processing_comfyui", "attempt": "1", "prompt_id": "p"})
+    before = store.fields(job_id)
+    store.clock.sleep(1)
+    assert store.requeue(job_id)
+    assert store.fields(job_id) == before
+    store.end_failed(job_id, "t", "x")
+    store.clock.sleep(1)
+    assert store.requeue(job_id)
+    fields = store.fields(job_id)
+    assert (fields["status"], fields["attempts_before"], fields["attempt"]) == ("pending", "1", "2")
+    assert fields["updated_at"] == store.now(), "its message is sent now: no sweeper needs to"
+
+
 # --- sweeping -------------------------------------------------------------------------------------------------------
+
+
+def test_what_a_dispatcher_has_is_returned_by_itself_or_after_its_time(store: JobStore) -> None:
+    job_id = made(store)
+    store.claim(job_id, "t", 60, 5)
+    store.end_ready(job_id, "t", "k", "image/png", "A")
+    store.run(scripts.CACHE_PAGE, [scripts.READY], [0, 9, "dispatcher", 60_000, 9])
+    assert [store.uncache(job_id), store.uncache(job_id, "other")] == [False, False]
+    assert sets_of(store, job_id) == ["dispatcher_cache_processing"]
+    assert store.uncache(job_id, "dispatcher")
+    assert sets_of(store, job_id) == ["ready"]
 
 
 def test_one_of_several_that_touch_a_job_does(store: JobStore) -> None:
@@ -299,7 +345,10 @@ def test_members_come_whole_and_tolerate_strangers(store: JobStore) -> None:
     found = {it.job_id: it for it in store.members(scripts.PENDING)}
     assert found.keys() == ids | {odd, "stranger", "jobs:status:pending"}
     assert found["stranger"].status == ""
-    assert (found[odd].claimed, found[odd].cached, found[odd].in_table) == (False, False, False)
+    assert not found[odd].in_table
+    store.client.sadd(scripts.CACHED, odd)
+    for name, changed in ((scripts.PENDING, "9"), (scripts.CACHED, "")):
+        assert odd in {it.job_id for it in store.members(name, calm=UNDER_WAY, changed=changed)}
 
 
 def test_statuses_of_many(store: JobStore) -> None:

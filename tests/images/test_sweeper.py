@@ -12,7 +12,7 @@ from together import at_once
 from retake.bucket import ANY
 from retake.bucket.failing import FailingBucket, Fault
 from retake.images import scripts
-from retake.images.jobs import iso
+from retake.images.jobs import UNDER_WAY, iso
 from retake.images.messages import OUTFIT_QUEUE, TOPOLOGY
 from retake.images.redis_calls import open_redis
 from retake.images.store import JobStore
@@ -54,7 +54,7 @@ def test_a_job_whose_worker_lives_is_left_and_one_whose_worker_is_silent_is_not(
     world.claim(living, 60)
     world.store.claim(silent, "t", 60, 5)
     world.store.update(silent, "t", 0.001, {"status": "processing_comfyui"})
-    while next(it for it in world.store.members(scripts.PENDING) if it.job_id == silent).claimed:
+    while silent not in (it.job_id for it in world.store.members(scripts.PENDING, calm=UNDER_WAY, changed="9")):
         pass
     world.clock.sleep(31)
     world.sweeper().sweep()
