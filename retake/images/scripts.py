@@ -252,22 +252,19 @@ PEEK = """
 -- are claimed, or that were changed after `changed` (and before `ahead`) and, if at all, answered after `answered`.
 -- From the set of cached jobs, only those are left out that a dispatcher still has. Jobs with times in another format
 -- than ours are returned, for the caller to read.
--- Returns {cursor, {id, status, type, updated_at, delivered_at, claimed, cached, in_table, ...}}.
+-- Returns {cursor, {id, status, type, updated_at, delivered_at, in_table, ...}}.
 local function later(stamp, than) return #stamp == 32 and string.sub(stamp, -6) == '+00:00' and stamp > than end
 local found, now = redis.call('SSCAN', KEYS[1], ARGV[1], 'COUNT', ARGV[2]), now()
 local rows = {}
 for _, id in ipairs(found[2]) do
   local it = read(id, 'status', 'type', 'updated_at', 'delivered_at', 'claim_until', 'cached_until', 'in_table')
-  local claimed = left(it[5], now) > 0
-  local cached = number(it[6]) > now
+  local claimed, cached = left(it[5], now) > 0, number(it[6]) > now
   local calm = #id == 36 and it[1] and string.find(ARGV[3], ' ' .. it[1] .. ' ', 1, true)
     and (claimed or later(it[3] or '', ARGV[4]) and it[3] < ARGV[6] and (not it[4] or later(it[4], ARGV[5])))
     and (cached or KEYS[1] ~= 'jobs:status:dispatcher_cache_processing')
   if not calm then
     rows[#rows + 1] = id
     for n = 1, 4 do rows[#rows + 1] = it[n] or '' end
-    rows[#rows + 1] = claimed and '1' or ''
-    rows[#rows + 1] = cached and '1' or ''
     rows[#rows + 1] = it[7] or ''
   end
 end

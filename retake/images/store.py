@@ -29,9 +29,7 @@ class JobSummary(NamedTuple):
     type: str
     updated_at: str
     delivered_at: str
-    claimed: bool  # whether a live worker holds it
-    cached: bool = False  # whether a live dispatcher has it in memory
-    in_table: bool = False  # whether it has a row in jobs2
+    in_table: bool  # whether it has a row in jobs2
 
 
 class JobSets(JobClaims):
@@ -69,8 +67,8 @@ class JobSets(JobClaims):
         cursor = "0"
         while True:
             cursor, rows = self.run(scripts.PEEK, [of], [cursor, _PAGE, statuses, changed, answered, ahead])
-            for at in range(0, len(rows), 8):
-                yield JobSummary(*rows[at : at + 5], *(it == "1" for it in rows[at + 5 : at + 8]))
+            for at in range(0, len(rows), 6):
+                yield JobSummary._make([*rows[at : at + 5], rows[at + 5] == "1"])
             if str(cursor) == "0":
                 return
 

@@ -88,7 +88,7 @@ class Sweeper:
         for summary in self._store.members(scripts.PENDING, calm=UNDER_WAY, changed=before):
             if summary.status not in UNDER_WAY or not is_job_id(summary.job_id):
                 self._store.settle(summary.job_id)
-            elif not summary.claimed and left and self._is_old(summary, now, self._settings.resend_after_seconds):
+            elif left and self._is_old(summary, now, self._settings.resend_after_seconds):
                 queue = route_of(summary.type).queue
                 if queue not in empty:
                     empty[queue] = self._is_empty(queue)
@@ -150,7 +150,7 @@ class Sweeper:
             for summary in self._store.members(name, calm=(belongs,), changed=changed, answered=answered):
                 if summary.status != belongs or not is_job_id(summary.job_id):
                     self._store.settle(summary.job_id)
-                elif name == scripts.CACHED and not summary.cached:
+                elif name == scripts.CACHED:
                     self._store.uncache(summary.job_id)
                 if summary.status in (JobStatus.READY, JobStatus.FAILED) and self._is_over(summary, now):
                     yield summary
