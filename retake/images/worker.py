@@ -45,8 +45,7 @@ class JobEnd(Enum):
 
     DONE = "done"  # it is acknowledged
     FAILED = "failed"  # it is dead-lettered
-    ELSEWHERE = "elsewhere"  # it is requeued
-    LOST = "lost"  # nothing: RabbitMQ has taken it back
+    ELSEWHERE = "elsewhere"  # it is requeued, unless RabbitMQ has taken it back already
 
 
 class WorkerState(NamedTuple):
@@ -162,8 +161,6 @@ class QueueWorker:
         while True:
             token = f"{self.context.worker}:{uuid4().hex}"
             result = self._claim(job_id, token, message)
-            if result is None:
-                return JobEnd.LOST
             if result is ClaimResult.FAILED and (begun or (message is not None and message.redelivered)):
                 return JobEnd.FAILED  # the worker that failed it may have died before it dead-lettered the message
             if result not in (ClaimResult.CLAIMED, ClaimResult.EXHAUSTED):
@@ -174,10 +171,11 @@ class QueueWorker:
             except JobLost as lost:
                 _log.warning("this worker no longer holds the job: it is %s", lost)
 
-    def _claim(self, job_id: str, token: str, message: Delivery | None) -> ClaimResult | None:
-        """Claim the job; wait while another worker holds it or Redis is unreachable. None: the message is lost.
+    def _claim(self, job_id: str, token: str, message: Delivery | None) -> ClaimResult:
+        """Claim the job; wait while another worker holds it or Redis is unreachable.
 
-        A job without a message is not waited for: the worker that holds it got its message. Raises JobInterrupted.
+        A job without a message is not waited for: the worker that holds it got its message. Raises JobInterrupted if
+        this worker stops, or RabbitMQ has taken the message back.
         """
         pauses, logged = repeating(*PAUSES_S), False
         while True:
@@ -191,10 +189,8 @@ class QueueWorker:
             if not logged:
                 logged = True
                 _log.info("the job waits: %s", why)
-            if self._stopping.wait(pause_s):
+            if self._stopping.wait(pause_s) or (message is not None and message.lost):
                 raise JobInterrupted
-            if message is not None and message.lost:
-                return None
 
     def _execute(self, held: HeldJob, result: ClaimResult) -> JobEnd:
         """Execute a claimed job. Raises JobLost; JobInterrupted, with the job given back."""
@@ -245,5 +241,4 @@ _SETTLE: dict[JobEnd, Callable[[Delivery], object]] = {
     JobEnd.DONE: lambda message: message.ack(),
     JobEnd.FAILED: lambda message: message.nack(requeue=False),
     JobEnd.ELSEWHERE: lambda message: message.nack(requeue=True),
-    JobEnd.LOST: lambda message: None,
 }
