@@ -16,8 +16,6 @@ from retake.images.start import SERVICES
 PAUSES_S = (0.1, 0.3, 1.0, 2.0, 5.0)
 """Seconds between attempts while Redis or the bucket is unreachable; the last one repeats."""
 
-_LEAVE_S = 2.0
-
 T = TypeVar("T")
 
 _log = getLogger(__name__)
@@ -116,8 +114,6 @@ class HeldJob:
 
     def give_back(self) -> None:
         """Release the job to other workers: it is pending. If Redis is unreachable, the claim expires instead."""
-        self._left.set()
-        self._thread.join(_LEAVE_S)
         try:
             self._claims.give_back(self.job_id, self.token)
         except RedisAway as error:
