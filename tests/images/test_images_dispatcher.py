@@ -134,16 +134,18 @@ def test_thousands_are_gone_through_and_some_are_cached(desk: Desk, monkeypatch:
     assert desk.members(scripts.READY) | desk.members(scripts.CACHED) == ids
 
 
-def test_it_is_idle_once_nobody_asks(desk: Desk) -> None:
-    dispatcher = desk.dispatcher()
+def test_it_is_idle_once_nobody_asks(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    dispatcher, woken = desk.dispatcher(), list[object]()
+    monkeypatch.setattr(module.Loop, "wake", lambda loop: woken.append(loop))
     assert dispatcher.mode == "active"
     desk.now += 29
     dispatcher.wake()
     desk.now += 29
     assert dispatcher.mode == "active"
     desk.now += 2
-    assert (dispatcher.mode, dispatcher._turn()) == ("idle", SETTINGS.idle_seconds)
+    assert (dispatcher.mode, dispatcher._turn(), woken) == ("idle", SETTINGS.idle_seconds, [])
     dispatcher.wake()
+    assert len(woken) == 2, "its cycles and its passes begin at once"
     assert (dispatcher.mode, dispatcher._turn()) == ("active", SETTINGS.active_seconds)
 
 

@@ -238,28 +238,59 @@ def test_a_job_by_http_that_another_worker_has_does_not_hold_up_the_next(world: 
     assert world.broker.depth(TEXT_QUEUE) == 0
 
 
+class WorkerHttp:
+    """The HTTP API of a worker that is not running, for two users and one who acts for all."""
+
+    def __init__(self, world: WorkerWorld, **settings: Any) -> None:
+        self.worker = world.worker(**settings)
+        keys = AccessKeys({"alice": "alices-key", "bob": "bobs-key", "*": "key-of-all"})
+        given = ImagesSettings(images=self.worker.context.settings, keys=keys)
+        self._app = httpx.ASGITransport(worker_app(given, world.store, self.worker))
+
+    def ask(self, method: str, path: str, key: str, body: object = None, **headers: str) -> httpx.Response:
+        async def asking() -> httpx.Response:
+            given = {"Authorization": f"Bearer {key}", **headers}
+            async with httpx.AsyncClient(transport=self._app, base_url="http://worker", headers=given) as client:
+                return await client.request(method, path, json=body)
+
+        return asyncio.run(asking())
+
+    def order(self, **headers: str) -> httpx.Response:
+        body = {"userId": "alice", "prompt": "a red fox"}
+        return self.ask("POST", "/CreateImageFromPrompt", "alices-key", body, **headers)
+
+
 def test_a_job_that_another_request_was_promised_stays_though_the_line_is_full(
     world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.comfyui()
-    worker, promised = world.worker(), list[str]()
-    settings = ImagesSettings(images=world.context().settings, keys=AccessKeys({"alice": "alices-key"}))
-    headers = {"Authorization": "Bearer alices-key", "Idempotency-Key": "k"}
-    app = httpx.ASGITransport(worker_app(settings, world.store, worker))
-
-    async def asking() -> httpx.Response:
-        async with httpx.AsyncClient(transport=app, base_url="http://worker", headers=headers) as client:
-            return await client.post("/CreateImageFromPrompt", json={"userId": "alice", "prompt": "a red fox"})
+    http, promised, key = WorkerHttp(world), list[str](), {"Idempotency-Key": "k"}
 
     def full(job_id: str) -> None:
         if not promised:  # another request with the same key, at this moment
-            promised.append(asyncio.run(asking()).json()["job_id"])
+            promised.append(http.order(**key).json()["job_id"])
         raise LineFull("full")
 
-    monkeypatch.setattr(worker, "add", full)
-    first = asyncio.run(asking())
+    monkeypatch.setattr(http.worker, "add", full)
+    first = http.order(**key)
     assert world.stands(promised[0]) == JobStatus.PENDING
     assert first.json() == {"status": "accepted", "job_id": promised[0]}
+
+
+def test_a_job_for_which_a_worker_has_no_room_is_not_made(world: WorkerWorld) -> None:
+    http = WorkerHttp(world)
+    http.worker.stop(0)
+    assert http.order(**{"Idempotency-Key": "k"}).status_code == 503
+    assert world.store.counts()["jobs:status:pending"] == 0
+    assert world.store.known("alice", "k") is None
+
+
+def test_a_workers_jobs_are_counted_and_shown_to_their_user_only(world: WorkerWorld) -> None:
+    http, key = WorkerHttp(world, rate_per_minute=2), {"Idempotency-Key": "k"}
+    job_id = http.order(**key).json()["job_id"]
+    assert http.order(**key).json()["job_id"] == job_id, "a replay does not count"
+    assert [http.order().status_code for _ in range(2)] == [202, 429]
+    seen = [http.ask("GET", f"/status/{job_id}", it).status_code for it in ("alices-key", "bobs-key", "key-of-all")]
+    assert seen == [200, 404, 200]
 
 
 def test_a_bug_ends_no_worker_and_no_job(world: WorkerWorld, monkeypatch: pytest.MonkeyPatch) -> None:
