@@ -175,9 +175,7 @@ class JobTable:
             from psycopg.types.json import Jsonb
 
             if idempotency_key and not cursor.execute(_TAKE_KEY, given).fetchone():
-                known = str(cursor.execute(_KEY, given).fetchone()[0])
-                if known != job.job_id:
-                    return known
+                return str(cursor.execute(_KEY, given).fetchone()[0])  # this very job if an answer was lost
             cursor.execute(_ADD, {**given, "parameters": Jsonb(parameters)})
             return job.job_id
 
