@@ -227,6 +227,15 @@ def test_without_its_pictures_an_outfit_job_has_failed(world: WorkerWorld, missi
     assert not comfy.executions()
 
 
+def test_an_outfit_job_with_a_file_that_is_no_picture_has_failed(world: WorkerWorld) -> None:
+    comfy = world.comfyui()
+    job_id = world.outfit(person=picture(), garment=b"GIF89a...")
+    with world.running(queue=OUTFIT_QUEUE):
+        job = world.ended(job_id)
+    assert (job.status, job.error) == (JobStatus.FAILED, "the picture of the garment is not a PNG, JPEG or WebP")
+    assert not comfy.executions()
+
+
 def test_the_pictures_of_another_job_are_not_used(world: WorkerWorld) -> None:
     world.comfyui()
     other, job_id = world.outfit(person=picture(), garment=picture(), send=False), world.outfit(send=False)
