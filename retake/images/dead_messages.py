@@ -49,11 +49,12 @@ class DeadMessages:
     def __init__(self, store: JobStore, broker: Broker, table: "JobTable | None") -> None:
         self._store, self._broker, self._table = store, broker, table
 
-    def all(self, limit: int = MAX_EXAMINED) -> list[DeadMessage]:
-        """Return the oldest messages."""
+    def all(self, limit: int = MAX_EXAMINED, prefix: str = "") -> list[DeadMessage]:
+        """Return those of the oldest `limit` messages whose names begin with `prefix`."""
         with self._locked():
             found = self._broker.browse(DEAD_QUEUE, limit)
-        return [DeadMessage(_name(it.body), it.reason, it.origin, self._job_of(it.body), it.body) for it in found]
+        wanted = ((name, it) for it in found if (name := _name(it.body)).startswith(prefix))
+        return [DeadMessage(name, it.reason, it.origin, self._job_of(it.body), it.body) for name, it in wanted]
 
     def count(self) -> int:
         """Return how many there are. RabbitMQ does not count those that a command holds, so this waits for it."""
@@ -67,7 +68,7 @@ class DeadMessages:
                 f"{name!r} is too short for the beginning of an id: give {_MIN_PREFIX} characters, or all of it"
             )
         behind = self._behind()
-        found = {it.name: it for it in self.all(MAX_EXAMINED) if it.name.startswith(name)}
+        found = {it.name: it for it in self.all(MAX_EXAMINED, name)}
         if not found:
             raise Refusal(f"no dead message is of a job {name[:80]!r}; {behind or 'see images dead list'}")
         if len(found) > 1:

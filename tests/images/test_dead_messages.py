@@ -42,6 +42,19 @@ def test_two_simultaneous_commands_each_find_their_message(service_world: Servic
     wait_for_dead(world, 0)
 
 
+def test_only_the_job_that_is_named_is_looked_up(service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, looked_up = service_world, list[str]()
+    jobs = [world.failed() for _ in range(3)]
+    for it in jobs:
+        dead(world, it)
+    wait_for_dead(world, len(jobs))
+    get = world.store.get
+    monkeypatch.setattr(world.store, "get", lambda job_id: looked_up.append(job_id) or get(job_id))
+    found = DeadMessages(world.store, world.broker, None).find(jobs[1][:13])
+    assert (found.name, found.job and found.job.status) == (jobs[1], "failed")
+    assert looked_up == [jobs[1]]
+
+
 @pytest.mark.parametrize("work", [DeadMessages.all, DeadMessages.drop_gone])
 def test_the_dead_messages_stay_held_while_they_take_long_to_arrive(
     service_world: ServiceWorld, monkeypatch: pytest.MonkeyPatch, work: Callable[[DeadMessages], object]
