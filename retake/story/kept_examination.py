@@ -1,7 +1,8 @@
 """Examines the kept counts of a story's folders, which must be equal to what is in the folders."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 from retake.checking import CheckFinding, CheckView, found
@@ -34,10 +35,15 @@ class KeptExamination(CheckedPart):
     def __init__(self, prefix: str, settings: Settings, clock: Clock) -> None:
         super().__init__(prefix, settings, clock)
         self.place = f"{KEPT}{self.kind.folder}"
+        self._read_once: Callable[[], CountedFolder] | None = None  # during the first look
 
     def subjects(self, view: CheckView) -> Iterator[str]:
         part = view.below(self.prefix)
-        return (part.where(entry.key) for entry in part.entries(self.place) if entry.key.endswith(".json"))
+        self._read_once = cache(KeptCounts(part.bucket, self.clock, self.kind).read)
+        try:
+            yield from (part.where(entry.key) for entry in part.entries(self.place) if entry.key.endswith(".json"))
+        finally:
+            self._read_once = None
 
     def examine(self, view: CheckView, subject: str) -> Iterator[CheckFinding]:
         part, name = view.below(self.prefix), self._name(subject)
@@ -55,9 +61,11 @@ class KeptExamination(CheckedPart):
             what = str(error) if isinstance(error, ValueError) else "it does not hold counts"
             yield found("counts-invalid", subject, what)
             return
+        if name == INDEX:
+            return
         counts = KeptCounts(part.bucket, self.clock, self.kind)
-        counted = counts.read()
-        if name != INDEX and name in counted.stored.months:
+        counted = (self._read_once or counts.read)()
+        if name in counted.stored.months:
             yield from self._month(part, name, counted, counts.rows(counted, name) or {})
 
     def repair(self, view: CheckView, subject: str) -> list[str]:

@@ -1,7 +1,8 @@
 """Planted damage to the kept counts of dead letters and bills: it is found, and a repair drops them."""
 
-from collections.abc import Callable
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import pytest
 from damage import Damage, Site, assert_found
@@ -9,11 +10,16 @@ from money import change, changed, deleted, written
 from schemas import check
 from story_world import World, busy_world
 
-from retake.bucket import ANY
+from retake.bucket import ANY, Bucket
+from retake.bucket.wrappers import Wrapper
 from retake.operations.spend import as_document, spend_report
 from retake.retrying import kept_counts
-from retake.retrying.dead_letters import DeadLetters
+from retake.retrying.dead_letters import DeadLetters, LettersKept
+from retake.retrying.kept_counts import KeptKind
+from retake.story.kept_bills import BillsKept
 from retake.story.operations import open_operations
+
+T = TypeVar("T")
 
 LETTERS, BILLS = "kept/dead_letters/", "kept/spend/"
 INDEX = f"{LETTERS}index.json"
@@ -126,6 +132,43 @@ def test_what_another_program_wrote_unmarked_is_found_and_counts_after_a_repair(
     findings = [it for it in site.check(repair=True).findings if it.code == "counts-wrong"]
     assert [it.repaired for it in findings] == [True]
     assert told(world)["total"]["usd"] > before["total"]["usd"]
+
+
+class WatchedBucket(Wrapper):
+    """Counts the operations by name and key."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        super().__init__(bucket)
+        self.seen: Counter[str] = Counter()
+
+    def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        self.seen[f"{operation} {key}"] += 1
+        return call()
+
+
+def test_a_folder_is_listed_once_for_all_its_months(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_counts, "KEEP_AFTER", 1)
+    site = Site(counted_world())
+    few = looked_at(site)
+    kinds: Mapping[str, KeptKind] = {LETTERS: LettersKept(), BILLS: BillsKept()}
+    for place, kind in kinds.items():
+        months = {it: kind.sums({}) for it in ("202510", "202511", "202512")}
+        change(site, f"{place}index.json", lambda it, months=months: it["months"].update(months))
+        for it in months:
+            written(f"{place}{it}.json", {"items": {}})(site)
+    many = looked_at(site)
+    assert {it: many[it] for it in few} == few
+    assert all("/2025" in it for it in many.keys() - few.keys())
+
+
+def looked_at(site: Site) -> Counter[str]:
+    """Check the bucket, and return what was done to it."""
+    watched, site.bucket = site.bucket, WatchedBucket(site.bucket)
+    try:
+        assert site.check().whole
+        return site.bucket.seen
+    finally:
+        site.bucket = watched
 
 
 def test_a_record_that_a_repair_writes_counts(monkeypatch: pytest.MonkeyPatch) -> None:
