@@ -2,16 +2,21 @@
 
 import sqlite3
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from retake import strict_json
 from retake.bucket import Bucket, Entry, NotFound
 from retake.bucket.contract import scan
 from retake.clock import Clock
+from retake.runs import Ledger
 
 MAX_DOCUMENT_BYTES = 16_000_000
 """Size in bytes above which an object is not read as a document. Ours are far smaller."""
+
+
+def _no_ledger(pipeline: str) -> Ledger:
+    raise LookupError(f"the scope of this check has no ledger of {pipeline}")
 
 
 class Scope(NamedTuple):
@@ -21,6 +26,7 @@ class Scope(NamedTuple):
     clock: Clock
     media: bool = False  # whether the content of pictures and videos is checked
     prefix: str = ""  # only objects below it are checked; "" or ending in "/"
+    ledger: Callable[[str], Ledger] = _no_ledger  # returns the ledger of a pipeline, by its name, for reading
 
 
 class Unparsable(ValueError):

@@ -34,7 +34,14 @@ def check_bucket(
         if url.startswith("postgresql:"):
             require("postgres", f"the ledger at {redact(url)}")
     prefix = operations.pipelines[0].prefix if operations.named else ""
-    scope = Scope(operations.bucket, operations.clock, media=media, prefix=prefix)
+    called = {it.name: it for it in operations.pipelines}
+    scope = Scope(
+        operations.bucket,
+        operations.clock,
+        media=media,
+        prefix=prefix,
+        ledger=lambda name: operations.ledger(called[name]),
+    )
     return Check(examinations(operations), scope, progress).run(repair=repair)
 
 

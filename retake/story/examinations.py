@@ -7,7 +7,6 @@ from retake.checking import CheckFinding, CheckView, Examination, found
 from retake.checking.bills import BillExamination, BillPlaces
 from retake.clock import Clock
 from retake.errors import StateError
-from retake.runs import open_ledger
 from retake.runs.run import Run
 from retake.runs.run_document import run_key
 from retake.runs.states import OPEN
@@ -82,7 +81,7 @@ class RunAgreement(CheckedPart):
 
     def _runs(self, part: CheckView, task: str | None) -> tuple[list[Run], Run | None]:
         """Return the open runs of the pipeline, and the last run of the task."""
-        ledger = open_ledger(self.settings.storage.ledger, part.bucket, self.clock, read_only=True)
+        ledger = part.scope.ledger(self.pipeline)
         opened = ledger.runs(status=OPEN, pipeline=self.pipeline, limit=_MAX_OPEN_RUNS)
         return opened, next(iter(ledger.of_task(task)[-1:]), None) if task else None
 

@@ -383,3 +383,22 @@ def test_the_rows_are_read_by_few_statements(lite: SqlSite, monkeypatch: pytest.
     assert lite.check().looked_at["runs"] == 503
     assert len(executed) < 20, executed
     assert len(opened) < 10
+
+
+def test_the_ledger_is_not_opened_for_each_channel(lite: SqlSite, monkeypatch: pytest.MonkeyPatch) -> None:
+    world, opened = World(), list[str]()
+
+    def watched(url: str, *, read_only: bool, setting: str) -> Database:
+        opened.append(url)
+        return open_database(url, read_only=read_only, setting=setting)
+
+    for module in (sql_runs, schema):
+        monkeypatch.setattr(module, "open_database", watched)
+    numbers = []
+    for channels in (("en",), ("en", "de", "ru")):
+        storage = world.settings.storage._replace(ledger=lite.url)
+        settings = world.settings._replace(channels=channels, storage=storage)
+        opened.clear()
+        assert Site(world, settings=settings).check().looked_at["runs"] == 3
+        numbers.append(len(opened))
+    assert numbers[0] == numbers[1]
