@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from retake.errors import RunError
 from retake.operations.pipelines import Listings, Operations
@@ -20,6 +20,8 @@ SHORT_ID_LENGTH = 14
 """Characters of a run id shown in tables, enough for `show` and `report` to find the run."""
 
 _BEGINNING = re.compile(r"run-[0-9a-f]{0,16}")
+_T = TypeVar("_T")
+
 _MAX_NAMED = 10  # candidates listed for an ambiguous id
 
 
@@ -60,16 +62,24 @@ def find(operations: Operations, text: str, listings: Callable[[], Listings] | N
 
 def _runs_of_generation(operations: Operations, text: str) -> list[Found]:
     """Find a generation by its id in the channel ("20260101-0930") or in the ledger ("CHANNEL/20260101-0930")."""
-    found, called = [], [(pipeline, ledger, ledger.of_task(text)) for pipeline, ledger in operations.ledgers()]
-    by_ledger = {operations.ledger_name(pipeline): runs for pipeline, _, runs in called}
-    for pipeline in operations.pipelines:
-        ledger = operations.ledger(pipeline)
+    called = _in_each_ledger(operations, lambda it, ledger: Found(it, ledger, ledger.of_task(text)))
+    by_ledger = {operations.ledger_name(it.pipeline): it for it in called}
+
+    def in_channel(pipeline: OperatedPipeline) -> Found:
+        _, ledger, short = by_ledger[operations.ledger_name(pipeline)]
         longer = ledger.of_task(f"{pipeline.channel}/{text}") if pipeline.channel else []
-        every = sorted([*by_ledger[operations.ledger_name(pipeline)], *longer], key=lambda run: run.task_id)
-        runs = [run for run in every if run.pipeline in ("", pipeline.name)]
-        if runs:
-            found.append(Found(pipeline, ledger, runs))
-    return found or [Found(*it) for it in called if it[2]]  # a task of another pipeline on the same ledger
+        every = sorted([*short, *longer], key=lambda run: run.task_id)
+        return Found(pipeline, ledger, [run for run in every if run.pipeline in ("", pipeline.name)])
+
+    found = [it for it in operations.each(in_channel) if it.runs]
+    return found or [it for it in called if it.runs]  # a task of another pipeline on the same ledger
+
+
+def _in_each_ledger(operations: Operations, look: Callable[[OperatedPipeline, Ledger], _T]) -> list[_T]:
+    """Return what `look` finds in each ledger, given the first of the pipelines that write to it."""
+    ledgers = operations.ledgers()  # opened here, rather than in each thread
+    of = {pipeline.name: ledger for pipeline, ledger in ledgers}
+    return operations.each(lambda it: look(it, of[it.name]), [pipeline for pipeline, _ in ledgers])
 
 
 def _generations_beginning(operations: Operations, text: str, listings: Callable[[], Listings]) -> list[Found]:
@@ -92,16 +102,15 @@ def _begins(task_id: str, text: str) -> bool:
 
 
 def _runs_called(operations: Operations, text: str) -> list[Found]:
-    found = []
-    for pipeline, ledger in operations.ledgers():
+    def look(writer: OperatedPipeline, ledger: Ledger) -> list[Found]:
         try:
             runs = [ledger.get(text)]
         except UnknownRun:
-            if is_run_id(text):  # a complete id
-                continue
-            runs = _beginning(operations, pipeline, ledger, text)
-        found += [Found(_pipeline_named(operations, run.pipeline, pipeline), ledger, [run]) for run in runs]
-    return found
+            # A complete id is looked up, the beginning of one is searched.
+            runs = [] if is_run_id(text) else _beginning(operations, writer, ledger, text)
+        return [Found(_pipeline_named(operations, run.pipeline, writer), ledger, [run]) for run in runs]
+
+    return [it for found in _in_each_ledger(operations, look) for it in found]
 
 
 def _beginning(operations: Operations, pipeline: OperatedPipeline, ledger: Ledger, text: str) -> list[Run]:

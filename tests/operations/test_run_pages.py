@@ -1,9 +1,12 @@
 """One long list of the runs of many channels, each with a ledger of its own."""
 
+from contextlib import suppress
 from pathlib import Path
+from threading import Event, Lock
 
 import pytest
 
+from retake.bucket import Entry
 from retake.bucket.memory import MemoryBucket
 from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
@@ -23,9 +26,9 @@ from retake.story.settings import Settings
 CHANNELS = ("north", "south", "west")
 
 
-def channels(runs: int, url: str | None = None) -> tuple[Operations, list[Run]]:
+def channels(runs: int, url: str | None = None, bucket: MemoryBucket | None = None) -> tuple[Operations, list[Run]]:
     """Create so many runs in each channel; return all of them, the last changed first."""
-    bucket, clock = MemoryBucket(), FakeClock()
+    bucket, clock = bucket or MemoryBucket(), FakeClock()
     settings = Settings(channels=CHANNELS)
     operations = open_operations(settings._replace(storage=settings.storage._replace(ledger=url)), clock, bucket=bucket)
     found = []
@@ -140,3 +143,37 @@ def test_a_task_is_looked_for_once_in_a_shared_ledger(tmp_path: Path, monkeypatc
     monkeypatch.setattr(SqlLedger, "of_task", lambda self, task: asked.append(task) or looked(self, task))
     assert find(operations, every[0].task_id).runs == [every[0]]
     assert asked.count(every[0].task_id) == 1
+
+
+class Meeting(MemoryBucket):
+    """A bucket in which, while `held`, no read and no listing is answered until two are asked for at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held, self._lock, self._asked, self._met = False, Lock(), 0, Event()
+
+    def list(self, prefix: str) -> list[Entry]:
+        self._meet()
+        return super().list(prefix)
+
+    def read(self, key: str) -> tuple[bytes, str]:
+        self._meet()
+        return super().read(key)
+
+    def _meet(self) -> None:
+        if not self.held:
+            return
+        with self._lock:
+            self._asked += 1
+            if self._asked == 2:
+                self._met.set()
+        assert self._met.wait(60), "the ledgers are asked one after another"
+
+
+@pytest.mark.parametrize("text", ["west/item-000", "run-0123456789abcdef"])
+def test_ledgers_in_a_bucket_are_asked_at_once(text: str) -> None:
+    bucket = Meeting()
+    operations, _ = channels(1, bucket=bucket)
+    bucket.held = True
+    with suppress(UnknownRun):
+        assert find(operations, text).task_id == text
