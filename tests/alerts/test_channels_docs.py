@@ -17,18 +17,24 @@ PAGE = (Path(__file__).parents[2] / "docs/alerts.md").read_text("utf-8")
 CHANNELS = PAGE.partition("## Channels\n")[2].partition("\n## ")[0]
 
 
+NOT_HTTP = {"email", "apprise"}  # SMTP and a library, with tests of their own
+
+
 def section(kind: str) -> str:
-    return CHANNELS.partition(f"### {kind}\n")[2].partition("\n### ")[0]
+    found = CHANNELS.partition(f"### {kind}\n")[2].partition("\n### ")[0]
+    assert found, f"docs/alerts.md, Channels: write a section '### {kind}' with its variable and its own keys"
+    return found
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_has_a_section_with_its_variable_and_its_keys(kind: str) -> None:
     variable, _, own = KINDS[kind]
-    assert f"| [`{kind}`](#{kind}) | `{variable}` |" in CHANNELS
-    assert variable in section(kind)
+    row = f"| [`{kind}`](#{kind}) | `{variable}` |"
+    assert row in CHANNELS, f"docs/alerts.md, Channels: the table of kinds has no row that begins with {row}"
+    assert variable in section(kind), f"docs/alerts.md: the section {kind} does not name {variable}"
     rows = dict(re.findall(r"^\| `(\w+)` \| *(.*?) *\|", section(kind), re.MULTILINE))
     shown = {key: f"`{json.dumps(it.default)}`" if it.default is not REQUIRED else "" for key, it in own.items()}
-    assert rows == shown
+    assert rows == shown, f"docs/alerts.md: the table in the section {kind} does not show the keys in _KINDS"
 
 
 def test_the_keys_of_all_kinds_are_named() -> None:
@@ -49,7 +55,13 @@ def test_the_example_is_read_without_a_fault() -> None:
 
 def test_the_addresses_of_the_sandbox_are_those_that_it_serves() -> None:
     for kind, address in addresses("URL").items():
-        assert re.search(rf"^\| {kind} \| .*{re.escape(address)}[\"`]", CHANNELS, re.MULTILINE), kind
+        row = re.search(rf"^\| {kind} \| .*{re.escape(address)}[\"`]", CHANNELS, re.MULTILINE)
+        assert row, f"docs/alerts.md, Try it without the services: no row for {kind} with {address}"
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in NOT_HTTP])
+def test_each_kind_over_http_has_a_stand_in(kind: str) -> None:
+    assert kind in addresses("URL"), "retake/sandbox/notices.py: add its stand-in, and its address to `addresses`"
 
 
 @pytest.mark.parametrize("kind", KINDS)

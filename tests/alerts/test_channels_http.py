@@ -20,6 +20,7 @@ from tls_certificate import make_certificate, server_tls
 from retake.alerts.channels.sending import WHY_LIMIT, send
 from retake.alerts.message import MAX_WAIT_S, Ending, Message, Sent
 from retake.alerts.settings import AlertChannel
+from retake.sandbox.notices import addresses
 
 TOKEN = "7001:AAE-s3cr3t_Tok3n"
 KINDS: dict[str, Callable[[str], tuple[AlertChannel, str]]] = {
@@ -44,6 +45,10 @@ def sent(kind: str, url: str, message: Message = MESSAGE, timeout_s: float = 60.
     assert not any(piece in outcome.why for piece in PIECES), outcome.why
     assert len(outcome.why) <= WHY_LIMIT
     return outcome
+
+
+def test_no_kind_is_left_out() -> None:
+    assert KINDS.keys() == addresses("").keys(), "add the kind to KINDS above"
 
 
 ANSWERS: dict[str, tuple[Act, Ending, str]] = {
