@@ -67,7 +67,8 @@ class TaskService:
     ) -> VendorTask:
         """Start the task that `call` asks for, and charge `price` mills.
 
-        Pictures are made from "input" in the task's request, in PiAPI's form; other vendors add it with `extra`.
+        Pictures are made from "input" in the task's request, in PiAPI's form, and videos from "ratio", "duration" and
+        "promptText", in Runway's; other vendors add these with `extra`.
         """
         own_seed = int.from_bytes(sha256(f"{self.seed}/{kind}/{call.n}".encode()).digest()[:4])
         task = VendorTask(

@@ -136,7 +136,7 @@ def outcome(call: Call, url: str, timeout_s: float) -> Outcome:
 
 
 def test_every_client_that_there_is_has_its_rows() -> None:
-    assert {str(call) for call in CALLS} == there_are()
+    assert {str(call) for call in CALLS} == there_are(), "add the client to MAKERS and CALLS of tests/attack/clients.py"
 
 
 @pytest.mark.parametrize("what", HOSTILITIES)
