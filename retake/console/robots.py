@@ -134,7 +134,7 @@ def play_robot(
     try:
         failures = read_failures([*orders, *more], policy)
     except ValueError as error:
-        raise click.UsageError(f"--fail {error}.") from None
+        raise click.UsageError(f"--fail {error}") from None
     chosen = SystemRandom().randrange(1_000_000) if seed is None else seed
     alerts = _alerts(context)
     with _quiet():
