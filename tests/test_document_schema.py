@@ -71,7 +71,8 @@ def test_the_schema_of_a_document_that_is_checked_says_nothing_that_is_not_check
 
 
 def test_every_command_has_a_schema_of_its_answer_and_every_schema_a_command() -> None:
-    assert ANSWERS.keys() == commands().keys()
+    why = "write retake/schemas/answer_NAME.json, and name it in ANSWERS of tests/schemas.py"
+    assert ANSWERS.keys() == commands().keys(), why
     named = {name for names in ANSWERS.values() for name in names} | {"answer_error", "answer_alert"}
     assert named == {name for name in SCHEMAS if name.startswith("answer_")}
 

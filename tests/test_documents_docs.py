@@ -84,7 +84,9 @@ def test_the_page_has_a_section_for_each_document() -> None:
 @pytest.mark.parametrize(("title", "name"), DOCUMENTS.items())
 def test_a_section_has_every_key_with_its_type_who_writes_it_and_what_it_means(title: str, name: str) -> None:
     found = [line.strip("| ").split(" | ") for line in section(title).splitlines() if line.startswith("| `")]
-    assert [(key, what, meaning) for key, what, _, meaning in found] == list(rows(name, SCHEMAS[name]))
+    told, known = [(key, what, meaning) for key, what, _, meaning in found], list(rows(name, SCHEMAS[name]))
+    new, gone = [it for it in known if it not in told], [it for it in told if it not in known]
+    assert told == known, f"docs/documents.md, {title}: rows as in retake/schemas/{name}.json; add {new}, remove {gone}"
     assert all(writer.strip() for _, _, writer, _ in found)
 
 

@@ -1,4 +1,4 @@
-"""docs/alerts.md describes every kind and every key, and its examples are valid settings."""
+"""docs/alerts.md describes every alert, every kind and every key, and its examples are valid settings."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from notices import channel
 
+from retake.alerts.conditions import OF_A_PIPELINE, OF_ALL
 from retake.alerts.settings import _KINDS as KINDS
 from retake.alerts.settings import ALERTS
 from retake.sandbox.notices import addresses
@@ -35,6 +36,12 @@ def test_a_kind_has_a_section_with_its_variable_and_its_keys(kind: str) -> None:
     rows = dict(re.findall(r"^\| `(\w+)` \| *(.*?) *\|", section(kind), re.MULTILINE))
     shown = {key: f"`{json.dumps(it.default)}`" if it.default is not REQUIRED else "" for key, it in own.items()}
     assert rows == shown, f"docs/alerts.md: the table in the section {kind} does not show the keys in _KINDS"
+
+
+def test_each_alert_has_its_row() -> None:
+    told = re.findall(r"^\| `(\w+)` \|", PAGE.partition("| code | level |")[2].partition("\n\n")[0], re.MULTILINE)
+    known = OF_A_PIPELINE | OF_ALL | {"degraded", "channel_refused"}
+    assert sorted(told) == sorted(known), "docs/alerts.md: the table of alerts has a row for each code, and no other"
 
 
 def test_the_keys_of_all_kinds_are_named() -> None:

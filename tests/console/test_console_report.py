@@ -284,7 +284,8 @@ def test_a_held_call_is_what_is_advised_on_first() -> None:
 
 
 def test_every_code_of_a_vendor_has_its_advice() -> None:
-    assert [advice.code for advice in TABLE] == [*Code]
+    why = "retake/operations/recommendations.py: TABLE has the advice for each code of retake/errors.py, in its order"
+    assert [advice.code for advice in TABLE] == [*Code], why
 
 
 def test_the_settings_that_advice_names_are_settings() -> None:

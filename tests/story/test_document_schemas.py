@@ -59,7 +59,8 @@ def check_documents(world: World) -> set[str]:
         if name:
             document = world.json(key)
             check(name, document)
-            assert unknown_keys(SCHEMAS[name], document) == [], key
+            why = f"{key}: add the keys to retake/schemas/{name}.json and to docs/documents.md"
+            assert unknown_keys(SCHEMAS[name], document) == [], why
             seen.add(name)
     error = world.doc.error
     if error:
