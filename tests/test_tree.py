@@ -262,7 +262,16 @@ def allowed_to(path: Path) -> set[str]:
 def test_imports_point_down_only() -> None:
     files = [path for path in PACKAGE if path != COMMAND]
     upward = {(named(path), name) for path in files for name, _ in imports(path) if room(name) not in allowed_to(path)}
-    assert upward == set()
+    assert upward == set(), "these rooms are not below: BELOW at the top of this file, docs/architecture.md"
+
+
+def test_the_architecture_has_what_each_room_may_import() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("## The packages")[2].partition("\n## ")[0]
+    rows = dict(re.findall(r"^\| `([a-z]+)` \|.*\| ?([a-z, ]*)\|$", page, re.MULTILINE))
+    assert rows.pop("console").strip() == "all below"
+    assert {name: {*cell.replace(",", " ").split()} for name, cell in rows.items()} == {
+        name: below for name, below in BELOW.items() if name != "console"
+    }
 
 
 def test_the_command_opens_rooms_only_when_called() -> None:
