@@ -15,6 +15,7 @@ from retake.checking.finding_code import Severity
 from retake.checking.view import CheckView, Inventory, LiveListing, Scope, listed
 from retake.errors import RetakeError, in_words
 from retake.exit_codes import ExitCode
+from retake.plural import count
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds before each further look at what somebody is working on."""
@@ -184,7 +185,7 @@ class Check:
             if any(self._knows(it, entry.key) for it in self._examinations):
                 known = True
             elif len(strangers) < MAX_FINDINGS:
-                strangers.append(found(UNKNOWN_OBJECT, entry.key, f"{entry.size} bytes"))
+                strangers.append(found(UNKNOWN_OBJECT, entry.key, count(entry.size, "byte")))
         if known or self._found_outside():
             return strangers
         place = self._scope.prefix or self._scope.bucket.url
