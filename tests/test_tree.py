@@ -233,6 +233,17 @@ def test_a_module_says_at_its_top_what_it_is_for() -> None:
     assert [named(path) for path in [*PACKAGE, *DOORS] if not module(path).has_docstring] == []
 
 
+PICKED = ("retake", "console", "operations", "vendors")  # these name only some of their files
+
+
+@pytest.mark.parametrize("path", [path for path in PACKAGE if path.name == "__init__.py"], ids=named)
+def test_a_room_that_lists_its_files_lists_them_all(path: Path) -> None:
+    listed = set(re.findall(r"\b(\w+)\.py\b", ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""))
+    if listed and path.parent.name not in PICKED:
+        here = {file.stem for file in path.parent.glob("*.py") if not file.stem.endswith(("__", "_examination"))}
+        assert here - listed == set(), f"add them to the list at the top of {named(path)}"
+
+
 def test_no_file_is_longer_than_a_person_reads_in_one_sitting() -> None:
     lengths = {named(path): len(path.read_text("utf-8").splitlines()) for path in [*PACKAGE, *DOORS, *TESTS]}
     assert {name: length for name, length in lengths.items() if length > 500} == {}

@@ -9,6 +9,7 @@ mode_gate.py, clients.py                      the degraded mode, which holds ste
 upkeep.py                                     brings rows and runs back in line after a crash
 api.py, api_schema.py, gatekeeper.py          the HTTP API
 command.py, service.py, background.py         the process and its threads; leases.py: one process at a time
+tracks.py                                     the tracks in their folder
 messages.py, outbox.py, telegram.py           Telegram
 operations.py, operator_checks.py             what operators see; survey.py: the state of all pipelines
 examinations.py, alerts.py                    what `retake check` examines; what is wrong

@@ -9,6 +9,7 @@ robot.py            Robot: does a piece of work under its protocol
 execution.py        one piece of work from beginning to end: its records, and the actions that follow a failure
 run_record.py       the same work as a run on a ledger, for metrics
 action_sink.py      ActionSink: receives the actions that follow a failure
+alert_sink.py       AlertSink: raises alerts for the actions that call a person
 deferred.py         work that is due again later
 chain.py            robots that work one after another, until one fails fast
 protocol.py         what a robot's policy implies: policies for creation and batches, the longest deferral
