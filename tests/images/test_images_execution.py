@@ -1,6 +1,7 @@
 """What can go wrong with a job on ComfyUI, and how often it is then executed."""
 
 from threading import Thread
+from time import monotonic
 from typing import Any
 from uuid import uuid4
 
@@ -14,7 +15,7 @@ from retake.images.graphs import load_graphs
 from retake.images.jobs import ImageJob, JobStatus, TextRequest
 from retake.images.messages import OUTFIT_QUEUE, TEXT_QUEUE
 from retake.sandbox.comfyui import ComfySandbox
-from retake.vendors import ImageFile
+from retake.vendors import ImageFile, PromptPhase, PromptState
 from retake.vendors.comfyui import ComfyUI, prompt_id_of
 
 
@@ -63,6 +64,25 @@ def test_what_failed_is_tried_again_as_another_attempt(world: WorkerWorld, order
 def test_a_lost_answer_costs_neither_an_attempt_nor_an_execution(world: WorkerWorld, order: str) -> None:
     comfy = world.comfyui(pace=0.1)
     comfy.order(order)
+    job_id = world.job()
+    with world.running():
+        job = world.ended(job_id)
+    assert (job.status, job.attempt) == (JobStatus.READY, 1)
+    assert comfy.executions() == {prompt_id_of(job_id, 1): 1}
+
+
+def test_a_prompt_whose_answer_was_lost_has_a_moment_to_show_up(
+    world: WorkerWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known, began = ComfyUI.state, list[float]()
+
+    def late(server: ComfyUI, prompt_id: str) -> PromptState:
+        began.append(monotonic())
+        return known(server, prompt_id) if began[-1] - began[0] > 0.5 else PromptState(PromptPhase.GONE)
+
+    monkeypatch.setattr(ComfyUI, "state", late)
+    comfy = world.comfyui()
+    comfy.order("comfy.prompt#1=cut-after")
     job_id = world.job()
     with world.running():
         job = world.ended(job_id)
