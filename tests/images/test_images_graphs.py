@@ -96,6 +96,12 @@ def test_a_graph_that_cannot_be_used_is_named(graphs_here: Path, text: str, faul
     assert fault in lines[0]
 
 
+def test_a_graph_that_cannot_be_read_is_named(graphs_here: Path) -> None:
+    (graphs_here / "text.json").mkdir()
+    with pytest.raises(SettingsError, match=r"^config/workflows/text.json: cannot be read \(Is a directory\)$"):
+        load_graphs()
+
+
 def test_a_placeholder_that_no_job_has_is_named(graphs_here: Path) -> None:
     names = [*PLACEHOLDERS[JobType.TEXT], "promt"]
     graph = {"1": {"class_type": "X", "inputs": {it: f"{{{{{it}}}}}" for it in names}}}

@@ -210,8 +210,10 @@ def test_what_is_given_back_is_not_a_death(store: JobStore) -> None:
     for number in range(5):
         assert store.claim(job_id, f"t{number}", 60, 1).result is ClaimResult.CLAIMED
         store.update(job_id, f"t{number}", 60, {"status": "processing_comfyui", "prompt_id": "p"})
+        store.clock.sleep(1)
         assert store.give_back(job_id, f"t{number}") is WriteResult.DONE
     fields = store.fields(job_id)
+    assert fields["updated_at"] == store.now()
     assert fields["status"] == "pending"
     assert fields["prompt_id"] == "p"
     assert not fields.keys() & {"claim", "claim_until", "deaths"}

@@ -225,6 +225,17 @@ def test_a_job_by_http_that_waits_when_the_worker_stops_is_sent_to_its_queue(wor
     assert set(world.executions().values()) == {1}
 
 
+def test_a_job_by_http_that_is_under_way_when_the_worker_stops_is_given_back_and_sent(world: WorkerWorld) -> None:
+    comfy = world.comfyui(pace=5.0)
+    job_id = world.job(send=0)
+    with world.running() as worker:
+        worker.add(job_id)
+        eventually(comfy.executions)
+    fields = world.store.fields(job_id)
+    assert (fields["status"], "claim" in fields) == (JobStatus.PENDING, False)
+    assert world.broker.depth(TEXT_QUEUE) == 1
+
+
 def test_a_job_by_http_that_another_worker_has_does_not_hold_up_the_next(world: WorkerWorld) -> None:
     """A sweeper has sent it to the queue because it waited long behind this worker's other jobs."""
     world.comfyui()
