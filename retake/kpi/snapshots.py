@@ -74,9 +74,26 @@ class CountedRuns:
         return self._sheets[part]
 
 
+class _UnsavedSnapshot:
+    """What is known of one ledger's snapshot. It is kept only while it has documents to be written, to save memory, for
+    10,000 ledgers; otherwise the documents are read again."""
+
+    def __init__(self, ledger: str) -> None:
+        self._ledger, self.index = ledger, f"{ledger}.json"
+        self.version: str | Expect = ABSENT  # of the index that was read
+        self.buffer: dict[str, bytes] = {}  # documents that are still to be written
+
+    def fill(self, index: Index, sheets: Mapping[str, Sheet]) -> None:
+        """Add documents to the buffer, the index last."""
+        self.buffer.pop(self.index, None)
+        self.buffer |= {f"{self._ledger}.{name}.json": sheet.encode() for name, sheet in sheets.items()}
+        self.buffer[self.index] = index.encode()
+
+
 class KpiSnapshots:
     """The snapshots in `bucket`, which is the whole bucket, taken every `every_s` seconds. With `read_only` they stay
-    in memory. `recent_s` is how far back windows usually go (`parts_of`)."""
+    in memory. `recent_s` is how far back windows usually go (`parts_of`). Several threads may count different ledgers
+    at the same time."""
 
     def __init__(
         self,
@@ -89,8 +106,7 @@ class KpiSnapshots:
     ) -> None:
         self._bucket, self._clock, self._every_s, self._read_only = bucket, clock, every_s, read_only
         self._recent_s = recent_s
-        self._versions: dict[str, str | Expect] = {}  # of the documents that were read
-        self._buffer: dict[str, bytes] = {}  # documents that are still to be written
+        self._unsaved: dict[str, _UnsavedSnapshot] = {}  # of the ledgers whose snapshots could not be written
         self._warned = False
 
     def counted(self, ledger: str, source: Source, *, rebuild: bool = False) -> CountedRuns:
@@ -99,7 +115,8 @@ class KpiSnapshots:
         With `rebuild` everything is read from the ledger and written again. Raises StorageError if the ledger cannot be
         read. Trouble with the snapshots is only logged.
         """
-        index = Index() if rebuild else self._read(f"{ledger}.json", decode_index) or Index()
+        unsaved = self._unsaved.setdefault(ledger, _UnsavedSnapshot(ledger))
+        index = Index() if rebuild else self._read(unsaved, unsaved.index, decode_index) or Index()
         found, now = source.segments(), self._clock.now()
         parts = parts_of(found, now, self._recent_s)
         kept = {
@@ -110,7 +127,7 @@ class KpiSnapshots:
         sheets: dict[str, Sheet] = {}
 
         def stored(name: str) -> Sheet:
-            return (None if rebuild else self._read(f"{ledger}.{name}.json", decode_sheet)) or Sheet()
+            return (None if rebuild else self._read(unsaved, f"{ledger}.{name}.json", decode_sheet)) or Sheet()
 
         def fresh(name: str) -> Sheet:
             sheet = stored(name)
@@ -134,11 +151,12 @@ class KpiSnapshots:
                 else:
                     sheets[name] = fresh(name)
                     sums[name] = sheets[name].sums()
-        if (self._due(index) or self._buffer) and (sums or index.segments):
-            gone = self._gone(ledger, index.segments.keys() - sums.keys(), found)
-            self._save(ledger, Index(micros(now), sums), sheets, gone, overwrite=rebuild)
-        if not self._buffer:
-            self._versions.clear()  # to save memory, for 10,000 ledgers; the next call reads the documents again
+        if (self._due(index) or unsaved.buffer) and (sums or index.segments):
+            gone = (f"{ledger}.{it}.json" for it in self._gone(ledger, index.segments.keys() - sums.keys(), found))
+            unsaved.fill(Index(micros(now), sums), sheets)
+            self._save(unsaved, gone, overwrite=rebuild)
+        if not unsaved.buffer:
+            self._unsaved.pop(ledger, None)
         return CountedRuns(sums, {name: [sheet] for name, sheet in sheets.items()}, load)
 
     def _gone(self, ledger: str, parts: Iterable[str], found: Container[str]) -> Iterator[str]:
@@ -155,41 +173,38 @@ class KpiSnapshots:
         age_s = (micros(self._clock.now()) - index.taken_at) / 1e6
         return not 0 <= age_s < self._every_s  # the clock may have been set back
 
-    def _save(
-        self, ledger: str, index: Index, sheets: Mapping[str, Sheet], gone: Iterable[str], *, overwrite: bool
-    ) -> None:
+    def _save(self, unsaved: _UnsavedSnapshot, gone: Iterable[str], *, overwrite: bool) -> None:
         """Write the snapshot, the index last. Without `overwrite`, an index that another process has written since ours
         was read stays."""
-        name = f"{ledger}.json"
-        self._buffer.pop(name, None)
-        self._buffer |= {f"{ledger}.{segment}.json": sheet.encode() for segment, sheet in sheets.items()}
-        self._buffer[name] = index.encode()
         if self._read_only:
             return
         try:
-            for key, data in [*self._buffer.items()]:
-                expect = self._versions.get(key, ABSENT) if key == name and not overwrite else ANY
+            for key, data in [*unsaved.buffer.items()]:
+                expect = unsaved.version if key == unsaved.index and not overwrite else ANY
                 try:
-                    self._versions[key] = self._bucket.write(f"{KPI}{key}", data, expect)
+                    self._bucket.write(f"{KPI}{key}", data, expect)
                 except Conflict:
                     _log.debug("%s%s was written by another process just now", KPI, key)
-                del self._buffer[key]
-            for segment in gone:
-                self._bucket.delete(f"{KPI}{ledger}.{segment}.json")
+                del unsaved.buffer[key]
+            for name in gone:
+                self._bucket.delete(f"{KPI}{name}")
         except StorageError as error:
             self._warn("the snapshot of the figures could not be written; they are right without it: %s", error)
         else:
             self._warned = False
 
-    def _read(self, name: str, decode: Callable[[bytes], T]) -> T | None:
+    def _read(self, unsaved: _UnsavedSnapshot, name: str, decode: Callable[[bytes], T]) -> T | None:
         """Return a document of a snapshot, or None if it is missing, invalid or unreadable."""
         try:
-            if name in self._buffer:
-                return decode(self._buffer[name])
-            data, self._versions[name] = self._bucket.read(f"{KPI}{name}")
+            if name in unsaved.buffer:
+                return decode(unsaved.buffer[name])
+            data, version = self._bucket.read(f"{KPI}{name}")
+            if name == unsaved.index:
+                unsaved.version = version
             return decode(data)
         except NotFound:
-            self._versions[name] = ABSENT
+            if name == unsaved.index:
+                unsaved.version = ABSENT
         except StorageError as error:
             self._warn("the snapshots of the figures cannot be read, so all runs are counted again: %s", error)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

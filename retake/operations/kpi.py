@@ -5,7 +5,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from logging import getLogger
-from typing import NamedTuple
+from threading import Lock
+from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 from retake.alerts.settings import LEVELS
@@ -20,6 +21,7 @@ from retake.kpi.snapshots import CountedRuns, KpiSnapshots
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.modes import ModePanel
 from retake.operations.pipelines import ROOT, Operations
+from retake.operations.port import OperatedPipeline
 from retake.paid.caps import CAPS
 from retake.paid.day_book import decoded, is_day
 from retake.retrying.dead_letters import DeadLetters
@@ -27,7 +29,12 @@ from retake.runs.bucket_index import tag_of
 from retake.runs.history import Fingerprint, RunHistory, fingerprint, open_history
 from retake.strict_json import parse
 
+_MAX_WAITING = 100
+"""Maximum number of ledgers that wait for a thread, since each takes memory then."""
+
 _log = getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class KpiReport(NamedTuple):
@@ -82,23 +89,26 @@ class KpiReader:
         With `rebuild` everything is counted again and the snapshots are replaced. Raises SettingsError, StateError and
         StorageError if a ledger cannot be read.
         """
-        counted = tuple(self._snapshots.counted(name, source, rebuild=rebuild) for name, source in self._ledgers())
+        counted = tuple(self._of_each_ledger(lambda it: it, rebuild=rebuild))
         stopped, now = _stopped(self._operations), until or self._operations.clock.now()
         return self._report(counted, stopped, window_s or self._terms.window_seconds, now)
 
     def sums(self, windows_s: Collection[float], *, totals: bool = False) -> KpiSums:
         """Return the counts in the windows up to now and, with `totals`, since the ledgers began. There may be 10,000
-        ledgers, so they are counted one after another and only the sums are kept. Raises like `report`."""
-        now = self._operations.clock.now()
+        ledgers, so only the sums are kept. Raises like `report`."""
+        now, lock = self._operations.clock.now(), Lock()
         recent = {window_s: Counter[Cell]() for window_s in windows_s}
         since_ever = Counter[Cell]()
-        for name, source in self._ledgers():
-            counted = self._snapshots.counted(name, source)
-            for window_s, sums in recent.items():
-                found = counted.between(micros(_before(now, window_s)), micros(now))
-                sums.update({cell: amount for cell, amount in found.items() if cell[0] != "open"})
-            if totals:
-                since_ever.update(counted.totals())
+
+        def add(counted: CountedRuns) -> None:
+            found = {it: counted.between(micros(_before(now, it)), micros(now)) for it in recent}
+            with lock:
+                for window_s, cells in found.items():
+                    recent[window_s].update({cell: amount for cell, amount in cells.items() if cell[0] != "open"})
+                if totals:
+                    since_ever.update(counted.totals())
+
+        self._of_each_ledger(add)
         return KpiSums(now, recent, since_ever)
 
     def recent_figures(self, sums: KpiSums, window_s: float) -> Iterator[PipelineFigures]:
@@ -135,8 +145,18 @@ class KpiReader:
         if self._terms.textfile:
             replace_file(self._terms.textfile, self.metrics(sums).encode(), "the metrics")
 
-    def _ledgers(self) -> Iterator[tuple[str, Source]]:
-        return ((name, RunSource(history, self._progress)) for name, history in histories(self._operations))
+    def _of_each_ledger(self, use: Callable[[CountedRuns], T], *, rebuild: bool = False) -> list[T]:
+        """Return what `use` makes of the facts of each ledger."""
+
+        def counted(writer: OperatedPipeline) -> T:
+            name, history = _history(self._operations, writer)
+            return use(self._snapshots.counted(name, RunSource(history, self._progress), rebuild=rebuild))
+
+        writers = self._operations.writers()
+        if self._progress:  # it counts, and paces, what one thread reads
+            return [*map(counted, writers)]
+        several = (writers[at : at + _MAX_WAITING] for at in range(0, len(writers), _MAX_WAITING))
+        return [it for those in several for it in self._operations.each(counted, those)]
 
     def _report(
         self, counted: tuple[CountedRuns, ...], stopped: Collection[str], window_s: float, now: datetime
@@ -154,13 +174,14 @@ class KpiReader:
 
 def histories(operations: Operations) -> Iterator[tuple[str, RunHistory]]:
     """Yield the name of the snapshots and the history of each ledger."""
-    for pipeline in operations.writers():
-        if (url := operations.ledger_url(pipeline)) is not None:
-            history = open_history(url, operations.bucket, operations.ledger_setting(pipeline))
-            yield f"ledger-{sha256(url.encode()).hexdigest()[:12]}", history
-        else:
-            name = "root" if pipeline.name == ROOT else tag_of(pipeline.name)
-            yield name, open_history(None, pipeline.bucket)
+    return (_history(operations, it) for it in operations.writers())
+
+
+def _history(operations: Operations, writer: OperatedPipeline) -> tuple[str, RunHistory]:
+    if (url := operations.ledger_url(writer)) is not None:
+        history = open_history(url, operations.bucket, operations.ledger_setting(writer))
+        return f"ledger-{sha256(url.encode()).hexdigest()[:12]}", history
+    return "root" if writer.name == ROOT else tag_of(writer.name), open_history(None, writer.bucket)
 
 
 def counted_ledgers(operations: Operations) -> Iterator[tuple[str, Source]]:

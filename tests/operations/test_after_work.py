@@ -7,6 +7,7 @@ import tracemalloc
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Event, Lock
 from typing import TypeVar
 
 from retake.bucket import ANY
@@ -15,7 +16,9 @@ from retake.bucket.wrappers import Wrapper
 from retake.clock import FakeClock
 from retake.degraded.mode import Mode
 from retake.operations.after_work import after_work
+from retake.operations.kpi import KpiReader
 from retake.runs import open_ledger
+from retake.runs.bucket_index import OPEN
 from retake.runs.run import STEP_DONE
 from retake.runs.states import Trigger
 from retake.story.operations import open_operations
@@ -82,3 +85,29 @@ def test_what_looks_at_the_pipelines_after_a_tick_loads_nothing_for_pipelines_of
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )
     assert told.stdout == "False\n"
+
+
+class Meeting(FarSnapshots):
+    """A bucket in which no list of open runs is answered until two are asked for at once."""
+
+    def __init__(self, bucket: MemoryBucket) -> None:
+        super().__init__(bucket)
+        self._lock, self._asked, self._met = Lock(), 0, Event()
+
+    def around(self, operation: str, key: str, call: Callable[[], T]) -> T:
+        if operation == "list" and key.endswith(OPEN):
+            with self._lock:
+                self._asked += 1
+                if self._asked == 2:
+                    self._met.set()
+            assert self._met.wait(60), "the ledgers are counted one after another"
+        return super().around(operation, key, call)
+
+
+def test_ledgers_in_a_bucket_are_counted_at_once() -> None:
+    clock = FakeClock(datetime(2026, 1, 1, tzinfo=UTC))
+    bucket, names = channels(3, clock)
+    found = KpiReader(open_operations(Settings()._replace(channels=names), clock, bucket=Meeting(bucket.bucket)))
+    sums = found.sums([3600.0], totals=True)
+    assert {cell: sums.totals[cell] for cell in sums.recent[3600.0]} == sums.recent[3600.0]
+    assert [sums.totals["done", f"story/{name}", "imagine"] for name in names] == [1, 1, 1]
