@@ -4,6 +4,7 @@ import gc
 import subprocess
 import sys
 import tracemalloc
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TypeVar
 
 from retake.bucket import ANY
 from retake.bucket.memory import MemoryBucket
-from retake.bucket.wrappers import Wrapper
+from retake.bucket.wrappers import CountingBucket, Wrapper
 from retake.clock import FakeClock
 from retake.degraded.mode import Mode
 from retake.operations.after_work import after_work
@@ -85,6 +86,27 @@ def test_what_looks_at_the_pipelines_after_a_tick_loads_nothing_for_pipelines_of
         [sys.executable, "-c", code], cwd=Path(__file__).parents[2], capture_output=True, text=True, check=True
     )
     assert told.stdout == "False\n"
+
+
+def test_each_channel_costs_the_requests_that_are_documented(tmp_path: Path) -> None:
+    clock = FakeClock(datetime(2026, 1, 1, tzinfo=UTC))
+
+    def requests(number: int, url: str | None) -> Counter[str]:
+        """Return the operations after a tick, once all is in the snapshots."""
+        bucket, names = channels(number, clock)
+        settings = Settings()._replace(channels=names)
+        settings = settings._replace(storage=settings.storage._replace(ledger=url))
+        for _ in range(2):
+            counting = CountingBucket(bucket.bucket)
+            after_work(open_operations(settings, clock, bucket=counting), Mode())
+        return counting.counts
+
+    of_five = requests(5, None)
+    of_five.subtract(requests(2, None))
+    assert +of_five == {"list": 3 * 2, "read": 3 * 3}  # each has a generation under way
+    url = f"sqlite:{tmp_path / 'ledger.sqlite3'}"
+    open_ledger(url, MemoryBucket(), clock)
+    assert requests(5, url) == requests(2, url)
 
 
 class Meeting(FarSnapshots):
