@@ -14,10 +14,12 @@ ends before that loses nothing: the next one counts again from the ledger.
 
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from logging import getLogger
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from retake.bucket import ABSENT, ANY, Bucket, Conflict, Expect, NotFound
+from retake.bucket.contract import Sight, look
 from retake.clock import Clock
 from retake.errors import StorageError
 from retake.kpi.facts import Cell, Fact, Source, added_up, micros
@@ -30,9 +32,15 @@ KPI = "kpi/"
 EVERY_S = 300.0
 """Minimum seconds between two snapshots."""
 
+_UNREADABLE = "the snapshots of the figures cannot be read, so all runs are counted again: %s"
+
 _log = getLogger(__name__)
 
 T = TypeVar("T")
+
+
+class OutdatedSnapshot(Exception):
+    """A sheet of a snapshot is missing or does not agree with the index, so the ledger has to be counted."""
 
 
 class CountedRuns:
@@ -83,11 +91,12 @@ class _UnsavedSnapshot:
         self.version: str | Expect = ABSENT  # of the index that was read
         self.buffer: dict[str, bytes] = {}  # documents that are still to be written
 
-    def fill(self, index: Index, sheets: Mapping[str, Sheet]) -> None:
+    def filled(self, index: Index, sheets: Mapping[str, Sheet]) -> Self:
         """Add documents to the buffer, the index last."""
         self.buffer.pop(self.index, None)
         self.buffer |= {f"{self._ledger}.{name}.json": sheet.encode() for name, sheet in sheets.items()}
         self.buffer[self.index] = index.encode()
+        return self
 
 
 class KpiSnapshots:
@@ -109,20 +118,45 @@ class KpiSnapshots:
         self._unsaved: dict[str, _UnsavedSnapshot] = {}  # of the ledgers whose snapshots could not be written
         self._warned = False
 
-    def counted(self, ledger: str, source: Source, *, rebuild: bool = False) -> CountedRuns:
+    def remembered(self, ledgers: Sequence[str], max_age_s: float) -> dict[str, CountedRuns]:
+        """Return the facts in the last snapshots of these ledgers, by name, without a look at the ledgers themselves.
+
+        A snapshot that was taken `max_age_s` seconds ago or earlier, or cannot be read, is left out. The methods of the
+        facts raise OutdatedSnapshot if they need a sheet that does not agree with its index.
+        """
+        try:
+            seen = look(self._bucket, [f"{KPI}{it}.json" for it in ledgers], []) if ledgers else self._bucket
+        except StorageError as error:
+            self._warn(_UNREADABLE, error)
+            return {}
+        return {it: found for it in ledgers if (found := self._remembered(it, max_age_s, seen))}
+
+    def _remembered(self, ledger: str, max_age_s: float, seen: Sight) -> CountedRuns | None:
+        unsaved = _UnsavedSnapshot(ledger)
+        index = None if ledger in self._unsaved else self._read(unsaved, unsaved.index, decode_index, seen)
+        if index is None or self._is_older(index, max_age_s):
+            return None
+
+        def load(part: str) -> list[Sheet]:
+            sheet = self._read(unsaved, f"{ledger}.{part}.json", decode_sheet)
+            if sheet is None or not sheet.fingerprint.agrees(index.segments[part].fingerprint):
+                raise OutdatedSnapshot
+            return [sheet]
+
+        return CountedRuns(index.segments, {}, load)
+
+    def counted(self, ledger: str, source: Source, *, rebuild: bool = False, every_change: bool = False) -> CountedRuns:
         """Return all facts of the ledger, and take a snapshot if one is due. `ledger` is its name in `kpi/`.
 
-        With `rebuild` everything is read from the ledger and written again. Raises StorageError if the ledger cannot be
-        read. Trouble with the snapshots is only logged.
+        With `rebuild` everything is read from the ledger and written again. With `every_change` a snapshot is also due
+        if anything has changed since the last one. Raises StorageError if the ledger cannot be read. Trouble with the
+        snapshots is only logged.
         """
         unsaved = self._unsaved.setdefault(ledger, _UnsavedSnapshot(ledger))
         index = Index() if rebuild else self._read(unsaved, unsaved.index, decode_index) or Index()
         found, now = source.segments(), self._clock.now()
         parts = parts_of(found, now, self._recent_s)
-        kept = {
-            part: summed(index.segments[name] for name in names)
-            for part, names in parts_of(index.segments, now, self._recent_s).items()
-        }
+        kept = self._by_part(index.segments, now)
         sums: dict[str, SegmentSums] = {}
         sheets: dict[str, Sheet] = {}
 
@@ -151,13 +185,18 @@ class KpiSnapshots:
                 else:
                     sheets[name] = fresh(name)
                     sums[name] = sheets[name].sums()
-        if (self._due(index) or unsaved.buffer) and (sums or index.segments):
+        due = self._is_older(index, self._every_s) or (every_change and sums != index.segments)
+        if (due or unsaved.buffer) and (sums or index.segments):
             gone = (f"{ledger}.{it}.json" for it in self._gone(ledger, index.segments.keys() - sums.keys(), found))
-            unsaved.fill(Index(micros(now), sums), sheets)
-            self._save(unsaved, gone, overwrite=rebuild)
+            self._save(unsaved.filled(Index(micros(now), sums), sheets), gone, overwrite=rebuild)
         if not unsaved.buffer:
             self._unsaved.pop(ledger, None)
         return CountedRuns(sums, {name: [sheet] for name, sheet in sheets.items()}, load)
+
+    def _by_part(self, segments: Mapping[str, SegmentSums], now: datetime) -> dict[str, SegmentSums]:
+        """Return the sums in an index by part as of `now`: since it was saved, days may have become part of a month."""
+        parts = parts_of(segments, now, self._recent_s)
+        return {part: summed(segments[name] for name in names) for part, names in parts.items()}
 
     def _gone(self, ledger: str, parts: Iterable[str], found: Container[str]) -> Iterator[str]:
         """Yield the segments in these parts of an index that the ledger no longer has. Raises StorageError."""
@@ -167,11 +206,12 @@ class KpiSnapshots:
             names = [it.key.removeprefix(stem).removesuffix(".json") for it in days] or [part]
             yield from (name for name in names if name not in found)
 
-    def _due(self, index: Index) -> bool:
+    def _is_older(self, index: Index, seconds: float) -> bool:
+        """Return whether the snapshot was taken at least `seconds` ago, or in the future: clocks are set back."""
         if index.taken_at is None:
             return True
         age_s = (micros(self._clock.now()) - index.taken_at) / 1e6
-        return not 0 <= age_s < self._every_s  # the clock may have been set back
+        return not 0 <= age_s < seconds
 
     def _save(self, unsaved: _UnsavedSnapshot, gone: Iterable[str], *, overwrite: bool) -> None:
         """Write the snapshot, the index last. Without `overwrite`, an index that another process has written since ours
@@ -193,12 +233,14 @@ class KpiSnapshots:
         else:
             self._warned = False
 
-    def _read(self, unsaved: _UnsavedSnapshot, name: str, decode: Callable[[bytes], T]) -> T | None:
+    def _read(
+        self, unsaved: _UnsavedSnapshot, name: str, decode: Callable[[bytes], T], seen: Sight | None = None
+    ) -> T | None:
         """Return a document of a snapshot, or None if it is missing, invalid or unreadable."""
         try:
             if name in unsaved.buffer:
                 return decode(unsaved.buffer[name])
-            data, version = self._bucket.read(f"{KPI}{name}")
+            data, version = (seen or self._bucket).read(f"{KPI}{name}")
             if name == unsaved.index:
                 unsaved.version = version
             return decode(data)
@@ -206,7 +248,7 @@ class KpiSnapshots:
             if name == unsaved.index:
                 unsaved.version = ABSENT
         except StorageError as error:
-            self._warn("the snapshots of the figures cannot be read, so all runs are counted again: %s", error)
+            self._warn(_UNREADABLE, error)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             _log.warning("%s%s is invalid (%s); its runs are counted again", KPI, name, error)
         return None

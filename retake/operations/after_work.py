@@ -1,6 +1,6 @@
 """The work after ticks that did something: figures, the automatic mode, and conditions that all pipelines share."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from retake.alerts.conditions import Findings, bad_rates, breaker_open
 from retake.degraded.mode import Mode, auto_after
@@ -13,12 +13,12 @@ from retake.percent import percent
 from retake.ticking.watch import AfterWork
 
 
-def after_work(operations: Operations, mode: Mode) -> AfterWork:
+def after_work(operations: Operations, mode: Mode, unchanged: Container[str] | None = None) -> AfterWork:
     """Take a snapshot of the figures if it is due, change the automatic mode, and look for alert conditions that all
-    pipelines share. Raises StateError, StorageError."""
+    pipelines share. For `unchanged` see `KpiReader.sums`. Raises StateError, StorageError."""
     reader, kpi, modes = KpiReader(operations), operations.terms.kpi, operations.terms.modes
     windows_s = {kpi.window_seconds, *([modes.window_seconds] if modes.auto else [])}
-    sums = reader.sums(windows_s, totals=kpi.textfile is not None)
+    sums = reader.sums(windows_s, totals=kpi.textfile is not None, unchanged=unchanged)
     store = ModeStore(operations.bucket, operations.clock)
     if modes.auto:
         _change_mode(operations, reader.recent_figures(sums, modes.window_seconds), store)

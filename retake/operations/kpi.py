@@ -1,7 +1,8 @@
 """The figures of all pipelines of `Operations`, from each ledger, with snapshots at the bucket's root."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from logging import getLogger
@@ -17,7 +18,7 @@ from retake.kpi.facts import Cell, CountedItem, Fact, RunSource, Source, added_u
 from retake.kpi.figures import Figures, PipelineFigures, each_pipeline, pipeline_figures
 from retake.kpi.metrics import Metrics, render, replace_file
 from retake.kpi.sheet import RECENT_S
-from retake.kpi.snapshots import CountedRuns, KpiSnapshots
+from retake.kpi.snapshots import CountedRuns, KpiSnapshots, OutdatedSnapshot
 from retake.operations.breakers import breaker_states, open_breakers
 from retake.operations.modes import ModePanel
 from retake.operations.pipelines import ROOT, Operations
@@ -31,6 +32,9 @@ from retake.strict_json import parse
 
 _MAX_WAITING = 100
 """Maximum number of ledgers that wait for a thread, since each takes memory then."""
+
+MAX_AGE_S = 3600.0
+"""Maximum age in seconds of the snapshot of an unchanged ledger."""
 
 _log = getLogger(__name__)
 
@@ -93,9 +97,15 @@ class KpiReader:
         stopped, now = _stopped(self._operations), until or self._operations.clock.now()
         return self._report(counted, stopped, window_s or self._terms.window_seconds, now)
 
-    def sums(self, windows_s: Collection[float], *, totals: bool = False) -> KpiSums:
+    def sums(
+        self, windows_s: Collection[float], *, totals: bool = False, unchanged: Container[str] | None = None
+    ) -> KpiSums:
         """Return the counts in the windows up to now and, with `totals`, since the ledgers began. There may be 10,000
-        ledgers, so only the sums are kept. Raises like `report`."""
+        ledgers, so only the sums are kept. Raises like `report`.
+
+        If a tick knows which pipelines are `unchanged` since their last snapshot, their own ledgers are not looked at,
+        and of the others each change is saved for later ticks.
+        """
         now, lock = self._operations.clock.now(), Lock()
         recent = {window_s: Counter[Cell]() for window_s in windows_s}
         since_ever = Counter[Cell]()
@@ -108,7 +118,7 @@ class KpiReader:
                 if totals:
                     since_ever.update(counted.totals())
 
-        self._of_each_ledger(add)
+        self._of_each_ledger(add, unchanged=unchanged)
         return KpiSums(now, recent, since_ever)
 
     def recent_figures(self, sums: KpiSums, window_s: float) -> Iterator[PipelineFigures]:
@@ -145,18 +155,32 @@ class KpiReader:
         if self._terms.textfile:
             replace_file(self._terms.textfile, self.metrics(sums).encode(), "the metrics")
 
-    def _of_each_ledger(self, use: Callable[[CountedRuns], T], *, rebuild: bool = False) -> list[T]:
-        """Return what `use` makes of the facts of each ledger."""
+    def _of_each_ledger(
+        self, use: Callable[[CountedRuns], T], *, rebuild: bool = False, unchanged: Container[str] | None = None
+    ) -> list[T]:
+        """Return what `use` makes of the facts of each ledger. It is called again if a snapshot turns out to be of no
+        use."""
+        found: list[T] = []
+        remembered: dict[str, CountedRuns] = {}
 
         def counted(writer: OperatedPipeline) -> T:
             name, history = _history(self._operations, writer)
-            return use(self._snapshots.counted(name, RunSource(history, self._progress), rebuild=rebuild))
+            if name in remembered:
+                with suppress(OutdatedSnapshot):
+                    return use(remembered.pop(name))
+            source, every_change = RunSource(history, self._progress), unchanged is not None
+            return use(self._snapshots.counted(name, source, rebuild=rebuild, every_change=every_change))
 
         writers = self._operations.writers()
         if self._progress:  # it counts, and paces, what one thread reads
             return [*map(counted, writers)]
-        several = (writers[at : at + _MAX_WAITING] for at in range(0, len(writers), _MAX_WAITING))
-        return [it for those in several for it in self._operations.each(counted, those)]
+        for at in range(0, len(writers), _MAX_WAITING):
+            those = writers[at : at + _MAX_WAITING]
+            if unchanged is not None:
+                own = [it.name for it in those if it.name in unchanged and self._operations.ledger_url(it) is None]
+                remembered = self._snapshots.remembered([*map(tag_of, own)], MAX_AGE_S)
+            found += self._operations.each(counted, those)
+        return found
 
     def _report(
         self, counted: tuple[CountedRuns, ...], stopped: Collection[str], window_s: float, now: datetime

@@ -1,6 +1,6 @@
 """Runs ticks of one story pipeline, or says what a tick would do."""
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -212,11 +212,12 @@ def story_watch(
 ) -> TickWatch:
     """Return the watch (alerts and mode) for ticks of stories. `bucket` is the whole bucket, not a channel's part."""
 
-    def after_work(mode: Mode) -> AfterWork:
+    def after_work(mode: Mode, worked: Collection[str]) -> AfterWork:
         from retake.operations.after_work import after_work
         from retake.story.operations import open_operations
 
-        return after_work(open_operations(settings, clock, bucket=bucket), mode)
+        unchanged = pipelines.difference(worked) if settings.channels else None
+        return after_work(open_operations(settings, clock, bucket=bucket), mode, unchanged)
 
     def report(kind: str, now: datetime) -> None:
         from retake.operations.reports import send_report

@@ -7,7 +7,7 @@ or removed (`TickWatch.confirmed_mode`).
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import datetime, timedelta
 from logging import getLogger
@@ -152,9 +152,9 @@ class TickWatch:
     """Alerts and mode around the ticks of one process. Thread safe, since channels tick in parallel.
 
     `bucket` is the whole bucket. `environ` holds the secrets of the alert channels. `after_work` is called at the end
-    of a round of ticks in which something was done, `report` if a report is due. `is_gone(pipeline)` returns whether
-    the settings no longer have that pipeline. `look` is told whether there was anything to do, and when something is
-    due next.
+    of a round of ticks in which something was done, with the mode and the pipelines that did something, `report` if a
+    report is due. `is_gone(pipeline)` returns whether the settings no longer have that pipeline. `look` is told whether
+    there was anything to do, and when something is due next.
     """
 
     def __init__(
@@ -165,7 +165,7 @@ class TickWatch:
         clock: Clock,
         environ: Mapping[str, str],
         *,
-        after_work: Callable[[Mode], AfterWork] = lambda mode: AfterWork(),
+        after_work: Callable[[Mode, Collection[str]], AfterWork] = lambda mode, worked: AfterWork(),
         report: Callable[[str, datetime], None] | None = None,
         is_gone: Callable[[str], bool] = lambda pipeline: False,
         look: "IdleLook | None" = None,
@@ -176,7 +176,7 @@ class TickWatch:
         self._lock = Lock()
         self._looks: list[Findings] = []
         self._wrong: set[str] = set()  # the pipelines that have an alert, or in which something was found
-        self._worked = False
+        self._worked: set[str] = set()  # the pipelines that did something
         self._document = BoardDocument({})
         self._state, self._began = ModeState(), clock.now()
         self._confirmed = self._outdated = False  # whether the mode itself was read, and differs from its copy
@@ -202,7 +202,7 @@ class TickWatch:
 
         Raises StorageError, and StateError if the mode cannot be read, since it limits what may be paid for.
         """
-        self._looks, self._worked, self._failures = [], False, []
+        self._looks, self._worked, self._failures = [], set(), []
         self._confirmed, self._outdated, self._began = False, False, self._clock.now()
         try:
             self._document = BoardDocument.read(self._bucket)
@@ -304,7 +304,8 @@ class TickWatch:
             self._looks.append(findings)
             if findings.found:
                 self._wrong.add(findings.pipeline)
-            self._worked = self._worked or worked
+            if worked:
+                self._worked.add(findings.pipeline)
 
     def end(self) -> None:
         """End a round of ticks: raise and close alerts, and send new messages for at most `tick_wait_seconds`.
@@ -314,9 +315,9 @@ class TickWatch:
         work, failures, after = AfterWork(), self._failures, True
         with _logging_errors("the state that all pipelines share could not be read", failures):
             degraded_by_itself = self._modes.auto and self.mode.mode > 0
-            after = self._worked or degraded_by_itself or self._outdated or self._document.shared_alerts
+            after = bool(self._worked) or degraded_by_itself or self._outdated or self._document.shared_alerts
             if after:
-                work = self._after_work(self.mode)
+                work = self._after_work(self.mode, self._worked)
         with _logging_errors("a report could not be made", failures):
             self._make_reports()
         with _logging_errors("alerts could not be brought up to date", failures):

@@ -17,7 +17,7 @@ from retake.bucket.wrappers import CountingBucket, Wrapper
 from retake.clock import FakeClock
 from retake.degraded.mode import Mode
 from retake.operations.after_work import after_work
-from retake.operations.kpi import KpiReader
+from retake.operations.kpi import MAX_AGE_S, KpiReader
 from retake.runs import open_ledger
 from retake.runs.bucket_index import OPEN
 from retake.runs.run import STEP_DONE
@@ -91,22 +91,84 @@ def test_what_looks_at_the_pipelines_after_a_tick_loads_nothing_for_pipelines_of
 def test_each_channel_costs_the_requests_that_are_documented(tmp_path: Path) -> None:
     clock = FakeClock(datetime(2026, 1, 1, tzinfo=UTC))
 
-    def requests(number: int, url: str | None) -> Counter[str]:
+    def requests(number: int, url: str | None = None, *, unchanged: bool = False) -> Counter[str]:
         """Return the operations after a tick, once all is in the snapshots."""
         bucket, names = channels(number, clock)
         settings = Settings()._replace(channels=names)
         settings = settings._replace(storage=settings.storage._replace(ledger=url))
         for _ in range(2):
             counting = CountingBucket(bucket.bucket)
-            after_work(open_operations(settings, clock, bucket=counting), Mode())
+            these = {f"story/{it}" for it in names} if unchanged else set[str]()
+            after_work(open_operations(settings, clock, bucket=counting), Mode(), these)
         return counting.counts
 
-    of_five = requests(5, None)
-    of_five.subtract(requests(2, None))
-    assert +of_five == {"list": 3 * 2, "read": 3 * 3}  # each has a generation under way
+    counted, remembered = requests(5), requests(5, unchanged=True)
+    counted.subtract(requests(2))
+    remembered.subtract(requests(2, unchanged=True))
+    assert +counted == {"list": 3 * 2, "read": 3 * 3}  # each has a generation under way
+    assert +remembered == {"read": 3}
     url = f"sqlite:{tmp_path / 'ledger.sqlite3'}"
     open_ledger(url, MemoryBucket(), clock)
     assert requests(5, url) == requests(2, url)
+
+
+class Figures:
+    """The figures of two channels, of which every tick counts those that worked."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock(datetime(2026, 1, 1, tzinfo=UTC))
+        bucket, self.names = channels(2, self.clock)
+        self.bucket = bucket.bucket
+        self.seen(*self.names)
+
+    def done(self, channel: str, step: str) -> None:
+        """Note on the channel's ledger that a step is done."""
+        ledger = open_ledger(None, self.bucket.part(f"{channel}/"), self.clock)
+        [run] = ledger.runs()
+        ledger.note(run, STEP_DONE, {"step": step, "text": "it is there"}, actor="cron")
+
+    def seen(self, *worked: str, window_s: float = 3 * 3600.0) -> Counter[str]:
+        """Return how often each step was done in both channels, after a tick in which these worked."""
+        settings = Settings()._replace(channels=self.names)
+        reader = KpiReader(open_operations(settings, self.clock, bucket=self.bucket))
+        unchanged = {f"story/{it}" for it in set(self.names) - set(worked)}
+        counts: Counter[str] = Counter()
+        for cell, amount in reader.sums([window_s], unchanged=unchanged).recent[window_s].items():
+            if cell[0] == "done":
+                counts[cell[2]] += amount
+        return counts
+
+
+def test_what_a_channel_did_in_an_earlier_tick_is_in_the_figures_although_it_did_nothing_since() -> None:
+    world = Figures()
+    first, second = world.names
+    world.clock.sleep(60)  # the last snapshot is not old enough to be due
+    world.done(first, "upscale")
+    assert world.seen(first) == {"content": 2, "imagine": 2, "upscale": 1}
+    world.done(second, "upscale")
+    assert world.seen(second) == {"content": 2, "imagine": 2, "upscale": 2}
+    assert world.seen() == {"content": 2, "imagine": 2, "upscale": 2}
+
+
+def test_what_no_tick_has_counted_is_in_the_figures_within_an_hour() -> None:
+    world = Figures()
+    world.done(world.names[0], "upscale")  # the tick that did it was killed, or was an older version's
+    assert world.seen() == {"content": 2, "imagine": 2}
+    world.clock.sleep(MAX_AGE_S)
+    assert world.seen() == {"content": 2, "imagine": 2, "upscale": 1}
+
+
+def test_a_snapshot_without_the_sheet_that_is_needed_is_not_used() -> None:
+    world = Figures()
+    world.clock.sleep(60)
+    world.done(world.names[0], "upscale")
+    world.seen(world.names[0])
+    kept = world.seen(window_s=30)  # which needs the times of single facts
+    sheets = [it.key for it in world.bucket.list("kpi/") if it.key.endswith("open.json")]
+    assert len(sheets) == 2
+    for key in sheets:
+        world.bucket.delete(key)
+    assert world.seen(window_s=30) == kept == {"upscale": 1}
 
 
 class Meeting(FarSnapshots):

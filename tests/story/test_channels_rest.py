@@ -13,6 +13,7 @@ from far_channels import KINDS, FarChannels, idle, looks_of, only
 from retake.bucket import ANY, Bucket
 from retake.errors import StorageError
 from retake.story import channels as story_channels
+from retake.story.documents import GROUP
 from retake.story.settings import LEASE, part_of
 from retake.ticking import channel_versions
 from retake.ticking.channel_looks import ChannelRest
@@ -104,6 +105,31 @@ def test_waiting_channels_cost_their_polls_and_at_most_three_requests_each(world
     assert (found.exit_code, found.opened, found.polls) == (0, set(), 5)
     assert found.requests <= 3 * 5
     assert found.requests <= 10, "one tick for all of them"
+
+
+@pytest.mark.parametrize("kind", ["b2", "s3"])
+def test_a_channel_that_works_costs_one_request_for_each_other_channel(worlds: Worlds, kind: str) -> None:
+    def requests(number: int) -> list[int]:
+        world = worlds(kind, number)
+        world.fill(lambda channel: world.waiting(channel) if channel else full())
+        world.settle()
+        return [published(world, FIRST, name) for name in ("20260101-0444", "20260101-0555", "20260101-0666")]
+
+    assert [many - few for few, many in zip(requests(2), requests(5), strict=True)] == [3, 3, 3]
+
+
+def full() -> dict[str, bytes]:
+    """Return an idle channel with more groups than it publishes."""
+    return idle(0) | {f"666/20260102-000{n}.{suffix}": b"{}" for n in range(9) for suffix in GROUP}
+
+
+def published(world: FarChannels, channel: str, name: str) -> int:
+    """Have the channel's group archived; return the requests of the tick that does so."""
+    public = {"processing_lock": False, "generation_id": [name], "empty": []}
+    world.put(f"{channel}/config/config_public.json", json.dumps(public).encode())
+    found = world.tick()
+    assert (found.exit_code, found.opened) == (0, {channel})
+    return found.requests
 
 
 # --- what opens a channel ---------------------------------------------------------------------------------------------
