@@ -7,4 +7,4 @@ story/decision.py (what comes next), ticking/tick.py (one tick), paid/guard.py (
 (where state lives).
 """
 
-__version__ = "0.4.0"
+__version__ = "0.5.0"
