@@ -6,7 +6,8 @@
 
 A snapshot is derived from the ledger. Each segment has the fingerprint of the runs that it was made from, and each run
 its mark; what no longer agrees with the ledger is read again. So a document that is lost, invalid, outdated or written
-by two processes at once changes no figure and only costs time.
+by two processes at once changes no figure and only costs time. Only `remembered` does without a look at the ledger: a
+tick over many channels uses it for those in which it did nothing.
 
 While `kpi/` cannot be written, snapshots stay in memory and are written as soon as that is possible. A process that
 ends before that loses nothing: the next one counts again from the ledger.

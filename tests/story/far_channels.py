@@ -75,7 +75,7 @@ class FarChannels:
 
     def __init__(self, kind: str, number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, stack: Any) -> None:
         self.kind, self._tmp_path, self._monkeypatch = kind, tmp_path, monkeypatch
-        self.requests = 0
+        self.requests = self.listings = 0
         self._tasks: list[str] = []
         self.clock = FakeClock(datetime.now(UTC) + timedelta(seconds=10))
         self.vendor = stack.enter_context(Sandbox(pace=Pace(1e6, 0, 0), quick=True))
@@ -143,8 +143,9 @@ class FarChannels:
 
     # --- the kinds ----------------------------------------------------------------------------------------------
 
-    def _count(self, *_: Any) -> None:
+    def _count(self, call: str = "", *_: Any) -> None:
         self.requests += 1
+        self.listings += call == "b2_list_file_versions"  # of class C
 
     def _b2(self, stack: Any) -> tuple[str, Callable[[str, bytes], Any]]:
         sandbox = stack.enter_context(B2Sandbox(seed=1, meanwhile=self._count))

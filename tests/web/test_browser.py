@@ -141,6 +141,30 @@ def test_a_change_shows_without_loading_the_page_anew(page: Page, board: Dashboa
     assert page.evaluate("window.same") is True
 
 
+SEEN = """seen => {
+  Object.defineProperty(document, "hidden", {value: !seen, configurable: true});
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+def test_a_page_out_of_sight_does_not_watch_and_catches_up(page: Page, board: Dashboard) -> None:
+    page.add_init_script("""
+      window.sources = [];
+      window.EventSource = class extends EventSource { constructor(url) { super(url); window.sources.push(this); } };
+    """)
+    signed_in(page, board, "/mode")
+    open_ones = "window.sources.filter(it => it.readyState !== EventSource.CLOSED).length"
+    assert page.evaluate(open_ones) == 1
+    page.evaluate(SEEN, False)
+    assert page.evaluate(open_ones) == 0
+    command(board, "mode", "set", "2", "--why", "a test of the dashboard")
+    page.evaluate("dispatchEvent(new Event('online'))")
+    assert page.evaluate(open_ones) == 0
+    page.evaluate(SEEN, True)
+    expect(page.locator("#parts")).to_contain_text("a test of the dashboard")
+    assert page.evaluate(open_ones) == 1
+
+
 def test_what_is_being_filled_in_is_kept_and_the_page_catches_up(page: Page, board: Dashboard) -> None:
     signed_in(page, board, "/mode")
     page.get_by_role("radio").nth(3).check()

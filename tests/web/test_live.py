@@ -1,12 +1,19 @@
 """One look for all viewers, an event for each change, nothing while nobody watches."""
 
 import asyncio
+import re
+import sys
 import threading
 from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from dashboard import Board, World
+
+sys.path.append(str(Path(__file__).parent.parent / "story"))
+
+from far_channels import FarChannels
 
 from retake.alerts.board import Alert
 from retake.alerts.store import BoardStore
@@ -14,6 +21,7 @@ from retake.errors import StorageError
 from retake.operations.status import status_report
 from retake.runs import open_ledger
 from retake.runs.states import Trigger
+from retake.story.operations import open_operations
 from retake.web import live as module
 from retake.web.live import Live, fingerprint
 
@@ -217,3 +225,25 @@ def test_each_change_of_a_run_of_a_worker_is_a_change_of_the_runs(tmp_path: Path
         run = ledger.move(run, trigger, actor="worker", worker=worker, next_retry_at=due)
         times.append(seen(world)["runs"])
     assert len({*times}) == 5
+
+
+def test_a_poll_of_b2_makes_the_calls_that_are_documented(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def calls(number: int) -> int:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with ExitStack() as stack:
+            world = FarChannels("b2", number, monkeypatch, folder, stack)
+            world.fill(world.waiting)
+            world.settle()
+            operations, looks = open_operations(world.settings, world.clock, bucket=world.open()), list[int]()
+            for _ in range(2):
+                before = world.listings
+                fingerprint(operations, status_report(operations, None))
+                looks.append(world.listings - before)
+            assert looks[0] == looks[1]
+            return looks[0]
+
+    page = (Path(__file__).parents[2] / "docs/web.md").read_text("utf-8")
+    told = re.search(r"some (\d+) calls of class C for one pipeline, and some (\d+) for each", page)
+    assert told
+    assert (calls(1), (calls(5) - calls(2)) / 3) == (int(told[1]), int(told[2]))

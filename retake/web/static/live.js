@@ -5,6 +5,7 @@
   let source = null;
   let lost = false;
   let missed = false;  // whether something has changed that the page does not show yet
+  let away = document.hidden;  // whether the page was out of sight, and may be out of date
 
   const say = (text) => {
     const at = document.getElementById("live");
@@ -25,12 +26,15 @@
   };
   const catchUp = () => setTimeout(() => { if (missed) refresh(); });  // later, once the focus has moved
 
+  // A page out of sight does not watch: the server reads the bucket again and again as long as anybody does.
   const connect = () => {
+    source?.close();
+    if (document.hidden) return;
     source = new EventSource("/events");
     source.addEventListener("changed", refresh);
     source.onopen = () => {
-      const back = lost;
-      lost = false;
+      const back = lost || away;
+      lost = away = false;
       tell();
       if (back) refresh();
     };
@@ -47,7 +51,7 @@
     }
   });
   document.body.addEventListener("htmx:afterSwap", () => {
-    lost = lost && source.readyState !== EventSource.OPEN;  // makes up for an update that failed
+    lost = lost && source?.readyState !== EventSource.OPEN;  // makes up for an update that failed
     tell();
   });
   for (const name of ["focusout", "change", "input", "reset"]) document.body.addEventListener(name, catchUp);
@@ -55,6 +59,7 @@
     if (event.detail.elt.getAttribute("hx-target") !== "#main") lose();  // else the page itself says so
   });
   document.body.addEventListener("htmx:sendError", lose);
-  addEventListener("online", () => { source.close(); connect(); });
+  addEventListener("online", connect);
+  document.addEventListener("visibilitychange", () => { away ||= document.hidden; connect(); });
   connect();
 })();
