@@ -179,9 +179,10 @@ class Worker:
     def work(self, *, idle_s: float = IDLE_S, until_idle: bool = False) -> int:
         """Work until `stop`, or with `until_idle` until no run waits. Return how many runs were worked on.
 
-        `idle_s` is the pause in seconds when no run waits. An unavailable ledger is tried again; with `until_idle`,
-        StorageError or LeaseHeld is raised after MAX_LEDGER_FAILURES times. Raises StorageError if the end of a job
-        could not be saved: the run stays running, and recovery finds it.
+        `idle_s` is the pause in seconds when no run waits. On a ledger in a bucket each look for a run is a listing,
+        which costs money on B2, S3 and R2. An unavailable ledger is tried again; with `until_idle`, StorageError or
+        LeaseHeld is raised after MAX_LEDGER_FAILURES times. Raises StorageError if the end of a job could not be saved:
+        the run stays running, and recovery finds it.
 
         >>> from retake.clock import SystemClock
         >>> from retake.runs import open_ledger

@@ -9,6 +9,7 @@ import pytest
 
 from retake.bucket.failing import FailingBucket, Fault
 from retake.bucket.memory import MemoryBucket, MemoryStore
+from retake.bucket.wrappers import CountingBucket
 from retake.clock import FakeClock
 from retake.errors import Code, CodedError, StorageError
 from retake.retrying.backoff import Fixed
@@ -252,3 +253,12 @@ def test_where_its_events_cannot_be_read_the_deadline_counts_from_the_attempt() 
     ledger = Away(MemoryBucket(), clock)
     ledger.create_for_task("aurora", "aurora", actor="shop")
     assert ends_of(ledger, clock, 9) == [RunStatus.RETRY_SCHEDULED] * 9
+
+
+def test_a_look_for_a_run_in_a_bucket_is_one_listing() -> None:
+    bucket, clock = CountingBucket(MemoryBucket()), FakeClock()
+    worker = Worker(BucketLedger(bucket, clock), lambda handle: None, RetryPolicy(1), clock, name="host:1")
+    assert worker.work_once() is None
+    bucket.counts.clear()
+    assert worker.work_once() is None
+    assert bucket.counts == {"list": 1}
