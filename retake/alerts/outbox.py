@@ -48,12 +48,12 @@ def _is_young(message: QueuedMessage, now: datetime) -> bool:
 
 def due(outbox: ChannelQueue, settings: AlertSettings, now: datetime) -> bool:
     """Return whether a channel has a message that may be sent now."""
-    return bool(outbox.queue) and not (is_being_sent(outbox, settings, now) or _is_ahead(outbox.next_at, settings, now))
+    return bool(outbox.queue) and not any(_is_ahead(it, settings, now) for it in (outbox.sending_until, outbox.next_at))
 
 
-def is_being_sent(outbox: ChannelQueue, settings: AlertSettings, now: datetime) -> bool:
-    """Return whether a sender has claimed the channel, and the claim has not expired."""
-    return _is_ahead(outbox.sending_until, settings, now)
+def being_sent(board: Board, settings: AlertSettings, now: datetime) -> list[str]:
+    """Return the channels that a sender has claimed, and whose claim has not expired."""
+    return [name for name, it in board.channels.items() if _is_ahead(it.sending_until, settings, now)]
 
 
 def _is_ahead(time: str | None, settings: AlertSettings, now: datetime) -> bool:

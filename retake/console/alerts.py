@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from retake.alerts.board import ACKNOWLEDGED, Alert
+from retake.alerts.outbox import being_sent
 from retake.alerts.reports import WINDOWS
 from retake.alerts.settings import why_no_channel
 from retake.alerts.wording import lines
@@ -17,7 +18,7 @@ from retake.console.command_context import CommandContext
 from retake.console.group import CommandGroup
 from retake.console.invocation import CONTEXT, console_command
 from retake.exit_codes import ExitCode
-from retake.operations.alerts import AlertPanel, being_sent, change_alert
+from retake.operations.alerts import AlertPanel, change_alert
 from retake.operations.reports import make_report
 from retake.operations.words import ago
 from retake.option_values import not_empty
@@ -132,14 +133,15 @@ def test(context: CommandContext, name: str | None) -> Answer:
 def deliver(context: CommandContext) -> Answer:
     """Send the messages that are due or waiting, as a tick does. Exits with 75 if a channel did not take one."""
     panel = _panel(context)
-    failed = panel.deliver()
-    channels = panel.channels()
+    failed, board = panel.deliver()
+    channels = panel.channels(board)
     waiting = sum(it["waiting"] for it in channels)
     blocks: list[Block] = [Sentence(_waiting(waiting))]
     if failed:
         blocks.append(Sentence(f"These channels did not accept what they were sent: {', '.join(failed)}.", Tone.BAD))
     later = [it["name"] for it in channels if it["waiting"] and it["name"] not in failed]
-    if busy := [name for name in being_sent(context.operations) if name in later]:
+    claimed = being_sent(board, context.operations.terms.alerts, context.operations.clock.now())
+    if busy := [name for name in claimed if name in later]:
         blocks.append(Sentence(f"Another process is sending to these just now: {', '.join(busy)}."))
     if later := [name for name in later if name not in busy]:
         blocks.append(Sentence(f"These failed recently and wait for their next attempt: {', '.join(later)}."))

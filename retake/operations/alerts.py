@@ -9,7 +9,7 @@ from retake.alerts.board import ACKNOWLEDGED, Alert, Board, QueuedMessage
 from retake.alerts.delivery import Sender
 from retake.alerts.evaluation import acknowledged, closed, evaluated
 from retake.alerts.message import AlertEvent, Ending, Message, Sent
-from retake.alerts.outbox import is_being_sent, tested
+from retake.alerts.outbox import tested
 from retake.alerts.reports import with_report
 from retake.alerts.settings import LEVELS, AlertChannel, why_no_channel
 from retake.alerts.store import BoardStore
@@ -94,8 +94,9 @@ class AlertPanel:
         self.deliver()
         return self.find(alert_id)
 
-    def deliver(self) -> list[str]:
-        """Queue what is due and send what waits. Return the names of the channels that did not take a message."""
+    def deliver(self) -> tuple[list[str], Board]:
+        """Queue what is due and send what waits. Return the names of the channels that did not take a message, and the
+        board afterwards."""
         sender = Sender(self._store, self._settings, self.environ, self._clock)
         tried: set[str] = set()
         for _ in range(_MAX_ROUNDS):
@@ -106,7 +107,8 @@ class AlertPanel:
             tried.update(started)
             sender.wait(self._settings.timeout_seconds + 1)
         board = self._store.read()
-        return sorted(name for name in tried if (box := board.channels.get(name)) and (box.failures or box.refused_at))
+        boxes = ((name, board.channels.get(name)) for name in sorted(tried))
+        return [name for name, box in boxes if box and (box.failures or box.refused_at)], board
 
     def send_report(self, report: PeriodReport, now: datetime) -> list[str]:
         """Send a report, even if it was sent already. Return the channels that take it but have not received it. Raises
@@ -118,7 +120,7 @@ class AlertPanel:
             )
         sent, settings = report.sent(), self._settings
         self._store.change(lambda board: (with_report(board, sent, settings, now, again=True), None))
-        failed, board = self.deliver(), self._store.read()
+        failed, board = self.deliver()
         waiting = {name for name in takers if _waits(board, name, lambda it: it.event is AlertEvent.REPORT)}
         return sorted(takers.intersection(failed) | waiting)
 
@@ -171,9 +173,9 @@ class AlertPanel:
             return sender.send(channel, message._replace(event=AlertEvent.RESOLVE), self._settings.timeout_seconds)
         return outcome
 
-    def channels(self) -> list[dict[str, Any]]:
-        """Return the state of the channels as JSON documents."""
-        board = self._store.read()
+    def channels(self, board: Board | None = None) -> list[dict[str, Any]]:
+        """Return the state of the channels as JSON documents, by default as it is now."""
+        board = board or self._store.read()
         return [_channel(it, board, self.environ) for it in self._settings.channels]
 
     def document(self, alert: Alert, *, whole: bool = False) -> dict[str, Any]:
@@ -184,13 +186,6 @@ class AlertPanel:
     def list_document(self) -> dict[str, Any]:
         """Return the JSON document of the active alerts and the channels."""
         return {"alerts": [self.document(it) for it in self.alerts()], "channels": self.channels()}
-
-
-def being_sent(operations: Operations) -> list[str]:
-    """Return the channels to which a process is sending just now. Raises StateError, StorageError."""
-    now, settings = operations.clock.now(), operations.terms.alerts
-    channels = BoardStore(operations.bucket, operations.clock).read().channels
-    return [name for name, box in channels.items() if is_being_sent(box, settings, now)]
 
 
 def change_alert(panel: AlertPanel, verb: str, alert_id: str, by: str) -> OrderDone:

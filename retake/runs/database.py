@@ -352,14 +352,7 @@ def nowhere() -> Database:
     return Database(engine, "an empty ledger")
 
 
-def server(
-    url: str,
-    *,
-    read_only: bool,
-    setting: str = LEDGER_SETTING,
-    connect_s: int = CONNECT_S,
-    answer_s: float = ANSWER_S,
-) -> Database:
+def server(url: str, *, read_only: bool, setting: str, connect_s: int, answer_s: float) -> Database:
     """Return the PostgreSQL database at `url`. Raises SettingsError."""
     require("postgres", f"{setting}: a ledger in PostgreSQL")
     import psycopg
